@@ -1,0 +1,54 @@
+# Two commands for people: `make demo` and `make test`. Each sets up what it needs in .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+
+# The tested combination for this Python; newer Pythons take the newest list we have.
+MINOR       := $(shell $(PYTHON) -c 'import sys; print(sys.version_info[1] if sys.version_info[0] == 3 else 0)' 2>/dev/null)
+CONSTRAINTS := $(shell f=constraints/python-3.$(MINOR).txt; test -f $$f && echo $$f || echo constraints/python-3.13.txt)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests and the demo share one persistent compilation cache, inside the folder of the project.
+export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
+
+.PHONY: help setup demo test lint types unit unit8 bench docs clean
+
+help:            ## show this list
+	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+
+setup: $(STAMP)  ## make .venv and install everything (instant when nothing changed)
+
+$(STAMP): pyproject.toml $(wildcard constraints/*.txt)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "jaxworlds needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV) from $(CONSTRAINTS) (once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.html
+	@$(BIN)/jaxworlds demo --out report
+
+test: lint types unit unit8 ## everything CI runs
+
+lint: $(STAMP)   ## style
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP)  ## static types
+	@$(BIN)/pyright
+
+unit: $(STAMP)   ## all tests, on one device
+	@$(BIN)/pytest -n 2
+
+unit8: $(STAMP)  ## the core again, on 8 simulated devices
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n 2 tests/unit tests/laws
+
+bench: $(STAMP)  ## measure what the README claims, next to a peer
+	@$(BIN)/python benchmarks/bench_core.py
+
+docs: $(STAMP)   ## build the documentation into site/ (strict)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html"
+
+clean:           ## remove everything that the commands made
+	rm -rf $(VENV) .jax_cache site report .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""Amortized causal Bayesian optimization: learn which intervention makes a target best, with few experiments."""

@@ -1,0 +1,1 @@
+"""Homes of helper names that users of the guides import."""

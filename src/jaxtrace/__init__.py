@@ -1,0 +1,1 @@
+"""Lagrangian particle tracking: millions of particles through time-dependent velocity fields."""

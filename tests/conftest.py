@@ -1,0 +1,31 @@
+"""Settings every test shares: the simulated devices, the compilation cache, and the jaxtyping hook of pyproject.
+
+`JAXWORLDS_TEST_DEVICES=8` runs the same tests on eight simulated CPU devices; the default is one.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+DEVICES = int(os.environ.get("JAXWORLDS_TEST_DEVICES", "1"))
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAXWORLDS_CACHE_DIR", str(ROOT / ".jax_cache"))
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", DEVICES)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAXWORLDS_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def devices() -> list[jax.Device]:
+    """The simulated devices of this run: one, or eight."""
+    found = jax.devices()
+    assert len(found) == DEVICES
+    return found
