@@ -9,12 +9,184 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # Public name -> the module that is its home.
-_HOMES: dict[str, str] = {}
-
-__all__ = ["__version__", *sorted(_HOMES)]
+_HOMES: dict[str, str] = {
+    "AdaptivePeriod": "taps",
+    "Baseline": "baselines",
+    "BatchPlan": "planning",
+    "BucketedBatches": "batching",
+    "ByteLRU": "caching",
+    "CheckError": "checking",
+    "Checkpoint": "checkpoints",
+    "Chunk": "rollout",
+    "Comparison": "comparing",
+    "CompileWatch": "compiling",
+    "CompressedStorage": "store",
+    "FallbackError": "compiling",
+    "FallbackWarning": "compiling",
+    "LazyLoader": "caching",
+    "Measurement": "measuring",
+    "MemoryManager": "budget",
+    "PerformanceMonitor": "monitoring",
+    "Profile": "profiling",
+    "RecompileError": "compiling",
+    "ResumeWarning": "checkpoints",
+    "Rollout": "rollout",
+    "RuntimeConflictError": "runtime",
+    "Settings": "runtime",
+    "StoreError": "store",
+    "Verdict": "baselines",
+    "atomic_write": "store",
+    "aval_differences": "static",
+    "baseline_key": "baselines",
+    "break_even": "measuring",
+    "check": "checking",
+    "checking_off": "checking",
+    "checking_on": "checking",
+    "chunked_map": "batching",
+    "clear_errors": "checking",
+    "compare": "comparing",
+    "compile_ahead": "compiling",
+    "config": "static",
+    "configure": "runtime",
+    "content_hash": "store",
+    "device_memory_limit": "memory",
+    "environment": "measuring",
+    "fallback": "compiling",
+    "fallback_counts": "compiling",
+    "find_leaks": "leaks",
+    "flush_taps": "taps",
+    "freeze": "static",
+    "get_memory_manager": "budget",
+    "is_hashable_config": "static",
+    "lazy_file": "caching",
+    "live_report": "memory",
+    "load_state": "store",
+    "measure": "measuring",
+    "monitor_memory_usage": "leaks",
+    "no_recompile": "compiling",
+    "open_array": "store",
+    "optimize_array_memory": "memory",
+    "plan_batch_size": "planning",
+    "predict_memory": "memory",
+    "print_tap_report": "taps",
+    "profile": "profiling",
+    "read_header": "store",
+    "register_sink": "taps",
+    "replace": "static",
+    "reset_tap_stats": "taps",
+    "resume": "rollout",
+    "run": "rollout",
+    "runtime_report": "runtime",
+    "save_array": "store",
+    "save_state": "store",
+    "set_checking": "checking",
+    "set_strict": "compiling",
+    "set_taps": "taps",
+    "settings": "runtime",
+    "shard_worlds": "meshes",
+    "start_processes": "runtime",
+    "strong": "static",
+    "tap": "taps",
+    "tap_stats": "taps",
+    "taps_off": "taps",
+    "taps_on": "taps",
+    "thaw": "static",
+    "track_memory": "leaks",
+    "track_operation_memory": "leaks",
+    "unhashable_path": "static",
+    "warm_up": "compiling",
+    "world_mesh": "meshes",
+    "world_shardings": "meshes",
+}
 
 if TYPE_CHECKING:
-    pass
+    from .baselines import Baseline as Baseline
+    from .baselines import Verdict as Verdict
+    from .baselines import baseline_key as baseline_key
+    from .batching import BucketedBatches as BucketedBatches
+    from .batching import chunked_map as chunked_map
+    from .budget import MemoryManager as MemoryManager
+    from .budget import get_memory_manager as get_memory_manager
+    from .caching import ByteLRU as ByteLRU
+    from .caching import LazyLoader as LazyLoader
+    from .caching import lazy_file as lazy_file
+    from .checking import CheckError as CheckError
+    from .checking import check as check
+    from .checking import checking_off as checking_off
+    from .checking import checking_on as checking_on
+    from .checking import clear_errors as clear_errors
+    from .checking import set_checking as set_checking
+    from .checkpoints import Checkpoint as Checkpoint
+    from .checkpoints import ResumeWarning as ResumeWarning
+    from .comparing import Comparison as Comparison
+    from .comparing import compare as compare
+    from .compiling import CompileWatch as CompileWatch
+    from .compiling import FallbackError as FallbackError
+    from .compiling import FallbackWarning as FallbackWarning
+    from .compiling import RecompileError as RecompileError
+    from .compiling import compile_ahead as compile_ahead
+    from .compiling import fallback as fallback
+    from .compiling import fallback_counts as fallback_counts
+    from .compiling import no_recompile as no_recompile
+    from .compiling import set_strict as set_strict
+    from .compiling import warm_up as warm_up
+    from .leaks import find_leaks as find_leaks
+    from .leaks import monitor_memory_usage as monitor_memory_usage
+    from .leaks import track_memory as track_memory
+    from .leaks import track_operation_memory as track_operation_memory
+    from .measuring import Measurement as Measurement
+    from .measuring import break_even as break_even
+    from .measuring import environment as environment
+    from .measuring import measure as measure
+    from .memory import device_memory_limit as device_memory_limit
+    from .memory import live_report as live_report
+    from .memory import optimize_array_memory as optimize_array_memory
+    from .memory import predict_memory as predict_memory
+    from .meshes import shard_worlds as shard_worlds
+    from .meshes import world_mesh as world_mesh
+    from .meshes import world_shardings as world_shardings
+    from .monitoring import PerformanceMonitor as PerformanceMonitor
+    from .planning import BatchPlan as BatchPlan
+    from .planning import plan_batch_size as plan_batch_size
+    from .profiling import Profile as Profile
+    from .profiling import profile as profile
+    from .rollout import Chunk as Chunk
+    from .rollout import Rollout as Rollout
+    from .rollout import resume as resume
+    from .rollout import run as run
+    from .runtime import RuntimeConflictError as RuntimeConflictError
+    from .runtime import Settings as Settings
+    from .runtime import configure as configure
+    from .runtime import runtime_report as runtime_report
+    from .runtime import settings as settings
+    from .runtime import start_processes as start_processes
+    from .static import aval_differences as aval_differences
+    from .static import config as config
+    from .static import freeze as freeze
+    from .static import is_hashable_config as is_hashable_config
+    from .static import replace as replace
+    from .static import strong as strong
+    from .static import thaw as thaw
+    from .static import unhashable_path as unhashable_path
+    from .store import CompressedStorage as CompressedStorage
+    from .store import StoreError as StoreError
+    from .store import atomic_write as atomic_write
+    from .store import content_hash as content_hash
+    from .store import load_state as load_state
+    from .store import open_array as open_array
+    from .store import read_header as read_header
+    from .store import save_array as save_array
+    from .store import save_state as save_state
+    from .taps import AdaptivePeriod as AdaptivePeriod
+    from .taps import flush_taps as flush_taps
+    from .taps import print_tap_report as print_tap_report
+    from .taps import register_sink as register_sink
+    from .taps import reset_tap_stats as reset_tap_stats
+    from .taps import set_taps as set_taps
+    from .taps import tap as tap
+    from .taps import tap_stats as tap_stats
+    from .taps import taps_off as taps_off
+    from .taps import taps_on as taps_on
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,293 @@
+"""What the core costs: the driver, taps, memory prediction, the persistent cache, and the import.
+
+    python benchmarks/bench_core.py [--quick] [--only driver|taps|memory|cache|import]
+
+Every figure stands next to its peer in the same interleaved run: a hand-written `lax.scan`, the program without
+taps, the memory that was really taken, the process without a cache, `import jax` alone.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import harness
+from jaxworlds.comparing import compare
+from jaxworlds.rollout import run
+from jaxworlds.taps import flush_taps, reset_tap_stats, tap, taps_off, taps_on
+
+SIZE = 30
+
+
+def grids(worlds: int) -> jax.Array:
+    return jax.random.randint(jax.random.key(worlds), (worlds, SIZE, SIZE), 0, 10, jnp.int32)
+
+
+def advance(grid: jax.Array) -> jax.Array:
+    """One world: a cellular automaton on a 30×30 grid of ten colours."""
+    around = sum(jnp.roll(grid, s, a) for s in (1, -1) for a in (0, 1))
+    return (3 * grid + 7 * around + 1) % 10
+
+
+def step(worlds: jax.Array, t: Any) -> tuple[jax.Array, None]:
+    return jax.vmap(advance)(worlds), None
+
+
+def tapped_step(worlds: jax.Array, t: Any) -> tuple[jax.Array, None]:
+    worlds = jax.vmap(advance)(worlds)
+    tap("bench", worlds[0], lambda grid: None)
+    return worlds, None
+
+
+def length_for(worlds: int, quick: bool) -> int:
+    """Steps that take about a second on two cores."""
+    steps = {1: 40_000, 64: 20_000, 1024: 2_000}[worlds]
+    return max(200, steps // 10 if quick else steps)
+
+
+def driver(report: harness.Report, quick: bool) -> None:
+    """The driver against a hand-written scan of the same step."""
+    rows: dict[str, Any] = {}
+    for worlds in (1, 64, 1024):
+        start, length = grids(worlds), length_for(worlds, quick)
+        by_hand = jax.jit(lambda g, n=length: jax.lax.scan(step, g, jnp.arange(n, dtype=jnp.int32))[0])
+        alternatives = {
+            "hand-written scan": lambda: by_hand(start),
+            "run": lambda: run(step, start, length).carry,
+            "run, records every 100": lambda: run(recorded_step, start, length, record_every=100).records,
+            "run, watched between chunks": lambda: (
+                run(step, start, length, observe=_mean, on_chunk=_look).carry
+            ),
+        }
+        found = compare(alternatives, rounds=5 if quick else 21)
+        for name, figures in found.figures().items():
+            rows[f"{worlds:,} worlds: {name}"] = {
+                **figures,
+                "world_steps_per_second": worlds * length / figures["median_s"],
+            }
+    report.add(
+        "driver against a hand-written scan",
+        rows,
+        "ratio to the hand-written scan of the same number of worlds",
+    )
+
+
+def recorded_step(worlds: jax.Array, t: Any) -> tuple[jax.Array, jax.Array]:
+    worlds, _ = step(worlds, t)
+    return worlds, worlds[0]
+
+
+def _mean(worlds: jax.Array) -> jax.Array:
+    return worlds.mean()
+
+
+def _look(chunk: Any) -> None:
+    float(chunk.observed)
+
+
+def taps(report: harness.Report, quick: bool) -> None:
+    """A tap of one grid: off, sampled, and at every step, against the step without a tap."""
+    rows: dict[str, Any] = {}
+    with taps_off():
+        off = _lowered_text(tapped_step)
+    with taps_on():
+        on = _lowered_text(tapped_step)
+    identical = off == _lowered_text(plain_step_with_the_same_values)
+    for worlds in (1, 64, 1024):
+        start = grids(worlds)
+        length = max(200, length_for(worlds, quick) // 4)
+
+        def tap_run(enabled: bool, every: int, start: jax.Array = start, length: int = length) -> jax.Array:
+            with taps_on() if enabled else taps_off():
+                return run(tapped_step, start, length, tap_every=every).carry
+
+        alternatives = {
+            "no tap in the code": lambda start=start, length=length: run(step, start, length).carry,
+            "tap, off": lambda: tap_run(False, 1),
+            "tap, every 100": lambda: tap_run(True, 100),
+            "tap, every step": lambda: tap_run(True, 1),
+        }
+        found = compare(alternatives, rounds=5 if quick else 21)
+        flush_taps()
+        reset_tap_stats()
+        for name, figures in found.figures().items():
+            rows[f"{worlds:,} worlds: {name}"] = {
+                **figures,
+                "us_per_step": 1e6 * figures["median_s"] / length,
+            }
+    note = f"lowered program with taps off identical to the one without: {identical}; with taps on it differs: {on != off}"
+    report.add("taps", rows, note)
+
+
+def plain_step_with_the_same_values(worlds: jax.Array, t: Any) -> tuple[jax.Array, None]:
+    worlds = jax.vmap(advance)(worlds)
+    return worlds, None
+
+
+def _lowered_text(fn: Any) -> str:
+    def program(worlds: jax.Array) -> Any:
+        return jax.lax.scan(fn, worlds, jnp.arange(10, dtype=jnp.int32))[0]
+
+    return jax.jit(program).lower(grids(64)).as_text()
+
+
+MEMORY_PROGRAMS = {
+    "scan, stacked grids": """
+        def program(x):
+            return jax.lax.scan(lambda c, t: (c * 3 + t, c), x, jnp.arange(32))
+        shape = (int(BYTES / 33 / 3600), 30, 30)
+    """,
+    "elementwise chain": """
+        def program(x):
+            return jnp.sort(x, axis=0) + x[::-1]
+        shape = (int(BYTES / 3 / 4),)
+    """,
+    "matrix products": """
+        def program(x):
+            y = jnp.tanh(x @ x)
+            return y @ x + y
+        shape = (int((BYTES / 4 / 4) ** 0.5),) * 2
+    """,
+}
+
+
+def memory(report: harness.Report, quick: bool) -> None:
+    """Peak bytes predicted from the compiled program against what the process really took."""
+    rows = {}
+    for name, source in MEMORY_PROGRAMS.items():
+        for megabytes in (150,) if quick else (150, 600, 2400):
+            found = _in_process(
+                MEMORY_PROBE.replace("PROGRAM", textwrap.dedent(source)).replace("BYTES", f"{megabytes}e6")
+            )
+            error = found["predicted"] / found["measured"] - 1
+            rows[f"{name}, {megabytes} MB"] = {
+                "predicted_mb": found["predicted"] / 1e6,
+                "measured_mb": found["measured"] / 1e6,
+                "error_percent": 100 * error,
+            }
+    report.add(
+        "memory prediction",
+        rows,
+        "measured: arguments + growth of the peak resident set, in a process of its own",
+    )
+
+
+MEMORY_PROBE = """
+import json, gc, re
+import jax, jax.numpy as jnp, numpy as np
+from jaxworlds.memory import predict_memory
+PROGRAM
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+program = jax.jit(program)
+predicted = predict_memory(program, jax.ShapeDtypeStruct(shape, jnp.float32)).peak
+compiled = program.lower(jax.ShapeDtypeStruct(shape, jnp.float32)).compile()
+jax.block_until_ready(jax.jit(lambda a: jnp.sort(a) @ a)(jnp.ones((64, 64))))   # start the thread pools
+rows = np.random.default_rng(0).random(shape[-1], dtype=np.float32)
+x = jax.block_until_ready(jax.device_put(np.broadcast_to(rows, shape).copy()))
+del rows; gc.collect()
+open("/proc/self/clear_refs", "w").write("5")   # forget the peak so far
+before = resident()
+out = jax.block_until_ready(compiled(x))
+print(json.dumps({"predicted": predicted, "measured": x.nbytes + peak() - before}))
+"""
+
+
+def _in_process(code: str, **environment: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=600,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the probe failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+CACHE_PROBE = """
+import json, sys, time
+began = time.perf_counter()
+import jax, jax.numpy as jnp, jaxworlds
+jaxworlds.configure(cache_dir=sys.argv[1] if len(sys.argv) > 1 else "FOLDER")
+def op(k):
+    return lambda g: jnp.where(jnp.sort(g, axis=0) > k, jnp.roll(g, k, 1), g[::-1] * k)
+def step(g, t):
+    ops = [op(k) for k in range(36)]
+    return jax.vmap(lambda g, i: jax.lax.switch(i, ops, g), in_axes=(0, 0))(g, (g[:, 0, 0] + t) % 36), None
+imported = time.perf_counter()
+from jaxworlds import run
+run(step, jnp.zeros((64, 30, 30), jnp.int32), 20)
+done = time.perf_counter()
+run(step, jnp.zeros((64, 30, 30), jnp.int32), 20)
+print(json.dumps({"first_call_s": done - imported, "process_s": done - began, "second_call_s": time.perf_counter() - done}))
+"""
+
+
+def cache(report: harness.Report, quick: bool) -> None:
+    """First call of a 36-branch rollout in a fresh process: no cache, an empty cache, a warm one."""
+    rounds = 1 if quick else 3
+    found: dict[str, list[dict[str, float]]] = {"no cache": [], "empty cache": [], "warm cache": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, where in (("no cache", "off"), ("empty cache", folder), ("warm cache", folder)):
+                found[name].append(
+                    _in_process(CACHE_PROBE.replace("FOLDER", where), JAXWORLDS_CACHE_DIR="off")
+                )
+    rows = {
+        name: {key: statistics.median(r[key] for r in results) for key in results[0]}
+        for name, results in found.items()
+    }
+    report.add("persistent cache", rows, f"median of {rounds} fresh processes each, interleaved")
+
+
+def imports(report: harness.Report, quick: bool) -> None:
+    """Wall time of a fresh interpreter that imports jax, alone and with jaxworlds."""
+    commands = {
+        "import jax": "import jax",
+        "import jax, jaxworlds": "import jax, jaxworlds",
+        "and everything at its top": "import jax, jaxworlds; [getattr(jaxworlds, n) for n in jaxworlds._HOMES]",
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(3 if quick else 15):
+        for name, code in commands.items():
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            times[name].append(time.perf_counter() - began)
+    base = statistics.median(times["import jax"])
+    rows = {
+        name: {"median_s": statistics.median(t), "best_s": min(t), "added_s": statistics.median(t) - base}
+        for name, t in times.items()
+    }
+    report.add("import", rows)
+
+
+PARTS = {"driver": driver, "taps": taps, "memory": memory, "cache": cache, "import": imports}
+
+
+def main() -> None:
+    options = harness.parse(__doc__ or "")
+    chosen = {name: part for name, part in PARTS.items() if options.wants(name)}
+    if not chosen:
+        raise SystemExit(f"`--only` must be part of one of {', '.join(PARTS)}; got {options.only!r}.")
+    report = harness.Report("core", options)
+    for part in chosen.values():
+        part(report, options.quick)
+    report.finish()
+
+
+if __name__ == "__main__":
+    np.random.seed(0)
+    main()

@@ -1,0 +1,215 @@
+"""Looking at grids and episodes from inside compiled code: the guides' callback names, over the core's taps.
+
+Every function here works inside `jit`, `vmap` and `scan` and outside of JAX alike, is left out of programs
+traced under `jaxworlds.taps.taps_off()`, and never breaks the computation when printing or your function
+fails.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from jaxworlds.taps import measure_call_cost, print_tap_report, reset_tap_stats, tap, tap_stats
+
+# The ten colours of ARC, as the official viewer paints them.
+ARC_COLORS = (
+    "#000000",
+    "#0074D9",
+    "#FF4136",
+    "#2ECC40",
+    "#FFDC00",
+    "#AAAAAA",
+    "#F012BE",
+    "#FF851B",
+    "#7FDBFF",
+    "#870C25",
+)
+_DARK = frozenset({0, 1, 6, 9})  # colours on which a white digit reads better than a black one
+_SHOWN = 3  # members of a batch that are printed; the rest is counted
+
+
+def jax_log_grid(grid: ArrayLike, mask: ArrayLike | None = None, title: str = "Grid") -> None:
+    """Print a grid from inside compiled code. Under `vmap` one call prints the first few grids of the batch.
+
+    `mask` marks the cells that belong to the grid; without it all of them do.
+    """
+    cells = jnp.asarray(grid)
+    valid = None if mask is None else jnp.asarray(mask)
+    _check_grid(cells.shape, None if valid is None else valid.shape)
+    tap("jax_log_grid", {"grid": cells, "mask": valid, "title": title}, _print_tapped_grid)
+
+
+def _print_tapped_grid(value: dict[str, Any]) -> None:
+    log_grid_to_console(value["grid"], value["mask"], value["title"])
+
+
+def log_grid_to_console(grid: ArrayLike, mask: ArrayLike | None = None, title: str = "Grid") -> None:
+    """Print a grid: in ARC's colours on a terminal, as digits elsewhere.
+
+    Cells outside `mask` show as `.`. A stack of grids prints its first few. For use outside of compiled
+    code; inside it is `jax_log_grid`.
+    """
+    cells = np.asarray(grid)
+    valid = np.ones(cells.shape, bool) if mask is None else np.asarray(mask).astype(bool)
+    _check_grid(cells.shape, valid.shape)
+    valid = np.broadcast_to(valid, cells.shape)
+    stack = cells.reshape(-1, *cells.shape[-2:])
+    valid = valid.reshape(stack.shape)
+    for i in range(min(len(stack), _SHOWN)):
+        number = f" [{i}]" if cells.ndim > 2 else ""
+        more = f" (+{len(stack) - _SHOWN} more)" if i == _SHOWN - 1 and len(stack) > _SHOWN else ""
+        height, width = stack[i].shape
+        _print_one_grid(stack[i], valid[i], f"{title}{number} {height}×{width}{more}")
+
+
+def _check_grid(shape: tuple[int, ...], mask_shape: tuple[int, ...] | None) -> None:
+    if len(shape) < 2:
+        raise ValueError(f"`grid` must have rows and columns; got shape {shape}.")
+    if mask_shape is not None and (len(mask_shape) > len(shape) or mask_shape != shape[-len(mask_shape) :]):
+        raise ValueError(f"`mask` must have the shape of `grid`; got {mask_shape} and {shape}.")
+
+
+def _print_one_grid(cells: np.ndarray, valid: np.ndarray, heading: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout)
+    words = np.where(valid, cells.astype(str), ".")
+    width = max((len(word) for word in words.flat), default=1)
+    text = Text(heading + "\n")
+    for row, row_words, row_valid in zip(cells, words, valid, strict=True):
+        for cell, word, is_valid in zip(row, row_words, row_valid, strict=True):
+            text.append(
+                f"{word:>{width + 1}}", style=_cell_style(cell, is_valid) if console.is_terminal else ""
+            )
+        text.append("\n")
+    # Lines must not be folded in a log: a folded grid is unreadable.
+    console.print(text, end="", soft_wrap=True)
+
+
+def _cell_style(cell: Any, is_valid: Any) -> str:
+    if not is_valid:
+        return "dim"
+    if cell not in range(len(ARC_COLORS)):
+        return ""
+    return f"{'white' if int(cell) in _DARK else 'black'} on {ARC_COLORS[int(cell)]}"
+
+
+def jax_log_episode_summary(
+    episode_num: ArrayLike,
+    steps: ArrayLike,
+    total_reward: ArrayLike,
+    final_similarity: ArrayLike,
+    success: ArrayLike,
+) -> None:
+    """Print one line about an episode from inside compiled code; for a batch, the first few."""
+    numbers = (episode_num, steps, total_reward, final_similarity, success)
+    tap("jax_log_episode_summary", [jnp.asarray(x) for x in numbers], _print_episodes)
+
+
+def _print_episodes(columns: list[np.ndarray]) -> None:
+    rows = list(zip(*(column.reshape(-1).tolist() for column in columns), strict=True))
+    for number, steps, reward, similarity, success in rows[:_SHOWN]:
+        outcome = "success" if success else "failure"
+        result = f"reward {reward:.3f}, similarity {similarity:.3f}, {outcome}"
+        print(f"Episode {number:g}: {steps:g} steps, {result}")
+    if len(rows) > _SHOWN:
+        print(f"(+{len(rows) - _SHOWN} more; {sum(bool(row[-1]) for row in rows)} of {len(rows)} succeeded)")
+
+
+class _Throttle:
+    """Runs a function only as often as its mean cost per call allows.
+
+    Each call earns `limit_ms` and a run spends what it took. Nothing is saved up beyond one call, so that a
+    function that turns slow after a thousand fast calls is slowed down at once.
+    """
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self._credit_ms = 0.0
+        self._lock = threading.Lock()
+
+    def run(self, value: dict[str, Any]) -> None:
+        limit_ms = value["limit_ms"].item
+        with self._lock:
+            self._credit_ms = min(self._credit_ms + limit_ms, limit_ms)
+            if self._credit_ms <= 0:
+                self.skipped += 1
+                return
+        start = time.perf_counter()
+        try:
+            value["function"].item(*value["arguments"])
+        finally:
+            with self._lock:
+                self._credit_ms -= 1e3 * (time.perf_counter() - start)
+
+
+class _Fixed:
+    """Carries a Python object through a tap as it is, even when it is a number or a pytree."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+
+_throttles: dict[str, _Throttle] = {}
+
+
+def adaptive_visualization_callback(
+    fn: Callable[..., Any], *args: Any, callback_name: str | None = None, max_avg_time_ms: float = 5.0
+) -> None:
+    """Call `fn(*args)` on the host with NumPy arrays, and skip it as often as its mean time per call demands.
+
+    A function that takes ten times `max_avg_time_ms` runs at about one call in ten. The decision falls on
+    the host, at run time, so the transfer of `args` (about 0.1 ms) stays; to save that too, use
+    `jaxworlds.taps.tap` with `step=` and `period=`. Under `vmap`, `fn` is called once with the batch axes
+    in front. Calls that share `callback_name` (by default the name of `fn`) share one limit.
+    """
+    if max_avg_time_ms <= 0:
+        raise ValueError(
+            f"`max_avg_time_ms` must be positive; got {max_avg_time_ms}. Use `taps_off()` to leave it out."
+        )
+    name = callback_name or getattr(fn, "__name__", type(fn).__name__)
+    throttle = _throttles.setdefault(name, _Throttle())
+    value = {"function": _Fixed(fn), "limit_ms": _Fixed(max_avg_time_ms), "arguments": args}
+    tap(name, value, throttle.run)
+
+
+def get_callback_performance_stats() -> dict[str, dict[str, Any]]:
+    """What each callback did so far, by name: times in milliseconds of host time per call, and counts.
+
+    `stall_ms_per_call` is what a call costs the program on top of `avg_time_ms` (measured once, about 0.2 s).
+    """
+    measure_call_cost()
+    stats = {}
+    for name, s in tap_stats().items():
+        throttled = _throttles[name].skipped if name in _throttles else 0
+        stats[name] = {
+            "total_calls": s.calls,
+            "avg_time_ms": s.avg_ms,
+            "max_time_ms": s.max_ms,
+            "min_time_ms": s.min_ms,
+            "total_time_ms": s.total_ms,
+            "error_count": s.errors,
+            "dropped": s.dropped,
+            "skipped": s.skipped + throttled,
+            "stall_ms_per_call": s.stall_ms_per_call,
+        }
+    return stats
+
+
+def print_callback_performance_report() -> None:
+    """Print the statistics of all callbacks as a table."""
+    print_tap_report()
+
+
+def reset_callback_performance_stats() -> None:
+    """Set all statistics to zero; callbacks that were cut off or throttled start anew."""
+    reset_tap_stats()
+    for throttle in _throttles.values():
+        throttle.__init__()

@@ -1,0 +1,110 @@
+"""The compiled part of a run: one chunk of steps as one program, recorded with a stride, sharded over a mesh."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from .taps import ambient
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Everything a chunk's program depends on besides its arrays; equal programs share one compilation."""
+
+    step: Any
+    step_tree: Any
+    observe: Any
+    steps: int
+    record_every: int | None
+    has_inputs: bool
+    has_shared: bool
+    shardings: Any = None
+
+
+@functools.partial(jax.jit, static_argnames=("program",), donate_argnames=("carry",))
+def advance(
+    carry: PyTree,
+    step_arrays: PyTree,
+    shared: PyTree,
+    start: Any,
+    period: Any,
+    inputs: PyTree,
+    *,
+    program: Program,
+) -> tuple[Any, Any, Any, Any]:
+    """One chunk: returns the carry, the records, the observation, and the next step as a sign of completion."""
+    step = jax.tree.unflatten(program.step_tree, merge_step(program.step, step_arrays))
+
+    def body(carry: Any, x: Any) -> tuple[Any, Any]:
+        t, given = x
+        arguments = (carry, given if program.has_inputs else t, *((shared,) if program.has_shared else ()))
+        with ambient(step=t, period=period):
+            result = step(*arguments)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise TypeError(
+                f"`step` must return (carry, out); got {type(result).__name__}. Return (carry, None) to record nothing."
+            )
+        carry, out = result
+        if program.shardings is not None:
+            leaves, tree = jax.tree.flatten(carry)
+            constrain = jax.lax.with_sharding_constraint
+            carry = tree.unflatten(
+                [constrain(leaf, s) for leaf, s in zip(leaves, program.shardings, strict=True)]
+            )
+        return carry, out
+
+    steps, stride = program.steps, program.record_every
+    xs = (start + jnp.arange(steps, dtype=jnp.int32), inputs)
+    records = None
+    if stride is None:
+        carry, _ = jax.lax.scan(lambda c, x: (body(c, x)[0], None), carry, xs)
+    elif stride == 1:
+        carry, records = jax.lax.scan(body, carry, xs)
+    else:
+        carry, records = _scan_with_stride(body, carry, xs, steps, stride)
+    observed = None if program.observe is None else program.observe(carry)
+    return carry, records, observed, start + steps
+
+
+def _scan_with_stride(
+    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, steps: int, stride: int
+) -> tuple[Any, Any]:
+    """Record the last of every `stride` steps. The silent steps have a scan of their own, so `out` costs them nothing."""
+
+    def silent(carry: Any, x: Any) -> tuple[Any, None]:
+        return body(carry, x)[0], None
+
+    def block(carry: Any, block_xs: Any) -> tuple[Any, Any]:
+        carry, _ = jax.lax.scan(silent, carry, jax.tree.map(lambda a: a[:-1], block_xs))
+        return body(carry, jax.tree.map(lambda a: a[-1], block_xs))
+
+    blocks = steps // stride
+    whole = jax.tree.map(lambda a: a[: blocks * stride].reshape(blocks, stride, *a.shape[1:]), xs)
+    carry, records = jax.lax.scan(block, carry, whole)
+    if steps % stride:
+        carry, _ = jax.lax.scan(silent, carry, jax.tree.map(lambda a: a[blocks * stride :], xs))
+    return carry, records
+
+
+def split_step(step: Any) -> tuple[tuple[Any, ...], Any, list[Any]]:
+    """A step's arrays (an eqx.Module may hold some) apart from the rest, which must be hashable."""
+    leaves, tree = jax.tree.flatten(step)
+    fixed = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    try:
+        hash((fixed, tree))
+    except TypeError as error:
+        raise TypeError(
+            f"`step` must be hashable apart from its arrays ({error}). Use a function or an eqx.Module."
+        ) from error
+    return fixed, tree, arrays
+
+
+def merge_step(fixed: tuple[Any, ...], arrays: list[Any]) -> list[Any]:
+    return [a if f is None else f for f, a in zip(fixed, arrays, strict=True)]

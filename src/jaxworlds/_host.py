@@ -1,0 +1,152 @@
+"""The host side of a run, between two chunks: fetching, agreeing with other processes, Ctrl-C and progress."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
+    """The size of the worlds axis, which every leaf marked 0 must share."""
+    flags = jax.tree.leaves(
+        jax.tree.map(
+            lambda axis, part: jax.tree.map(lambda _: axis, part), axes, carry, is_leaf=lambda a: a is None
+        ),
+        is_leaf=lambda a: a is None,
+    )
+    leaves = jax.tree_util.tree_leaves_with_path(carry)
+    sizes = {}
+    for (path, leaf), axis in zip(leaves, flags, strict=True):
+        if axis is None:
+            continue
+        if axis != 0:
+            raise ValueError(f"`axes` must be 0 (worlds first) or None (one for all); got {axis!r}.")
+        if np.ndim(leaf) == 0:
+            if strict:
+                raise ValueError(
+                    f"`carry{jax.tree_util.keystr(path)}` must have a leading axis of worlds; it is a scalar. "
+                    "Mark it None in `axes` if one value serves all worlds."
+                )
+            continue
+        sizes.setdefault(leaf.shape[0], jax.tree_util.keystr(path))
+    if strict and len(sizes) > 1:
+        found = ", ".join(f"carry{path}: {size}" for size, path in sizes.items())
+        raise ValueError(
+            f"`carry` must have one number of worlds; got {found}. Mark what all share None in `axes`."
+        )
+    return next(iter(sizes), 1)
+
+
+def to_host(tree: Any) -> Any:
+    """Fetch to NumPy; arrays spread over several processes are gathered first, typed keys stay keys."""
+
+    def fetch(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            return leaf
+        if leaf.is_fully_replicated:
+            return leaf.addressable_data(0)
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(leaf, tiled=True)
+
+    gathered = jax.tree.map(fetch, tree)
+    is_key = lambda leaf: isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), gathered)
+
+
+def any_process(flag: bool) -> bool:
+    """Whether any process says yes: several processes must stop or save at the same chunk."""
+    if jax.process_count() == 1:
+        return flag
+    from jax.experimental import multihost_utils
+
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
+def join(parts: list[Any]) -> Any:
+    if not parts:
+        return None
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+@contextlib.contextmanager
+def stop_on_interrupt() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a request to stop after this chunk; the second one interrupts at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(signum: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def progress_bar(wanted: bool | None, worlds: int, done: int, length: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar with rate and remaining time, fed between chunks; nothing where nobody looks."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if wanted is False or (wanted is None and not console.is_terminal) or jax.process_index() > 0:
+        yield lambda step: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=False) as bars:
+        task = bars.add_task("compiling", total=length, completed=done, rate="")
+        began: list[tuple[float, int]] = []
+
+        def show(step: int) -> None:
+            # The first chunk compiles, so the rate is counted from its end.
+            began.append((time.perf_counter(), step))
+            (t0, s0), (t1, s1) = began[0], began[-1]
+            rate = f"{worlds * (s1 - s0) / (t1 - t0):,.0f} world-steps/s" if s1 > s0 else ""
+            bars.update(task, completed=step, description=f"{worlds:,} worlds", rate=rate)
+
+        yield show
+
+
+class CompileClock:
+    """Seconds spent tracing, lowering and compiling inside a `with` block, as JAX's own monitoring tells them."""
+
+    def __init__(self) -> None:
+        self._traced = self._rest = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._traced + self._rest
+
+    def __enter__(self) -> "CompileClock":
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+    def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
+        # A trace contains the traces of the functions it calls, so only the longest counts.
+        if event.endswith("jaxpr_trace_duration"):
+            self._traced = max(self._traced, duration_secs)
+        elif event.startswith("/jax/core/compile/"):
+            self._rest += duration_secs

@@ -1,0 +1,142 @@
+"""Nested Python values by readable path: what stands where, how it reads, and what changed between two."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+_NUMBERS = (bool, int, float, complex)
+_LEAVES = (*_NUMBERS, str, bytes, type(None), set, frozenset)
+_MOST_SHOWN = 6
+_LONGEST_REPR = 80
+_WEAK = "weakly typed "
+
+
+class Entry(NamedTuple):
+    """How a node reads. `kind` is array, static or node; `placement` says where a committed array lives."""
+
+    kind: str
+    text: str
+    placement: str = ""
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` has an abstract value of its own: an array, a tracer, a key, or a ShapeDtypeStruct."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
+def children(node: Any) -> list[tuple[str, Any]] | None:
+    """The parts of a container with their path suffixes; None for a leaf."""
+    if isinstance(node, _LEAVES) or is_array(node) or isinstance(node, type):
+        return None
+    if isinstance(node, dict):
+        return [(f"[{key!r}]", child) for key, child in node.items()]
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        return [(f".{name}", getattr(node, name)) for name in node._fields]  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(node, list | tuple):
+        return [(f"[{index}]", child) for index, child in enumerate(node)]
+    if dataclasses.is_dataclass(node):
+        names = [field.name for field in dataclasses.fields(node)]
+        return [(f".{name}", getattr(node, name)) for name in names if hasattr(node, name)]
+    found = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)[0]
+    if len(found) == 1 and found[0][1] is node:
+        return None
+    return [(jax.tree_util.keystr(path), child) for path, child in found]
+
+
+def _static_fields(node: Any) -> frozenset[str]:
+    """Suffixes below `node` that JAX keeps static: marked fields, or all of a static (or no) pytree class."""
+    if not dataclasses.is_dataclass(node):
+        return frozenset()
+    structure = jax.tree_util.tree_structure(node)
+    whole = structure.num_leaves == 0 or jax.tree_util.treedef_is_leaf(structure)
+    fields = dataclasses.fields(node)
+    return frozenset(f".{field.name}" for field in fields if whole or field.metadata.get("static", False))
+
+
+def short_repr(value: Any) -> str:
+    """`repr` on one line of bounded length."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"
+
+
+def aval_text(value: Any) -> str:
+    """The abstract value as people read it: `int32[16,30,30]`, `key<fry>[4]`, `weakly typed float32[]`."""
+    if isinstance(value, _NUMBERS):
+        return f"{_WEAK}{jax.dtypes.canonicalize_dtype(np.result_type(value))}[]"
+    numpy_value = isinstance(value, np.ndarray | np.generic)
+    # jit sees NumPy arrays after canonicalisation: float64 is float32 while x64 is off.
+    dtype = jax.dtypes.canonicalize_dtype(value.dtype) if numpy_value else value.dtype
+    weak = _WEAK if getattr(value, "weak_type", False) else ""
+    return f"{weak}{dtype}[{','.join(map(str, value.shape))}]"
+
+
+def _placement(value: Any) -> str:
+    """Where a committed array lives; empty when JAX may choose."""
+    if isinstance(value, Tracer) or not getattr(value, "committed", False):
+        return ""
+    return str(value.sharding)
+
+
+def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
+    """Every node of `value` by path; with `static`, numbers count by value and not by dtype."""
+    parts = children(value)
+    if parts is not None:
+        found = {path: Entry("node", type(value).__name__)}
+        static_parts = _static_fields(value)
+        for suffix, child in parts:
+            found |= entries(child, path + suffix, static=static or suffix in static_parts)
+        return found
+    if value is None:
+        return {path: Entry("node", "None")}
+    if is_array(value) or (isinstance(value, _NUMBERS) and not static):
+        return {path: Entry("array", aval_text(value), _placement(value))}
+    return {path: Entry("static", short_repr(value))}
+
+
+def differences(
+    old: dict[str, Entry], new: dict[str, Entry], *, noun: str = "argument", placements: bool = True
+) -> list[str]:
+    """Readable differences of two results of `entries`, outermost first: path, before and after."""
+    found: list[str] = []
+    covered: list[str] = []
+    for path in sorted(old.keys() | new.keys(), key=len):
+        if any(path.startswith(f"{above}{joint}") for above in covered for joint in ".["):
+            continue
+        before, after = old.get(path), new.get(path)
+        if before is not None and after is not None:
+            text = _changed(path, before, after, noun, placements)
+            if text is None:
+                continue
+        else:
+            state = "is new" if before is None else "is gone"
+            text = f"{noun} tree structure changed: `{path}` {state}"
+        covered.append(path)
+        found.append(text)
+    return shortened(found)
+
+
+def shortened(lines: Iterable[str]) -> list[str]:
+    """The first few lines, with the number of the rest."""
+    lines = list(lines)
+    hidden = len(lines) - _MOST_SHOWN
+    return lines if hidden <= 0 else [*lines[:_MOST_SHOWN], f"… and {hidden} more"]
+
+
+def _changed(path: str, before: Entry, after: Entry, noun: str, placements: bool) -> str | None:
+    if before[:2] == after[:2]:
+        if not placements or before.placement == after.placement:
+            return None
+        where = [entry.placement or "the default device (uncommitted)" for entry in (before, after)]
+        return f"{noun} `{path}` ({after.text}) moved from {where[0]} to {where[1]}"
+    if before.kind == after.kind == "static":
+        return f"static {noun} `{path}` changed from {before.text} to {after.text}"
+    text = f"{noun} `{path}` changed from {before.text} to {after.text}"
+    if before.text.removeprefix(_WEAK) == after.text.removeprefix(_WEAK):
+        return f"{text} (weak_type only: make it strong with `jaxworlds.static.strong`)"
+    if "node" in (before.kind, after.kind):
+        return f"{text} ({noun} tree structure changed)"
+    return text

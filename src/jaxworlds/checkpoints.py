@@ -1,0 +1,191 @@
+"""Checkpoints of a run: a folder of state files, each whole or absent, with the records they stand on."""
+
+import dataclasses
+import hashlib
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from .store import StoreError, content_hash, load_state, read_header, save_state
+
+_STATE = "step-*.jwstate"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where and how often to save: at the first chunk's end after `every_seconds`, and always at the end.
+
+    `keep` older files stay, so that a damaged newest one does not cost the run. `overwrite=True` lets a new run
+    start in a folder that holds an old one, which is removed.
+    """
+
+    folder: str | Path
+    every_seconds: float = 30.0
+    keep: int = 2
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise ValueError(f"`keep` must be at least 1; got {self.keep}. One file is needed to resume.")
+        if self.every_seconds < 0:
+            raise ValueError(
+                f"`every_seconds` must not be negative; got {self.every_seconds}. 0 saves every chunk."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgressOfRun:
+    """Where a run stands and how it is cut: what a checkpoint remembers besides the carry."""
+
+    step: int
+    length: int
+    chunk: int
+    record_every: int | None
+    parts: tuple[str, ...]
+
+    @property
+    def finished(self) -> bool:
+        return self.step == self.length
+
+
+class ResumeWarning(UserWarning):
+    """The resumed run may not have the bits of the uninterrupted one."""
+
+
+class CheckpointFolder:
+    """The files of one run."""
+
+    def __init__(self, options: Checkpoint):
+        self.options = options
+        self.folder = Path(options.folder)
+        self.program: str | None = None
+        self.program_saved: str | None = None
+        self.parts: tuple[str, ...] = ()
+        self.constants: dict[str, str | None] | None = None
+        self.saved_at = time.monotonic()
+
+    def refuse_used(self) -> None:
+        """A new run must not mix with an old one."""
+        used = self._states()
+        if used and not self.options.overwrite:
+            raise StoreError(
+                f"`checkpoint` must be a folder without a run; {self.folder} holds one at {used[0].stem}. "
+                "Call `resume` to continue it, pass another folder, or `Checkpoint(folder, overwrite=True)`."
+            )
+        if jax.process_index() == 0:
+            for file in (*used, *self.folder.glob("records-*.jwstate")):
+                file.unlink()
+
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+        return time.monotonic() - self.saved_at >= self.options.every_seconds
+
+    def note_program(self, text: str) -> None:
+        """Remember the program that runs, and say so if it is not the one that was checkpointed."""
+        self.program = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        if self.program_saved not in (None, self.program):
+            warnings.warn(
+                f"the program of this run differs from the one that wrote {self.folder} (another `step` or jax version): "
+                "the result may differ from that of an uninterrupted run.",
+                ResumeWarning,
+                stacklevel=4,
+            )
+
+    def save(self, carry: Any, start: ProgressOfRun, step: int, unsaved: list[Any], constants: Any) -> None:
+        """Write the records since the last checkpoint, then the state that names them: whole or not at all."""
+        if jax.process_index() == 0:
+            if unsaved:
+                joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *unsaved)
+                part = f"records-{step:012d}.jwstate"
+                save_state(self.folder / part, joined)
+                self.parts = (*self.parts, part)
+            meta = {
+                **dataclasses.asdict(dataclasses.replace(start, step=step, parts=self.parts)),
+                "constants": self._hashes(constants),
+                "program": self.program if step < start.length else None,
+            }
+            save_state(self.folder / f"step-{step:012d}.jwstate", carry, meta=meta)
+            for old in self._states()[self.options.keep :]:
+                old.unlink()
+        self.saved_at = time.monotonic()
+
+    def load(self, like: Any, constants: Any, record: Any) -> tuple[Any, ProgressOfRun, list[Any]]:
+        """The newest state that is whole, with the records that belong to it.
+
+        `record` is the shape of one step's record; `None` leaves the records on disk.
+        """
+        states = self._states()
+        if jax.process_index() == 0:
+            for leftover in self.folder.glob("*.tmp"):
+                leftover.unlink(missing_ok=True)
+        if not states:
+            raise StoreError(
+                f"`checkpoint` must hold a run; {self.folder} has no step-*.jwstate file. Call `run` first."
+            )
+        for position, file in enumerate(states):
+            try:
+                return self._load_one(file, like, constants, record)
+            except _Damaged as error:
+                if position == len(states) - 1:
+                    raise StoreError(str(error)) from error
+                warnings.warn(
+                    f"{error}; going on from the checkpoint before it.", ResumeWarning, stacklevel=3
+                )
+        raise AssertionError("unreachable: the loop returns or raises")
+
+    def _load_one(
+        self, file: Path, like: Any, constants: Any, record: Any
+    ) -> tuple[Any, ProgressOfRun, list[Any]]:
+        try:
+            meta = read_header(file).meta
+        except StoreError as error:
+            raise _Damaged(str(error)) from error
+        names = [f.name for f in dataclasses.fields(ProgressOfRun)]
+        if not isinstance(meta, dict) or any(name not in meta for name in (*names, "constants")):
+            raise StoreError(f"{file} is a state but not a checkpoint of a run. Load it with `load_state`.")
+        for name, digest in self._hashes(constants).items():
+            if meta["constants"].get(name) != digest:
+                raise StoreError(
+                    f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
+                    f"Pass the same `{name}` to `resume`, or start a new run."
+                )
+        start = ProgressOfRun(**{**{n: meta[n] for n in names}, "parts": tuple(meta["parts"])})
+        try:
+            carry = load_state(file, like)
+        except StoreError as error:
+            # A wrong `like` fails on every file alike; damage fails on this one only.
+            raise _Damaged(str(error)) from error
+        records: list[Any] = []
+        try:
+            if record is not None:
+                records = [_load_records(self.folder / part, record) for part in start.parts]
+        except (StoreError, OSError) as error:
+            raise _Damaged(f"the records of {file} cannot be read: {error}") from error
+        self.parts, self.program_saved = start.parts, meta.get("program")
+        return carry, start, records
+
+    def _hashes(self, constants: dict[str, Any]) -> dict[str, str | None]:
+        """The content of what a run holds fixed, hashed once: a bank may be large and checkpoints frequent."""
+        if self.constants is None:
+            self.constants = {
+                k: content_hash(v) if jax.tree.leaves(v) else None for k, v in constants.items()
+            }
+        return self.constants
+
+    def _states(self) -> list[Path]:
+        return sorted(self.folder.glob(_STATE), reverse=True)
+
+
+class _Damaged(Exception):
+    """This file cannot serve, but an older one may."""
+
+
+def _load_records(file: Path, record: Any) -> Any:
+    """One part of the records, checked against the shape of one step's record."""
+    rows = {leaf.shape[0] for leaf in read_header(file).leaves}
+    like = jax.tree.map(lambda r: np.broadcast_to(np.zeros((), r.dtype), (*rows, *r.shape)), record)
+    return load_state(file, like)

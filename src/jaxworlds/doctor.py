@@ -1,0 +1,215 @@
+"""`jaxworlds doctor`: what runs here, a one-second check that it works, and a remedy for anything odd."""
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .runtime import RuntimeReport, runtime_report
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing the doctor looked at. `level` is "ok", "note" (works, could be better) or "bad" (does not work)."""
+
+    name: str
+    level: str
+    detail: str
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """The whole examination."""
+
+    report: RuntimeReport
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything works."""
+        return all(f.level != "bad" for f in self.findings)
+
+
+def diagnose() -> Diagnosis:
+    """Look at the runtime and try compile, callback and sharding once each. A failing check is a finding."""
+    report = runtime_report()
+    checks = {"compile": _check_compile, "callback": _check_callback, "sharding": _check_sharding}
+    tried = tuple(_try(name, check) for name, check in checks.items())
+    return Diagnosis(report, (*tried, *_memory(), _cache(report), *_oddities(report, dict(os.environ))))
+
+
+def _try(name: str, check: Callable[[], str]) -> Finding:
+    remedies = {
+        "compile": "reinstall jax and jaxlib of one version; on a GPU check the driver with `nvidia-smi`",
+        "callback": "avoid taps and progress from inside programs here; sampling between chunks still works",
+        "sharding": "run on one device (`mesh=None`), and report this",
+    }
+    began = time.perf_counter()
+    try:
+        detail = check()
+    except Exception as error:  # noqa: BLE001 - whatever fails here is what the person asked to see
+        return Finding(name, "bad", f"{type(error).__name__}: {error}", remedies[name])
+    return Finding(name, "ok", f"{detail} ({(time.perf_counter() - began) * 1e3:.0f} ms)")
+
+
+def _check_compile() -> str:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    found = jax.jit(lambda a: jnp.tanh(a @ a.T).sum())(x)
+    np.testing.assert_allclose(found, np.tanh(x @ x.T).sum(), rtol=1e-3)
+    return "a compiled program agrees with NumPy"
+
+
+def _check_callback() -> str:
+    from .taps import flush_taps, tap, taps_on
+
+    seen: list[Any] = []
+
+    def program(x: Any) -> Any:
+        tap("doctor", x, seen.append)
+        return x + 1
+
+    with taps_on():
+        jax.block_until_ready(jax.jit(jax.vmap(program))(jnp.arange(3.0)))
+        flush_taps()
+    if len(seen) != 1 or np.asarray(seen[0]).tolist() != [0.0, 1.0, 2.0]:
+        raise RuntimeError(f"one call with [0, 1, 2] was expected; the host saw {seen}")
+    return "one host call for a whole batch"
+
+
+def _check_sharding() -> str:
+    from .batching import shard_worlds, world_mesh
+
+    devices = jax.local_devices()
+    x = np.arange(4 * len(devices), dtype=np.float32)
+    spread = shard_worlds(x, world_mesh(devices))
+    found = jax.jit(lambda a: a * 2 + 1)(spread)
+    np.testing.assert_array_equal(np.asarray(found), x * 2 + 1)
+    return f"worlds spread over {len(devices)} device(s)"
+
+
+def _memory() -> list[Finding]:
+    from .memory import device_memory_limit
+
+    limit = device_memory_limit()
+    if limit < 2 * 1024**3:
+        return [
+            Finding(
+                "memory",
+                "note",
+                f"{limit / 1e9:.1f} GB available",
+                "close other programs, or plan smaller batches",
+            )
+        ]
+    return [Finding("memory", "ok", f"{limit / 1e9:.1f} GB available per device")]
+
+
+def _cache(report: RuntimeReport) -> Finding:
+    if report.cache_dir is None:
+        return Finding(
+            "cache",
+            "note",
+            "off: every process compiles anew",
+            'call `jaxworlds.configure(cache_dir="auto")`',
+        )
+    if not os.access(report.cache_dir, os.W_OK):
+        return Finding(
+            "cache",
+            "bad",
+            f"{report.cache_dir} cannot be written",
+            "set JAXWORLDS_CACHE_DIR to another folder",
+        )
+    free = shutil.disk_usage(report.cache_dir).free
+    if free < 10**9:
+        return Finding(
+            "cache", "note", f"{free / 1e6:.0f} MB of disk left at {report.cache_dir}", "free some space"
+        )
+    return Finding(
+        "cache",
+        "ok",
+        f"{report.cache_dir}: {report.cache_entries} programs, {report.cache_bytes / 1e6:.1f} MB",
+    )
+
+
+def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Finding]:
+    """Settings that work but surprise people."""
+    odd = []
+    if report.jax.split(".")[:2] != report.jaxlib.split(".")[:2]:
+        odd.append(
+            Finding(
+                "versions",
+                "bad",
+                f"jax {report.jax} with jaxlib {report.jaxlib}",
+                "install one version of both",
+            )
+        )
+    if report.backend == "cpu" and shutil.which("nvidia-smi") and not environment.get("JAX_PLATFORMS"):
+        odd.append(
+            Finding(
+                "gpu", "note", "there is an NVIDIA driver, but jax runs on the CPU", "install `jax[cuda13]`"
+            )
+        )
+    if environment.get("JAX_DISABLE_JIT", "0").lower() in ("1", "true"):
+        odd.append(
+            Finding("jit", "bad", "JAX_DISABLE_JIT is set: nothing is compiled", "unset JAX_DISABLE_JIT")
+        )
+    if environment.get("JAX_DEBUG_NANS", "0").lower() in ("1", "true"):
+        odd.append(
+            Finding(
+                "nans",
+                "note",
+                "JAX_DEBUG_NANS is set: every program runs slower",
+                "unset it outside debugging",
+            )
+        )
+    if "--xla_backend_optimization_level=0" in environment.get("XLA_FLAGS", ""):
+        odd.append(Finding("flags", "note", "XLA_FLAGS turns optimization off", "unset XLA_FLAGS"))
+    if "XLA_PYTHON_CLIENT_MEM_FRACTION" in environment:
+        odd.append(
+            Finding(
+                "flags",
+                "note",
+                "XLA_PYTHON_CLIENT_MEM_FRACTION is the old name",
+                "use XLA_CLIENT_MEM_FRACTION",
+            )
+        )
+    if importlib.util.find_spec("zstandard") is None:
+        odd.append(
+            Finding(
+                "zstandard",
+                "note",
+                "absent: files are compressed with zlib, slower",
+                "install `jaxworlds[fast]`",
+            )
+        )
+    return odd
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    """Show it to a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(str(diagnosis.report), highlight=False)
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    remedies = any(f.remedy for f in diagnosis.findings)
+    for column in ("", "check", "found", *(("remedy",) if remedies else ())):
+        table.add_column(column, overflow="fold")
+    marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
+    for f in diagnosis.findings:
+        table.add_row(marks[f.level], f.name, f.detail, *((f.remedy,) if remedies else ()))
+    console.print()
+    console.print(table)
+    console.print(
+        "\n[green]Everything works.[/]"
+        if diagnosis.healthy
+        else "\n[red]Something does not work: see ✗ above.[/]"
+    )

@@ -1,0 +1,94 @@
+"""Meshes of devices, and worlds spread over them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+
+def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
+    """A one-dimensional mesh over `devices`: all of them, the first so many, or those given."""
+    if devices is None or isinstance(devices, int):
+        found = jax.devices()
+        count = len(found) if devices is None else devices
+        if not 1 <= count <= len(found):
+            raise ValueError(f"`devices` must be between 1 and the {len(found)} present; got {count}.")
+        devices = found[:count]
+    if not devices:
+        raise ValueError("`devices` must name at least one device; got none. Pass None for all of them.")
+    return Mesh(np.asarray(devices), (axis,), axis_types=(AxisType.Auto,))
+
+
+def world_shardings(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
+    """A sharding for each leaf of `tree` (arrays or `jax.ShapeDtypeStruct`), see `shard_worlds`."""
+    split, whole = NamedSharding(mesh, PartitionSpec(mesh.axis_names)), NamedSharding(mesh, PartitionSpec())
+
+    def choose(path: Any, axis: int | None, leaf: Any) -> NamedSharding:
+        if axis is None:
+            return whole
+        shape = np.shape(leaf)
+        if not shape:
+            raise ValueError(
+                f"{leaf_name(path)} has no leading axis to split over devices; its value is {leaf!r}. "
+                "Give it the axis None in `axes` if all worlds share it."
+            )
+        if shape[0] % mesh.size:
+            below = max(size for size in range(1, mesh.size + 1) if shape[0] % size == 0)
+            padded = -(-shape[0] // mesh.size) * mesh.size
+            raise ValueError(
+                f"{leaf_name(path)} holds {shape[0]} worlds, which {mesh.size} devices cannot share evenly. "
+                f"Pad the batch to {padded}, or use `world_mesh({below})`."
+            )
+        return split
+
+    return map_with_axes(choose, axes, tree)
+
+
+def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
+    """Place `tree` on the devices of `mesh`: worlds split evenly, shared parts whole on every device.
+
+    `axes` is a prefix of `tree`, as in `jax.vmap`: 0 where the leading axis counts worlds, None where the
+    worlds share it. Leaves that are not arrays stay as they are. NumPy arrays are copied, so that writing to
+    them later changes nothing here.
+
+    ```python
+    mesh = world_mesh()
+    keys = jax.random.split(jax.random.key(0), 1024)
+    keys, params = shard_worlds((keys, params), mesh, axes=(0, None))
+    ```
+    """
+
+    def place(leaf: Any, sharding: NamedSharding) -> Any:
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+            return leaf
+        # On a CPU `device_put` shares a NumPy array's memory, even with `may_alias=False` (jax 0.10, 0.12).
+        return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
+
+    return jax.tree.map(place, tree, world_shardings(tree, mesh, axes))
+
+
+def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:
+    """`fn(path, axis, leaf)` for each leaf of `tree`, with `axes` (0 or None) as a prefix of it."""
+
+    def below(start: Any, axis: int | None, subtree: Any) -> Any:
+        if axis is not None and (isinstance(axis, bool) or axis != 0):
+            raise ValueError(
+                f"`axes` must hold 0 (split) or None (shared); got {axis!r} at {leaf_name(start)}."
+            )
+        # A function or a setting inside a module is no world's data, whatever the prefix says.
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: fn((*start, *path), axis if _has_worlds(leaf) else None, leaf), subtree
+        )
+
+    return jax.tree_util.tree_map_with_path(below, axes, tree, is_leaf=lambda node: node is None)
+
+
+def _has_worlds(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") or isinstance(leaf, bool | int | float | complex)
+
+
+def leaf_name(path: Any) -> str:
+    return f"`tree{jax.tree_util.keystr(path)}`"

@@ -1,0 +1,112 @@
+"""Pictures without a plotting library: colours, PNG and animated PNG, and half-block pictures for the terminal."""
+
+import base64
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Shaped, UInt8
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+# Nine anchors of matplotlib's viridis: monotone in lightness, readable with any colour vision.
+_VIRIDIS = np.array(
+    [
+        (68, 1, 84),
+        (71, 45, 123),
+        (59, 82, 139),
+        (44, 114, 142),
+        (33, 145, 140),
+        (40, 174, 128),
+        (94, 201, 98),
+        (173, 220, 48),
+        (253, 231, 37),
+    ],
+    dtype=np.float64,
+)
+
+
+def palette() -> UInt8[np.ndarray, "256 3"]:
+    """The 256 colours of `levels`, from dark violet to yellow."""
+    at = np.linspace(0, len(_VIRIDIS) - 1, 256)
+    anchors = np.arange(len(_VIRIDIS))
+    return np.stack([np.rint(np.interp(at, anchors, c)) for c in _VIRIDIS.T], axis=-1).astype(np.uint8)
+
+
+def levels(values: Shaped[np.ndarray, "*shape"], low: float, high: float) -> UInt8[np.ndarray, "*shape"]:
+    """Numbers as places in the palette, from `low` to `high`; what lies outside takes the end's place."""
+    part = (np.asarray(values, np.float64) - low) / max(high - low, 1e-12)
+    return np.rint(255 * np.clip(part, 0.0, 1.0)).astype(np.uint8)
+
+
+def mosaic(
+    tiles: Float[np.ndarray, "rows cols height width"], gap: int = 2, fill: float = 0.0
+) -> Float[np.ndarray, "h w"]:
+    """Lay tiles out as one picture with a gap between them."""
+    padded = np.pad(tiles, ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=fill)
+    rows, cols, height, width = padded.shape
+    return padded.transpose(0, 2, 1, 3).reshape(rows * height, cols * width)[: -gap or None, : -gap or None]
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _pixels(picture: UInt8[np.ndarray, "height width"]) -> bytes:
+    rows = np.concatenate([np.zeros((len(picture), 1), np.uint8), picture], axis=1)
+    return zlib.compress(rows.tobytes(), 9)
+
+
+def animated_png(frames: Sequence[UInt8[np.ndarray, "height width"]], delay_ms: int = 100) -> bytes:
+    """Pictures of palette levels as an animated PNG that repeats for ever; one frame makes a plain PNG."""
+    if not frames:
+        raise ValueError("`frames` must hold at least one picture; got none.")
+    height, width = frames[0].shape
+    out = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))]
+    if len(frames) > 1:
+        out.append(_chunk(b"acTL", struct.pack(">II", len(frames), 0)))
+    out.append(_chunk(b"PLTE", palette().tobytes()))
+    sequence = 0
+    for number, frame in enumerate(frames):
+        if len(frames) > 1:
+            control = struct.pack(">IIIIIHHBB", sequence, width, height, 0, 0, delay_ms, 1000, 0, 0)
+            out.append(_chunk(b"fcTL", control))
+            sequence += 1
+        if number == 0:
+            out.append(_chunk(b"IDAT", _pixels(frame)))
+        else:
+            out.append(_chunk(b"fdAT", struct.pack(">I", sequence) + _pixels(frame)))
+            sequence += 1
+    out.append(_chunk(b"IEND", b""))
+    return b"".join(out)
+
+
+def png(picture: UInt8[np.ndarray, "height width"]) -> bytes:
+    """A picture of palette levels as a PNG file."""
+    return animated_png([picture])
+
+
+def data_uri(picture: bytes) -> str:
+    """A picture as an address that an HTML page carries inside itself."""
+    return "data:image/png;base64," + base64.b64encode(picture).decode()
+
+
+def terminal(picture: UInt8[np.ndarray, "height width"], width: int = 64) -> "Text":
+    """A picture of palette levels for the terminal: two pixels to a character."""
+    from rich.style import Style
+    from rich.text import Text
+
+    height = max(2, round(width * picture.shape[0] / picture.shape[1] / 2) * 2)
+    rows = np.linspace(0, picture.shape[0] - 1, height).round().astype(int)
+    cols = np.linspace(0, picture.shape[1] - 1, width).round().astype(int)
+    small = palette()[picture[rows][:, cols]]
+    text = Text(no_wrap=True)
+    for upper, lower in zip(small[::2], small[1::2], strict=True):
+        for top, bottom in zip(upper, lower, strict=True):
+            style = Style(color="rgb({},{},{})".format(*top), bgcolor="rgb({},{},{})".format(*bottom))
+            text.append("▀", style)
+        text.append("\n")
+    return text

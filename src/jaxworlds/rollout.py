@@ -1,0 +1,407 @@
+"""The one driver: many worlds, many steps, one compiled program per chunk, with progress, records and resume.
+
+A *step* is a pure function of the whole batch, `step(carry, x) -> (carry, out)`, exactly what `jax.lax.scan` takes;
+write it for one world and batch it with `jax.vmap`. The driver scans it in chunks of equal length, so that between
+two chunks the host can show progress, fetch records, save a checkpoint, or stop.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
+from ._chunk import Program, advance, merge_step, split_step
+from ._host import CompileClock, any_process, count_worlds, join, progress_bar, stop_on_interrupt, to_host
+from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
+from .meshes import world_shardings
+from .static import strong
+from .taps import AdaptivePeriod
+
+Outcome = Literal["finished", "stopped", "interrupted"]
+
+# Long enough that the 50-100 µs of one dispatch vanish, short enough to stop soon after Ctrl-C.
+_CHUNK_TARGET = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """What the host sees after a chunk: where the run stands, what was observed, and the records of this chunk."""
+
+    step: int
+    length: int
+    observed: Any
+    records: Any
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Rollout:
+    """The result of a run: the last carry, the records, and how it went."""
+
+    carry: Any
+    records: Any
+    recorded_steps: np.ndarray
+    step: int
+    length: int
+    outcome: Outcome
+    worlds: int
+    seconds: float
+    compile_seconds: float
+    chunk: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether every step was taken."""
+        return self.step == self.length
+
+    @property
+    def world_steps_per_second(self) -> float:
+        """Steady rate over all worlds, compilation excluded."""
+        return self.worlds * self.step / max(self.seconds - self.compile_seconds, 1e-9)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.outcome} at step {self.step:,} of {self.length:,}: {self.worlds:,} worlds, "
+            f"{self.world_steps_per_second:,.0f} world-steps/s ({self.seconds:.2f} s, "
+            f"{self.compile_seconds:.2f} s of it compiling)"
+        )
+
+
+def run(
+    step: Callable[..., tuple[Any, Any]],
+    carry: PyTree,
+    length: int,
+    *,
+    inputs: PyTree = None,
+    shared: PyTree = None,
+    axes: PyTree = 0,
+    mesh: jax.sharding.Mesh | None = None,
+    chunk: int | None = None,
+    record_every: int | None = None,
+    keep_records: bool = True,
+    observe: Callable[[Any], Any] | None = None,
+    on_chunk: Callable[[Chunk], Any] | None = None,
+    tap_every: int | AdaptivePeriod = 1,
+    checkpoint: Checkpoint | str | Path | None = None,
+    progress: bool | None = None,
+    donate_carry: bool = False,
+) -> Rollout:
+    """Take `length` steps of all worlds.
+
+    - `step(carry, x)` returns `(carry, out)`. `x` is the step's number (int32, from 0), or `inputs` at that step.
+    - `inputs`: pytree with a leading axis of `length`; NumPy arrays stay on the host and travel chunk by chunk.
+    - `shared`: constants for all worlds (a task bank, a velocity field), handed over as `step(carry, x, shared)`.
+      They are neither copied into the carry, nor donated, nor saved.
+    - `axes`: pytree prefix of the carry, `0` where the leading axis counts worlds, `None` where one value serves all.
+    - `mesh`: spread the worlds over these devices, see `jaxworlds.batching.world_mesh`. Worlds are independent, so
+      the steps need no communication and the result has the same bits.
+    - `record_every=k`: keep `out` of every k-th step; `Rollout.records` holds them as NumPy arrays. Recording is part
+      of the program, so with floating-point worlds another k may change the last bit, as any recompilation may.
+    - `observe(carry)`: a small value computed at the end of each chunk and given to `on_chunk`: the cheapest way to
+      watch a run, because the program holds no callback. `on_chunk` may return `True` to stop the run.
+    - `tap_every`: period of the taps inside `step`; a traced number, so changing it does not compile anew.
+    - `checkpoint`: folder (or `Checkpoint`) to save to; `resume` continues with the bits of an uninterrupted run.
+    - `progress`: show a bar; by default only on a terminal. Ctrl-C stops at the end of a chunk, saves and returns.
+    - `donate_carry=True` gives the given carry's memory away instead of copying it once.
+
+    >>> result = run(lambda x, t: (x + 1, None), jnp.zeros(4), 10)
+    >>> result.carry.tolist(), result.outcome
+    ([10.0, 10.0, 10.0, 10.0], 'finished')
+    """
+    chunk = _chunk_length(length, chunk, record_every)
+    folder = _open_folder(checkpoint)
+    if folder is not None:
+        folder.refuse_used()
+    driver = _Driver(
+        step=step,
+        shared=shared,
+        inputs=inputs,
+        axes=axes,
+        mesh=mesh,
+        observe=observe,
+        on_chunk=on_chunk,
+        tap_every=tap_every,
+        keep_records=keep_records,
+        folder=folder,
+        progress=progress,
+    )
+    start = ProgressOfRun(step=0, length=length, chunk=chunk, record_every=record_every, parts=())
+    return driver.drive(driver.place(carry, copy=not donate_carry), start, records=[])
+
+
+def resume(
+    step: Callable[..., tuple[Any, Any]],
+    like: PyTree,
+    checkpoint: Checkpoint | str | Path,
+    *,
+    inputs: PyTree = None,
+    shared: PyTree = None,
+    axes: PyTree = 0,
+    mesh: jax.sharding.Mesh | None = None,
+    keep_records: bool = True,
+    observe: Callable[[Any], Any] | None = None,
+    on_chunk: Callable[[Chunk], Any] | None = None,
+    tap_every: int | AdaptivePeriod = 1,
+    progress: bool | None = None,
+) -> Rollout:
+    """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
+
+    `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` are
+    those of the run. Length, chunk and recording come from the folder. A run on another number of devices may go on.
+    Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
+    """
+    folder = _open_folder(checkpoint)
+    assert folder is not None
+    driver = _Driver(
+        step=step,
+        shared=shared,
+        inputs=inputs,
+        axes=axes,
+        mesh=mesh,
+        observe=observe,
+        on_chunk=on_chunk,
+        tap_every=tap_every,
+        keep_records=keep_records,
+        folder=folder,
+        progress=progress,
+    )
+    carry, start, records = folder.load(
+        like, driver.constants, driver.record_shape(like) if keep_records else None
+    )
+    return driver.drive(driver.place(carry, copy=True), start, records)
+
+
+def _open_folder(checkpoint: Checkpoint | str | Path | None) -> CheckpointFolder | None:
+    if checkpoint is None:
+        return None
+    return CheckpointFolder(
+        checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(Path(checkpoint))
+    )
+
+
+def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> int:
+    """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
+    if not 0 <= length < 2**31:
+        raise ValueError(
+            f"`length` must be between 0 and 2**31 - 1; got {length}. Split a longer run in two."
+        )
+    if record_every is not None and record_every < 1:
+        raise ValueError(
+            f"`record_every` must be at least 1; got {record_every}. Leave it out to record nothing."
+        )
+    stride = record_every or 1
+    if chunk is not None:
+        if chunk < 1 or chunk % stride:
+            raise ValueError(
+                f"`chunk` must be a positive multiple of `record_every` ({stride}); got {chunk}. "
+                f"Pass `chunk={max(stride, chunk // stride * stride)}`, or leave it out."
+            )
+        return chunk
+    blocks, target = length // stride, max(1, _CHUNK_TARGET // stride)
+    if length % stride == 0:
+        near = [b for b in range(target, 2 * target + 1) if blocks % b == 0]
+        near += [b for b in range(target - 1, target // 2, -1) if blocks % b == 0]
+        if near:
+            return near[0] * stride
+    return max(1, min(target, max(blocks, 1))) * stride
+
+
+class _Driver:
+    """One run: holds what does not change from chunk to chunk, and loops."""
+
+    def __init__(
+        self,
+        step: Any,
+        shared: Any,
+        inputs: Any,
+        axes: Any,
+        mesh: jax.sharding.Mesh | None,
+        observe: Any,
+        on_chunk: Any,
+        tap_every: int | AdaptivePeriod,
+        keep_records: bool,
+        folder: CheckpointFolder | None,
+        progress: bool | None,
+    ):
+        self.step, self.step_tree, self.step_arrays = split_step(step)
+        self.axes, self.mesh = axes, mesh
+        self.observe, self.on_chunk = observe, on_chunk
+        self.tap_every, self.keep_records = tap_every, keep_records
+        self.folder, self.progress = folder, progress
+        self.constants = {"inputs": inputs, "shared": shared, "step": self.step_arrays}
+        self.inputs = inputs
+        self.shared = self._replicate(shared)
+        self.step_arrays = self._replicate(self.step_arrays)
+        self.shardings: tuple[Any, ...] | None = None
+        self.worlds = 1
+
+    def _replicate(self, tree: Any) -> Any:
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, tree)
+        everywhere = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, everywhere), tree)
+
+    def place(self, carry: Any, *, copy: bool) -> Any:
+        """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
+        self.worlds = count_worlds(carry, self.axes, strict=self.mesh is not None)
+        # NumPy memory is always copied: JAX may otherwise share it on the CPU, and the chunks write into theirs.
+        fresh = jax.tree.map(lambda leaf: copy or not isinstance(leaf, jax.Array), carry)
+        carry = strong(carry)
+        if self.mesh is None:
+            return jax.tree.map(lambda leaf, new: jax.device_put(leaf, may_alias=not new), carry, fresh)
+        shardings = world_shardings(carry, self.mesh, self.axes)
+        self.shardings = tuple(jax.tree.leaves(shardings))
+        put = lambda leaf, new, where: jax.device_put(leaf, where, may_alias=not new)  # noqa: E731
+        return jax.tree.map(put, carry, fresh, shardings)
+
+    def program(self, steps: int, record_every: int | None) -> Program:
+        return Program(
+            step=self.step,
+            step_tree=self.step_tree,
+            observe=self.observe,
+            steps=steps,
+            record_every=record_every,
+            has_inputs=self.inputs is not None,
+            has_shared=self.shared is not None,
+            shardings=self.shardings,
+        )
+
+    def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
+        every = self.tap_every.value if isinstance(self.tap_every, AdaptivePeriod) else self.tap_every
+        inputs = jax.tree.map(lambda a: a[at : at + steps], self.inputs)
+        return carry, self.step_arrays, self.shared, np.int32(at), np.int32(every), inputs
+
+    def record_shape(self, like: Any) -> Any:
+        """The shape of one step's `out`."""
+        step = jax.tree.unflatten(self.step_tree, merge_step(self.step, self.step_arrays))
+        x = jnp.int32(0) if self.inputs is None else jax.tree.map(lambda a: a[0], self.inputs)
+        extra = () if self.shared is None else (self.shared,)
+        return jax.eval_shape(step, like, x, *extra)[1]
+
+    def _program_text(self, carry: Any, start: ProgressOfRun) -> str:
+        """The program of a whole chunk, free of placement: it is the same on any number of devices."""
+        bare = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)  # noqa: E731
+        program = dataclasses.replace(self.program(start.chunk, start.record_every), shardings=None)
+        inputs = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.inputs
+        )
+        number = jax.ShapeDtypeStruct((), np.int32)
+        arguments = (bare(carry), bare(self.step_arrays), bare(self.shared), number, number, inputs)
+        return advance.lower(*arguments, program=program).as_text()
+
+    def drive(self, carry: Any, start: ProgressOfRun, records: list[Any]) -> Rollout:
+        self._check_inputs(start.length)
+        state = _Loop(start, records, began=time.perf_counter())
+        if self.folder is not None and not start.finished:
+            self.folder.note_program(self._program_text(carry, start))
+        with (
+            CompileClock() as clock,
+            stop_on_interrupt() as stop,
+            progress_bar(self.progress, self.worlds, start.step, start.length) as bar,
+        ):
+            pending: _Pending | None = None
+            while state.at < start.length and state.outcome is None:
+                steps = min(start.chunk, start.length - state.at)
+                arguments = self.arguments(carry, state.at, steps)
+                launched = time.perf_counter()
+                carry, out, observed, sign = advance(
+                    *arguments, program=self.program(steps, start.record_every)
+                )
+                del arguments
+                state.at += steps
+                # The device already works on this chunk while the host deals with the one before.
+                if pending is not None:
+                    self._settle(pending, state, bar)
+                pending = _Pending(state.at, out, observed, sign, launched)
+                if any_process(stop.is_set()):
+                    state.outcome = "interrupted"
+                if self.folder is not None and (
+                    state.outcome or state.at == start.length or any_process(self.folder.due())
+                ):
+                    self._settle(pending, state, bar)
+                    pending = None
+                    self._save(carry, state)
+            if pending is not None:
+                self._settle(pending, state, bar)
+            if self.folder is not None and state.saved < state.at:
+                self._save(carry, state)
+        jax.block_until_ready(carry)
+        stride = start.record_every
+        return Rollout(
+            carry=carry,
+            records=join(state.records) if stride and self.keep_records else None,
+            recorded_steps=np.arange(1, state.at // stride + 1) * stride if stride else np.arange(0),
+            step=state.at,
+            length=start.length,
+            outcome=state.outcome or "finished",
+            worlds=self.worlds,
+            seconds=time.perf_counter() - state.began,
+            compile_seconds=clock.seconds,
+            chunk=start.chunk,
+        )
+
+    def _save(self, carry: Any, state: "_Loop") -> None:
+        assert self.folder is not None
+        self.folder.save(to_host(carry), state.start, state.at, state.unsaved, self.constants)
+        state.unsaved, state.saved = [], state.at
+
+    def _check_inputs(self, length: int) -> None:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.inputs):
+            if np.ndim(leaf) == 0 or leaf.shape[0] != length:
+                raise ValueError(
+                    f"`inputs{jax.tree_util.keystr(path)}` must have a leading axis of `length`={length}; got shape "
+                    f"{np.shape(leaf)}. Give one input per step."
+                )
+
+    def _settle(self, pending: "_Pending", state: "_Loop", bar: Any) -> None:
+        """Wait for a chunk, then hand what it produced to the host side."""
+        jax.block_until_ready(pending.sign)
+        seconds = time.perf_counter() - pending.launched
+        records = None
+        if pending.records is not None:
+            records = to_host(pending.records)
+            if self.keep_records:
+                state.records.append(records)
+            if self.folder is not None:
+                state.unsaved.append(records)
+        if isinstance(self.tap_every, AdaptivePeriod):
+            self.tap_every.update(seconds)
+        if self.on_chunk is not None:
+            chunk = Chunk(pending.step, state.start.length, to_host(pending.observed), records, seconds)
+            if self.on_chunk(chunk) is True and state.outcome is None and pending.step < state.start.length:
+                state.outcome = "stopped"
+        bar(pending.step)
+
+
+@dataclasses.dataclass
+class _Loop:
+    """Where the loop stands."""
+
+    start: ProgressOfRun
+    records: list[Any]
+    began: float
+    at: int = -1
+    saved: int = -1
+    unsaved: list[Any] = dataclasses.field(default_factory=list)
+    outcome: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        self.at = self.saved = self.start.step
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    """A chunk that was launched and not yet waited for."""
+
+    step: int
+    records: Any
+    observed: Any
+    sign: Any
+    launched: float

@@ -1,0 +1,420 @@
+"""The runtime: settings that must precede JAX's backend, a report of what runs, and the start of several processes.
+
+Nothing here imports jax until a function is called, so `from jaxworlds.runtime import configure` can be the
+first line of a program. `import jax` starts no backend either; the first array or `jax.devices()` does.
+"""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+Dtype = Literal["float32", "float64"]
+Device = Literal["cpu", "gpu", "tpu"]
+
+_FRACTION_NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+_PREALLOCATE_NAME = "XLA_PYTHON_CLIENT_PREALLOCATE"
+_GIB = 1024**3
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What `configure` was asked for so far; `None` means JAX's own default is in force."""
+
+    dtype: str | None = None
+    device: str | None = None
+    memory_limit_gb: float | None = None
+    preallocate: bool | None = None
+    cpu_devices: int | None = None
+    cache_dir: Path | None = None
+
+
+class RuntimeConflictError(RuntimeError):
+    """A setting differs from what JAX already runs with."""
+
+
+_settings = Settings()
+
+
+def settings() -> Settings:
+    """The settings in force."""
+    return _settings
+
+
+def configure(
+    dtype: Dtype | None = None,
+    device: Device | None = None,
+    memory_limit_gb: float | None = None,
+    cache_dir: str | Path | None = "auto",
+    *,
+    preallocate: bool | None = None,
+    cpu_devices: int | None = None,
+) -> Settings:
+    """Choose precision, device, memory and compilation cache; best called before any JAX operation.
+
+    Arguments left out stay as they are, so several calls add up. A call after JAX has started is fine as long
+    as it asks for what already runs; otherwise it raises `RuntimeConflictError` and changes nothing.
+
+    - `dtype`: `"float32"` or `"float64"` as the default floating type (`jax_enable_x64`).
+    - `device`: `"cpu"`, `"gpu"` or `"tpu"`. Asking for a device that is not there raises at once.
+    - `memory_limit_gb`: budget per device. On a GPU it caps what JAX may take, unless
+      `XLA_CLIENT_MEM_FRACTION` is set, which then rules; everywhere it bounds batch planning.
+    - `cache_dir`: folder of the persistent compilation cache; `"auto"` (the folder named by
+      `JAXWORLDS_CACHE_DIR`, or the user's cache folder, unless JAX was given one), `"off"`, or `None` to
+      leave it alone. Programs are kept apart by jaxlib version and processor.
+    - `preallocate`: whether JAX takes its GPU memory at once.
+    - `cpu_devices`: number of simulated CPU devices.
+
+    >>> configure(dtype="float32", device="cpu", cache_dir="off").dtype
+    'float32'
+    """
+    _require("dtype", dtype, ("float32", "float64"))
+    _require("device", device, ("cpu", "gpu", "tpu"))
+    if memory_limit_gb is not None and not 0 < memory_limit_gb < float("inf"):
+        raise ValueError(
+            f"`memory_limit_gb` must be positive; got {memory_limit_gb}. Leave it out for no limit."
+        )
+    if cpu_devices is not None and cpu_devices < 1:
+        raise ValueError(f"`cpu_devices` must be at least 1; got {cpu_devices}. Leave it out for one device.")
+
+    # Conflicts first: a call that cannot be honoured must change nothing.
+    if backend_started():
+        _refuse_conflicts(device, memory_limit_gb, preallocate, cpu_devices)
+    else:
+        _prepare_backend(device, memory_limit_gb, preallocate, cpu_devices)
+
+    if dtype is not None:
+        _jax().config.update("jax_enable_x64", dtype == "float64")
+    folder = _set_cache(cache_dir)
+    asked = {
+        "dtype": dtype,
+        "device": device,
+        "memory_limit_gb": memory_limit_gb,
+        "preallocate": preallocate,
+        "cpu_devices": cpu_devices,
+        "cache_dir": folder,
+    }
+    global _settings
+    _settings = dataclasses.replace(_settings, **{k: v for k, v in asked.items() if v is not None})
+    return _settings
+
+
+def backend_started() -> bool:
+    """Whether JAX has started a backend in this process (asking does not start one)."""
+    if "jax" not in sys.modules:
+        return False
+    # JAX has no public question for this in 0.10-0.12; without the private one we assume it has not started.
+    bridge = importlib.import_module("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
+
+
+def _jax() -> Any:
+    return importlib.import_module("jax")
+
+
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)
+
+
+def _require(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        choices = ", ".join(repr(a) for a in allowed)
+        raise ValueError(f"`{name}` must be one of {choices}; got {value!r}. Leave it out to keep what runs.")
+
+
+def _refuse_conflicts(
+    device: str | None, memory_limit_gb: float | None, preallocate: bool | None, cpu_devices: int | None
+) -> None:
+    jax = _jax()
+    running = jax.default_backend()
+    late = "Call `configure` before the first JAX operation of the process"
+    if device is not None and device != running:
+        if not _has_platform(device):
+            raise RuntimeConflictError(_no_device(device, running))
+        raise RuntimeConflictError(
+            f"`device={device!r}` differs from what already runs: {running!r}. {late}, or start the process with "
+            f"JAX_PLATFORMS={'cuda' if device == 'gpu' else device}."
+        )
+    if cpu_devices is not None and running == "cpu" and cpu_devices != jax.local_device_count():
+        raise RuntimeConflictError(
+            f"`cpu_devices={cpu_devices}` differs from what already runs: {jax.local_device_count()}. {late}."
+        )
+    if running != "gpu":
+        return
+    if (
+        memory_limit_gb is not None
+        and _fraction_set() is None
+        and memory_limit_gb != _settings.memory_limit_gb
+    ):
+        stats = jax.local_devices()[0].memory_stats() or {}
+        limit = stats.get("bytes_limit", 0) / _GIB
+        if memory_limit_gb < limit:
+            raise RuntimeConflictError(
+                f"`memory_limit_gb={memory_limit_gb}` is below what JAX already took: {limit:.1f} GB. {late}, "
+                "or set XLA_CLIENT_MEM_FRACTION before it."
+            )
+    took = os.environ.get(_PREALLOCATE_NAME, "true").lower() not in ("false", "0")
+    if preallocate is not None and preallocate != took:
+        raise RuntimeConflictError(
+            f"`preallocate={preallocate}` differs from what already runs: {took}. {late}."
+        )
+
+
+def _prepare_backend(
+    device: str | None, memory_limit_gb: float | None, preallocate: bool | None, cpu_devices: int | None
+) -> None:
+    jax = _jax()
+    if preallocate is not None:
+        os.environ[_PREALLOCATE_NAME] = "true" if preallocate else "false"
+    if cpu_devices is not None:
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
+    if memory_limit_gb is not None and device != "cpu" and _fraction_set() is None:
+        total = _gpu_total_bytes()
+        if total is not None:
+            os.environ[_FRACTION_NAMES[0]] = f"{min(0.95, memory_limit_gb * _GIB / total):.4f}"
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    elif device is not None:
+        # Only a started backend knows whether the device is there, and a later surprise is worse.
+        running = jax.default_backend()
+        if running != device:
+            raise RuntimeConflictError(_no_device(device, running))
+
+
+def _has_platform(device: str) -> bool:
+    try:
+        return bool(_jax().devices(device))
+    except RuntimeError:
+        return False
+
+
+def _no_device(device: str, running: str) -> str:
+    asked = os.environ.get("JAX_PLATFORMS")
+    because = f" JAX_PLATFORMS={asked} hides other devices: unset it." if asked else ""
+    remedy = {
+        "gpu": "Check `nvidia-smi`, install `jax[cuda13]` (or `jax[cuda12]`)",
+        "tpu": "Run on a TPU host with `jax[tpu]`",
+        "cpu": "Remove JAX_PLATFORMS",
+    }[device]
+    return f"`device={device!r}` is not there: JAX found only {running!r}.{because} {remedy}, or pass `device={running!r}`."
+
+
+def _fraction_set() -> str | None:
+    return next((os.environ[name] for name in _FRACTION_NAMES if name in os.environ), None)
+
+
+def _gpu_total_bytes() -> int | None:
+    """Memory of the first GPU, asked of the driver because JAX is not to be started yet."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    query = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        return int(text.split()[0]) * 1024**2
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        warnings.warn(
+            f"nvidia-smi did not tell the GPU's memory ({error}); `memory_limit_gb` only bounds planning.",
+            stacklevel=4,
+        )
+        return None
+
+
+def _set_cache(cache_dir: str | Path | None) -> Path | None:
+    """Point JAX's persistent cache at a folder for this jaxlib and processor; returns that folder."""
+    if cache_dir is None:
+        return None
+    jax = _jax()
+    if cache_dir == "auto":
+        cache_dir = os.environ.get("JAXWORLDS_CACHE_DIR") or None
+        if cache_dir is None:
+            if jax.config.jax_compilation_cache_dir:
+                return Path(jax.config.jax_compilation_cache_dir)
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+            cache_dir = Path(base) / "jaxworlds"
+    if str(cache_dir) == "off":
+        folder = None
+    else:
+        folder = Path(cache_dir).expanduser().absolute() / _program_key()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"`cache_dir` must be a folder that can be written; got {str(cache_dir)!r} ({error}). "
+                'Pass another folder, or `cache_dir="off"`.'
+            ) from error
+    if jax.config.jax_compilation_cache_dir != (str(folder) if folder else None):
+        jax.config.update("jax_compilation_cache_dir", str(folder) if folder else None)
+        # The folder is read once, at the first compilation; a later change needs the reset.
+        importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()
+    if folder is not None:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
+
+
+def _program_key() -> str:
+    """Names what a compiled CPU program depends on: a shared home folder serves machines that differ."""
+    import hashlib
+
+    cpu = hashlib.blake2b(_cpu_description().encode(), digest_size=4).hexdigest()
+    return f"jaxlib-{_version('jaxlib')}-{platform.machine()}-{cpu}"
+
+
+def _cpu_description() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    keep = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(keep)))
+
+
+def cpu_name() -> str:
+    """The processor as its maker calls it."""
+    for line in _cpu_description().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInfo:
+    """One device: its name, and its memory where the backend tells it."""
+
+    id: int
+    kind: str
+    platform: str
+    process: int
+    memory_limit_bytes: int | None
+    memory_used_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeReport:
+    """What runs: versions, devices, precision, cache and the environment variables that matter."""
+
+    python: str
+    jax: str
+    jaxlib: str
+    cpu: str
+    cores: int
+    backend: str
+    devices: tuple[DeviceInfo, ...]
+    processes: int
+    process: int
+    dtype: str
+    cache_dir: str | None
+    cache_entries: int
+    cache_bytes: int
+    environment: dict[str, str]
+
+    def __str__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(f"{d.kind} ({d.platform})" for d in self.devices))
+        cache = "off"
+        if self.cache_dir:
+            cache = f"{self.cache_dir} ({self.cache_entries} programs, {self.cache_bytes / 1e6:.1f} MB)"
+        lines = [
+            f"Python {self.python}, jax {self.jax}, jaxlib {self.jaxlib}",
+            f"processor: {self.cpu}, {self.cores} cores",
+            f"backend:   {self.backend}, {len(self.devices)} device(s): {kinds}",
+            f"processes: {self.processes} (this is {self.process})",
+            f"precision: {self.dtype}",
+            f"cache:     {cache}",
+        ]
+        for device in self.devices:
+            if device.memory_limit_bytes:
+                used = (device.memory_used_bytes or 0) / _GIB
+                lines.append(
+                    f"memory:    device {device.id}: {used:.2f} of {device.memory_limit_bytes / _GIB:.1f} GiB"
+                )
+        lines += [f"{name}={value}" for name, value in self.environment.items()]
+        return "\n".join(lines)
+
+
+def runtime_report() -> RuntimeReport:
+    """Report what runs. Starts JAX's backend if nothing has yet."""
+    jax = _jax()
+    folder = jax.config.jax_compilation_cache_dir
+    files = [f for f in Path(folder).rglob("*-cache") if f.is_file()] if folder else []
+    devices = []
+    for device in jax.devices():
+        stats = (device.memory_stats() if device.process_index == jax.process_index() else None) or {}
+        devices.append(
+            DeviceInfo(
+                id=device.id,
+                kind=device.device_kind,
+                platform=device.platform,
+                process=device.process_index,
+                memory_limit_bytes=stats.get("bytes_limit"),
+                memory_used_bytes=stats.get("bytes_in_use"),
+            )
+        )
+    prefixes = ("JAX_", "XLA_", "JAXWORLDS_", "EQX_", "CUDA_VISIBLE_DEVICES")
+    return RuntimeReport(
+        python=platform.python_version(),
+        jax=jax.__version__,
+        jaxlib=_version("jaxlib"),
+        cpu=cpu_name(),
+        cores=os.cpu_count() or 1,
+        backend=jax.default_backend(),
+        devices=tuple(devices),
+        processes=jax.process_count(),
+        process=jax.process_index(),
+        dtype="float64" if jax.config.jax_enable_x64 else "float32",
+        cache_dir=folder,
+        cache_entries=len(files),
+        cache_bytes=sum(f.stat().st_size for f in files),
+        environment={k: v for k, v in sorted(os.environ.items()) if k.startswith(prefixes)},
+    )
+
+
+def start_processes(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    timeout_s: int = 120,
+) -> None:
+    """Join this process to the others of the same run, on one host or several; call it before any JAX operation.
+
+    Under SLURM, Open MPI or a cloud TPU all three arguments may be left out. Elsewhere give every process the same
+    `coordinator` ("host:port", reachable from all), the number of `processes` and its own `process` number from 0.
+    Afterwards `jax.devices()` lists the devices of all processes. Calling it again is harmless.
+    """
+    jax = _jax()
+    if jax.distributed.is_initialized():
+        running = (jax.process_count(), jax.process_index())
+        if processes not in (None, running[0]) or process not in (None, running[1]):
+            raise RuntimeConflictError(
+                f"`processes={processes}, process={process}` differs from what already runs: processes={running[0]}, "
+                f"process={running[1]}. Start a new Python process to join another run."
+            )
+        return
+    if backend_started():
+        raise RuntimeConflictError(
+            "`start_processes` must come before the first JAX operation, but JAX has already started its backend. "
+            "Move the call to the top of the program."
+        )
+    given = (coordinator, processes, process)
+    if any(g is None for g in given) and any(g is not None for g in given):
+        raise ValueError(
+            "`coordinator`, `processes` and `process` must be given together, or all left out for automatic "
+            f"detection; got coordinator={coordinator!r}, processes={processes}, process={process}."
+        )
+    if processes is not None and process is not None and not 0 <= process < processes:
+        raise ValueError(f"`process` must be in 0..{processes - 1}; got {process}. Count processes from 0.")
+    try:
+        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=timeout_s)
+    except (ValueError, RuntimeError) as error:
+        raise RuntimeError(
+            f"the processes could not be joined: {error}\nGive every process `coordinator='host:port'`, "
+            "`processes=N` and `process=0..N-1`, and check that the port of process 0 is reachable from all hosts."
+        ) from error

@@ -1,0 +1,483 @@
+"""Taps: values out of compiled code; batched under `vmap`, sampled on the device, absent when switched off.
+
+```python
+import jax, jax.numpy as jnp
+from jaxworlds.taps import tap, tap_stats
+
+@jax.jit
+def run(grids, period):
+    def step(grids, t):
+        grids = (grids + 1) % 10
+        tap("grids", grids, print, step=t, period=period)   # one host call per `period` steps
+        return grids, None
+    return jax.lax.scan(step, grids, jnp.arange(1000))[0]
+
+run(jnp.zeros((64, 30, 30), jnp.int32), 100)
+print(tap_stats()["grids"])
+```
+
+**Which way out of a program?** A tap is for looking into a running program. Where speed matters, let the
+rollout driver hand you values between chunks: no callback is in the program, which stays cacheable and
+exportable. Figures for 1,024 worlds of 30×30 grids (ledger/core.md §2):
+
+| way | CPU, 1.2–1.6 ms/step | H200, 13 µs/step |
+|---|---|---|
+| `taps_off()` | 0: not in the program | 0 |
+| between chunks of 100 | −1 % | +39 % |
+| tap in an outer scan, once per inner scan of 100 | −2 % | +21 % |
+| tap in the step, `period=100` | −13…+13 % | +129 %: the gate alone synchronises with the host each step |
+| tap in the step, every step | +280…+2,020 µs | +154 µs |
+
+So: on a GPU never gate inside the step. On a CPU `period=100` costs under 10 % at 1,024 worlds, but a call is
+about 0.1–0.2 ms whatever the step: one tiny world went from 1.4 to 3.9 µs/step. On jax 0.10 a program with a
+tap is not kept in the persistent compilation cache.
+"""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Int32, PyTree
+
+from . import _sinks
+from ._sinks import Sink as Sink
+from ._sinks import TapStats as TapStats
+from ._sinks import flush_taps as flush_taps
+from ._sinks import register_sink as register_sink
+from ._sinks import reset_tap_stats as reset_tap_stats
+from ._sinks import unregister_sink as unregister_sink
+
+
+class _Ambient:
+    """Step and period for taps that name none. Equal only to itself, so that no two share a trace."""
+
+    def __init__(self, step: Any, period: Any) -> None:
+        self.step, self.period = step, period
+
+
+class _Switch(NamedTuple):
+    enabled: bool
+    ambient: _Ambient | None
+
+
+# Part of JAX's trace key: another value here means another trace, never the other program reused in silence.
+# Made at import because adding a context is not thread-safe and makes JAX trace anew what it traced before.
+# Starts no backend.
+_switch = jax.make_user_context(default_value=_Switch(True, None))
+
+
+def taps_enabled() -> bool:
+    """Whether a function traced now would contain its taps."""
+    return _switch.value.enabled
+
+
+def set_taps(enabled: bool) -> None:
+    """Set the default of the process: with False, programs traced from now on contain no taps."""
+    _switch.set_global(_Switch(enabled, None))
+
+
+@contextlib.contextmanager
+def taps_off() -> Iterator[None]:
+    """Within this block (of this thread) functions are traced, or found in the cache, without their taps."""
+    with _switch(_switch.value._replace(enabled=False)):
+        yield
+
+
+@contextlib.contextmanager
+def taps_on() -> Iterator[None]:
+    """The opposite of `taps_off()`; the inner block wins."""
+    with _switch(_switch.value._replace(enabled=True)):
+        yield
+
+
+@contextlib.contextmanager
+def ambient(step: Any, period: Any = None) -> Iterator[None]:
+    """Give `step` and `period` to every tap traced in this block that names none itself.
+
+    For drivers: enter it inside the traced function (a scan body), where `step` is a tracer. A jitted
+    function called in the block is traced anew for it, because its taps depend on this step; so do not wrap
+    eager loops in it.
+    """
+    if not _switch.value.enabled:
+        yield
+        return
+    scope = _Ambient(step, period)
+    with _switch(_switch.value._replace(ambient=scope)):
+        try:
+            yield
+        finally:
+            # JAX's caches keep `scope` as a key; they must not keep tracers alive.
+            scope.step = scope.period = None
+
+
+def tap(
+    name: str,
+    value: PyTree,
+    sink: Callable[[Any], Any] | None = None,
+    *,
+    step: Any = None,
+    period: Any = None,
+    where: Any = None,
+) -> None:
+    """Hand `value` to `sink` on the host, from inside `jit`, `vmap`, `scan`, `cond` or `grad`.
+
+    The sink receives `value` with read-only NumPy arrays as leaves; leaves that are no numbers (strings,
+    functions) pass unchanged, and typed PRNG keys arrive as their `key_data`. Under `vmap`, nested too, it
+    is called **once** for the whole batch: every leaf has all batch axes in front, outermost first, and
+    leaves that were not batched are broadcast to them (views that cost no memory). Inside `shard_map` it is
+    called once per shard.
+
+    A failing sink never breaks the computation: failures are counted, the first is logged, and after three
+    in a row (`register_sink` sets another number) the sink is cut off. Only KeyboardInterrupt passes, and
+    ends the run.
+
+    **Arguments:**
+
+    - `name`: under which `tap_stats()` counts, and `register_sink` finds this tap.
+    - `value`: any pytree.
+    - `sink`: a function of the value. None: the one registered under `name` when the value arrives; without
+        one the last value is kept in `tap_stats()[name].last_value`.
+    - `step`, `period`: call only when `step % period == 0`. Both may be traced, so another period does not
+        recompile; a period below 1 never fires. A `step` alone ties the tap to the loop: JAX may hoist a
+        tap on a loop-invariant value out of a differentiated scan (jax#16637). Per-world steps under `vmap`
+        act like `where`.
+    - `where`: a boolean, e.g. `done`. Under `vmap` the host is called only if it holds for some element,
+        and receives only these elements, along one leading axis. Without `vmap` a boolean array selects
+        along the leading axes of the leaves. Use it instead of `lax.cond` under `vmap`, where both branches
+        run and the tap with them.
+
+    Under differentiation a tap runs in the forward pass only, once, with `jax.checkpoint` too.
+
+    !!! Example
+
+        ```python
+        @jax.jit
+        @jax.vmap
+        def finish(reward, done):
+            tap("finished", reward, print, where=done)   # one call, with the rewards of the finished worlds
+            return jnp.where(done, 0.0, reward)
+        ```
+    """
+    switch = _switch.value
+    if not switch.enabled:
+        return
+    if switch.ambient is not None:
+        step = switch.ambient.step if step is None else step
+        period = switch.ambient.period if period is None else period
+    gate = _gate(step, period)
+    if gate is False:
+        return
+    leaves, treedef = jax.tree.flatten(value)
+    numeric = [_is_numeric(leaf) for leaf in leaves]
+    arrays = [_operand(leaf) for leaf, is_array in zip(leaves, numeric, strict=True) if is_array]
+    selected = _selection(gate, where, arrays)
+    anchor = [jnp.asarray(step)] if step is not None and period is None else []
+    operands = [jax.lax.stop_gradient(x) for x in (*arrays, *anchor)]
+    site = _Site(
+        name=name,
+        sink=sink,
+        treedef=treedef,
+        constants=tuple(None if is_array else leaf for leaf, is_array in zip(leaves, numeric, strict=True)),
+        numeric=tuple(numeric),
+        axes=(),
+        selected_axes=(),
+        operand_axes=((),) * len(operands),
+    )
+    _emit(site, selected, operands)
+
+
+def _gate(step: Any, period: Any) -> bool | Bool[Array, ""] | None:
+    """Whether to fire at this step: None for always, a Python bool where it is known while tracing."""
+    if period is None:
+        return None
+    if step is None:
+        raise ValueError(
+            "`period` needs `step`; got `step=None`. Pass the loop counter, or use `ambient(step, period)`."
+        )
+    for label, number in (("step", step), ("period", period)):
+        shape, dtype = jnp.shape(number), jnp.result_type(number)
+        if shape or not jnp.issubdtype(dtype, jnp.integer):
+            raise ValueError(f"`{label}` must be one integer; got shape {shape}, dtype {dtype}.")
+    if isinstance(period, int):
+        if period < 1:
+            return False
+        if isinstance(step, int):
+            return step % period == 0
+    period = jnp.asarray(period)
+    return (period > 0) & (jnp.asarray(step) % jnp.maximum(period, 1) == 0)
+
+
+def _selection(gate: Any, where: Any, arrays: Sequence[Array]) -> Bool[Array, "..."] | None:
+    """The gate and the user's `where` as one boolean array; None when the tap always fires."""
+    gate = None if gate is True else gate
+    if where is None:
+        return gate
+    where = jnp.asarray(where)
+    if where.dtype != jnp.bool_:
+        raise TypeError(
+            f"`where` must be boolean; got dtype {where.dtype}. Compare first, e.g. `where=count > 0`."
+        )
+    for x in arrays:
+        if x.shape[: where.ndim] != where.shape:
+            raise ValueError(
+                f"`where` selects along the leading axes of every leaf; got `where` of shape {where.shape} "
+                f"and a leaf of shape {x.shape}. Give every leaf these leading axes."
+            )
+    return where if gate is None else where & gate
+
+
+def _is_numeric(leaf: Any) -> bool:
+    if isinstance(leaf, jax.Array | bool | int | float | complex):
+        return True
+    return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSUMm"
+
+
+def _operand(leaf: Any) -> Array:
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)
+    return jnp.asarray(leaf)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One tap in one program: where its values go, and the batch axes that `vmap` put around it so far."""
+
+    name: str
+    sink: Callable[[Any], Any] | None
+    treedef: Any
+    constants: tuple[Any, ...]
+    numeric: tuple[bool, ...]
+    axes: tuple[int, ...]  # sizes of the batch axes, outermost first
+    selected_axes: tuple[bool, ...]  # which of them the selection has
+    operand_axes: tuple[tuple[bool, ...], ...]  # which of them each operand has
+
+    def batched(self, size: int, selected: bool, operands: Sequence[bool]) -> "_Site":
+        """The same tap inside one more `vmap`."""
+        return replace(
+            self,
+            axes=(size, *self.axes),
+            selected_axes=(selected, *self.selected_axes),
+            operand_axes=tuple((b, *has) for b, has in zip(operands, self.operand_axes, strict=True)),
+        )
+
+    def receive(self, selected: Any, operands: Sequence[Any]) -> None:
+        """The host function: rebuild the value from NumPy arrays and deliver it."""
+        started = time.perf_counter()
+        # Before anything else: JAX work dispatched from the callback thread can hang (jax#24255, #25861).
+        arrays = [
+            self._spread(np.asarray(x), has) for x, has in zip(operands, self.operand_axes, strict=True)
+        ]
+        items = math.prod(self.axes)
+        if selected is not None:
+            chosen = self._spread(np.asarray(selected), self.selected_axes)
+            arrays = [x[chosen] for x in arrays[: sum(self.numeric)]]
+            items = int(np.count_nonzero(chosen))
+        found = iter(arrays)
+        leaves = [next(found) if n else c for n, c in zip(self.numeric, self.constants, strict=True)]
+        _sinks.deliver(self.name, self.sink, jax.tree.unflatten(self.treedef, leaves), items, started)
+
+    def _spread(self, x: np.ndarray, has: tuple[bool, ...]) -> np.ndarray:
+        """`x` with all batch axes in front, as a view."""
+        if all(has):
+            return x
+        own = iter(x.shape)
+        with_ones = [next(own) if present else 1 for present in has]
+        element = tuple(own)
+        return np.broadcast_to(x.reshape(*with_ones, *element), (*self.axes, *element))
+
+
+def _emit(site: _Site, selected: Bool[Array, "..."] | None, operands: Sequence[Array]) -> None:
+    """Put the call into the program such that `vmap` turns it into one call with one more batch axis."""
+    conditional = selected is not None
+    if selected is not None and not isinstance(selected, Tracer):
+        if not np.any(selected):  # eager code: decide here instead of compiling a `cond` for one use
+            return
+        conditional = False
+
+    @jax.custom_batching.custom_vmap
+    def send(selected: Any, operands: Any) -> tuple[()]:
+        def call() -> None:
+            # A selection without axes is a gate: it has done its work, and the host takes everything.
+            on_host = None if selected is None or selected.ndim == 0 else _gathered(selected)
+            jax.debug.callback(site.receive, on_host, [_gathered(x) for x in operands])
+
+        if conditional:
+            jax.lax.cond(jnp.any(selected), call, lambda: None)
+        else:
+            call()
+        return ()
+
+    @send.def_vmap
+    def _(axis_size: int, in_batched: Any, selected: Any, operands: Any) -> tuple[tuple[()], tuple[()]]:
+        selected_batched, operands_batched = in_batched
+        _emit(site.batched(axis_size, bool(selected_batched), operands_batched), selected, operands)
+        return (), ()
+
+    send(selected, list(operands))
+
+
+def _gathered(x: Array) -> Array:
+    """`x` replicated over its mesh, so that the host sees it whole.
+
+    Without it XLA gathers as well, but complains about an "involuntary full rematerialization". The barrier
+    keeps the replication from spreading to the rest of the program, which else loses its sharding (seen on
+    0.10.2 and 0.12.0).
+    """
+    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty or mesh.size == 1 or AxisType.Manual in mesh.axis_types:
+        return x
+    x = jax.lax.optimization_barrier(x)
+    whole = NamedSharding(mesh, PartitionSpec())
+    if all(kind == AxisType.Explicit for kind in mesh.axis_types):
+        return jax.sharding.reshard(x, whole)
+    return jax.lax.with_sharding_constraint(x, whole)
+
+
+def tap_stats() -> dict[str, TapStats]:
+    """Statistics per name since the start or the last `reset_tap_stats()`. Runs no program."""
+    return _sinks.snapshot(_call_cost)
+
+
+def print_tap_report() -> None:
+    """Print `tap_stats()` as a table, with the cost of a call on this machine (measured once, in 0.2 s)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    stall = measure_call_cost()
+    table = Table(title=f"Taps (each call also stalls the program for about {1e3 * stall:.2f} ms)")
+    table.add_column("name")
+    columns = (
+        "calls",
+        "items",
+        "avg ms",
+        "max ms",
+        "total ms",
+        "blocking ms",
+        "MB",
+        "errors",
+        "dropped",
+        "skipped",
+    )
+    for column in columns:
+        table.add_column(column, justify="right")
+    table.add_column("state")
+    for s in tap_stats().values():
+        times = (f"{t:.3f}" for t in (s.avg_ms, s.max_ms, s.total_ms, s.blocking_ms))
+        counts = (str(n) for n in (s.errors, s.dropped, s.skipped))
+        state = "cut off" if s.cut_off else "ok" if s.last_error is None else "failed"
+        table.add_row(s.name, str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", *counts, state)
+    Console().print(table)
+
+
+_call_cost: float | None = None
+_call_cost_lock = threading.Lock()
+
+
+def measure_call_cost() -> float:
+    """Seconds that one call to the host costs a program on this machine when the sink does nothing.
+
+    Measured at the first use with two small programs, then remembered: about 100 µs on the ledger's 2-core
+    CPU.
+    """
+    global _call_cost
+    with _call_cost_lock:
+        if _call_cost is None:
+            # Another thread has no trace in progress, so this works wherever it is asked for.
+            with ThreadPoolExecutor(1) as pool:
+                _call_cost = pool.submit(_measure_call_cost).result()
+        return _call_cost
+
+
+def _measure_call_cost(length: int = 64, repeats: int = 7) -> float:
+    def counter(callback: bool) -> Callable[[Any], Any]:
+        def tap_cost_step(x: Any, t: Any) -> tuple[Any, None]:
+            if callback:
+                jax.debug.callback(lambda _: None, x)
+            return x + t, None
+
+        return jax.jit(lambda x: jax.lax.scan(tap_cost_step, x, jnp.arange(length))[0])
+
+    programs = {callback: counter(callback) for callback in (False, True)}
+    seconds = {False: math.inf, True: math.inf}
+    start_value = np.int32(0)
+    for program in programs.values():
+        jax.block_until_ready(program(start_value))
+    for _ in range(repeats):  # interleaved, so that both see the same load
+        for callback, program in programs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(program(start_value))
+            seconds[callback] = min(seconds[callback], time.perf_counter() - start)
+    return max(0.0, (seconds[True] - seconds[False]) / length)
+
+
+class AdaptivePeriod:
+    """A sampling period that keeps one tap within a share of the run time, without recompiling.
+
+    Pass `.value` to the program as an argument and call `.update(seconds)` after each chunk. The cost is
+    the time the program waited for the host plus `measure_call_cost()` per call. Above `budget` the period
+    grows at once by the ratio; below half of it, it is halved: between the two it rests. The
+    taps' `step` must count on from chunk to chunk, or a period longer than the chunk has no effect.
+
+    !!! Example
+
+        ```python
+        period = AdaptivePeriod("grids", budget=0.02)
+        for _ in range(chunks):
+            every = period.value   # before the clock starts: the first read measures the cost of a call
+            start = time.perf_counter()
+            state = jax.block_until_ready(run_chunk(state, every))   # taps with `period=every`
+            period.update(time.perf_counter() - start)
+        ```
+    """
+
+    def __init__(self, name: str, budget: float = 0.02, initial: int = 1, maximum: int = 100_000) -> None:
+        if not 0 < budget < 1:
+            raise ValueError(f"`budget` is a share of the run time between 0 and 1; got {budget}.")
+        if not 1 <= initial <= maximum < 2**31:
+            raise ValueError(f"`initial` must be between 1 and `maximum`; got {initial} and {maximum}.")
+        self.name, self.budget, self.maximum = name, budget, maximum
+        self.period = initial
+        self.fraction: float | None = None  # of the last window in which the tap fired
+        self._seen = _sinks.cost_so_far(name)
+        self._elapsed = 0.0
+
+    @property
+    def value(self) -> Int32[np.ndarray, ""]:
+        """The period now, as an int32 array: every period has the same type, so none recompiles.
+
+        The first read in a process runs `measure_call_cost()`; do not time it with the chunk.
+        """
+        measure_call_cost()  # before the first chunk: later its compiles could trip a recompilation guard
+        return np.asarray(self.period, np.int32)
+
+    def update(self, elapsed_seconds: float) -> None:
+        """Adapt to what happened in the last `elapsed_seconds` of the run."""
+        if elapsed_seconds <= 0:
+            raise ValueError(f"`elapsed_seconds` must be positive; got {elapsed_seconds}.")
+        self._elapsed += elapsed_seconds
+        calls, blocking = now = _sinks.cost_so_far(self.name)
+        if calls < self._seen[0]:  # the statistics were reset
+            self._seen = (0, 0.0)
+        new_calls = calls - self._seen[0]
+        if new_calls == 0:  # the period is longer than the chunk: wait for a window that holds a call
+            return
+        self.fraction = (blocking - self._seen[1] + new_calls * measure_call_cost()) / self._elapsed
+        if self.fraction > self.budget:
+            self.period = min(self.maximum, math.ceil(self.period * self.fraction / self.budget))
+        elif self.fraction < self.budget / 2:
+            self.period = max(1, self.period // 2)
+        self._seen, self._elapsed = now, 0.0
+
+    def __repr__(self) -> str:
+        state = f"period={self.period}, fraction={self.fraction}, budget={self.budget}"
+        return f"AdaptivePeriod({self.name!r}, {state})"

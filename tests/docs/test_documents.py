@@ -1,0 +1,88 @@
+"""Everything people read is run: the Python blocks of README and docs/, and the files of examples/."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+BLOCK = re.compile(
+    r"^(?P<indent> *)```python(?P<rest>[^\n]*)\n(?P<code>.*?)^(?P=indent)```", re.DOTALL | re.MULTILINE
+)
+
+
+def blocks(page: Path) -> list[tuple[int, str]]:
+    """The Python blocks of a page with their first line."""
+    text = page.read_text()
+    found = []
+    for match in BLOCK.finditer(text):
+        indent = match["indent"]
+        code = "\n".join(line.removeprefix(indent) for line in match["code"].splitlines())
+        found.append((text[: match.start("code")].count("\n"), code))
+    return found
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+def test_python_blocks_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__page__"}
+    for line, code in blocks(page):
+        # The padding makes a traceback point at the line of the page.
+        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+def test_the_readme_has_python_to_run() -> None:
+    assert len(blocks(ROOT / "README.md")) >= 1
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_examples_run(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    runpy.run_path(str(example), run_name="__main__")
+
+
+@pytest.mark.own_process
+@pytest.mark.slow
+def test_the_documentation_builds_strictly(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "migration" / "index.html").exists()
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Constraints are plain `name==version` lines, and no file records where packages come from."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    hosts = re.compile(r"(pypi|pythonhosted|npmjs)\.(org|com)|--(extra-)?index-url|file:///")
+    guilty = []
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.suffix in {".txt", ".toml", ".md", ".py", ".yml", ".cfg", ""} and path.is_file():
+            text = path.read_text(errors="ignore")
+            guilty += [name] if hosts.search(text) and path != Path(__file__) else []
+    assert guilty == []
+    for file in (ROOT / "constraints").glob("*.txt"):
+        lines = file.read_text().splitlines()
+        assert len(lines) > 20, f"{file.name} must pin what was tested"
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!-]+", line) for line in lines), file.name

@@ -1,0 +1,438 @@
+"""The driver against a hand-written scan, and everything it does between chunks."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from jaxworlds.batching import world_mesh
+from jaxworlds.checkpoints import Checkpoint, ResumeWarning
+from jaxworlds.compiling import CompileWatch
+from jaxworlds.rollout import Chunk, resume, run
+from jaxworlds.store import StoreError
+from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
+
+WORLDS = 16
+
+
+class Walker(eqx.Module):
+    """A chaotic map with its own random numbers: any lost, doubled or reordered step shows in the bits."""
+
+    x: jax.Array
+    key: jax.Array
+
+
+def walkers(worlds: int = WORLDS) -> Walker:
+    return Walker(jnp.linspace(0.1, 0.9, worlds), jr.split(jr.key(7), worlds))
+
+
+def walk(walker: Walker, t: jax.Array) -> tuple[Walker, jax.Array]:
+    key, sub = jr.split(walker.key)
+    x = 3.9 * walker.x * (1 - walker.x)
+    x = jnp.clip(x + 1e-3 * jr.normal(sub) + 1e-6 * t, 0.01, 0.99)
+    return Walker(x, key), x
+
+
+step = jax.vmap(walk, in_axes=(0, None))
+
+
+def by_hand(length: int, carry: Walker | None = None) -> tuple[Walker, np.ndarray]:
+    carry = walkers() if carry is None else carry
+    last, xs = jax.jit(lambda c: jax.lax.scan(step, c, jnp.arange(length, dtype=jnp.int32)))(carry)
+    return last, np.asarray(xs)
+
+
+def unbroken(length: int, stride: int) -> tuple[Walker, np.ndarray]:
+    """The uninterrupted run with the same recording: recording is part of the program, and so of the last bit."""
+    result = run(step, walkers(), length, chunk=10, record_every=stride)
+    return result.carry, result.records
+
+
+def same(a: Any, b: Any) -> bool:
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    raw = lambda leaf: jr.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf  # noqa: E731
+    return all(np.asarray(raw(p)).tobytes() == np.asarray(raw(q)).tobytes() for p, q in leaves)
+
+
+@pytest.mark.parametrize(
+    ("length", "chunk"), [(60, 20), (60, 60), (61, 20), (7, None), (1000, None), (0, None)]
+)
+def test_it_is_the_hand_written_scan(length: int, chunk: int | None) -> None:
+    result = run(step, walkers(), length, chunk=chunk, record_every=1)
+    last, xs = by_hand(length)
+    assert same(result.carry, last)
+    assert result.finished
+    assert result.outcome == "finished"
+    if length:
+        assert same(result.records, xs)
+
+
+def test_recording_with_stride_keeps_every_kth_step() -> None:
+    count = lambda c, t: (c * 5 + t, c * 7)  # noqa: E731 - integers: the same bits from any program
+    result = run(count, jnp.arange(6, dtype=jnp.int32), 103, chunk=20, record_every=5)
+    xs = np.arange(6, dtype=np.int32)
+    for t in range(103):
+        if t % 5 == 4:
+            assert np.array_equal(result.records[t // 5], xs * np.int32(7))
+        xs = xs * np.int32(5) + np.int32(t)
+    assert np.array_equal(result.carry, xs)
+    assert result.recorded_steps.tolist() == list(range(5, 104, 5))
+    assert len(result.records) == 20
+
+
+def test_no_recording_returns_none() -> None:
+    assert run(step, walkers(), 10).records is None
+
+
+def test_one_program_for_all_equal_chunks_and_for_the_next_run() -> None:
+    traces = []
+
+    def counted(carry: Any, t: Any) -> tuple[Any, None]:
+        traces.append(1)
+        return carry * 1.5 - t, None
+
+    run(counted, jnp.zeros((4, 3)), 80, chunk=10)
+    assert len(traces) == 1
+    with CompileWatch() as watch:
+        run(counted, jnp.ones((4, 3)), 160, chunk=10)
+    assert len(traces) == 1
+    assert watch.compiles == 0
+
+
+def test_a_weakly_typed_carry_compiles_once() -> None:
+    traces = []
+
+    def counted(carry: Any, t: Any) -> tuple[Any, None]:
+        traces.append(1)
+        return jax.tree.map(lambda c: c + 1, carry), None
+
+    result = run(counted, {"a": jnp.asarray(0.0), "b": 2}, 30, chunk=10)
+    assert len(traces) == 1
+    assert float(result.carry["a"]) == 30.0
+    assert int(result.carry["b"]) == 32
+
+
+def test_the_length_is_cut_into_equal_chunks_where_it_can() -> None:
+    assert 1000 % run(step, walkers(), 1000).chunk == 0
+    assert run(step, walkers(), 1000, record_every=8).chunk % 8 == 0
+    with pytest.raises(
+        ValueError, match=r"`chunk` must be a positive multiple of `record_every` \(4\); got 10.*chunk=8"
+    ):
+        run(step, walkers(), 100, chunk=10, record_every=4)
+
+
+def test_the_callers_carry_survives_unless_given_away() -> None:
+    carry = jnp.arange(8.0)
+    add = lambda c, t: (c + 1, None)  # noqa: E731
+    run(add, carry, 4, chunk=2)
+    assert carry.tolist() == list(range(8))
+    run(add, carry, 4, chunk=2, donate_carry=True)
+    assert carry.is_deleted()
+
+
+def test_numpy_carry_is_not_aliased() -> None:
+    # Aligned to 64 bytes, which is what JAX shares on the CPU.
+    raw = np.zeros(4096 + 64, np.uint8)
+    carry = raw[-raw.ctypes.data % 64 :][:4096].view(np.float32)
+    for donate in (False, True):
+        result = run(lambda c, t: (c + 1, None), carry, 4, chunk=2, donate_carry=donate)
+        assert carry.sum() == 0
+        assert float(result.carry.sum()) == 4096
+
+
+def test_chunks_donate_their_carry() -> None:
+    big = jnp.zeros((256, 1024))
+    before = sum(a.nbytes for a in jax.live_arrays())
+    peak = []
+
+    def look(chunk: Chunk) -> None:
+        peak.append(sum(a.nbytes for a in jax.live_arrays()) - before)
+
+    run(lambda c, t: (c + 1, None), big, 40, chunk=10, on_chunk=look)
+    assert max(peak) < 1.5 * big.nbytes, "one copy of the carry, not one per chunk"
+
+
+def test_inputs_replace_the_step_number() -> None:
+    pushes = np.arange(30, dtype=np.float32)
+    result = run(
+        lambda c, x: (c + x["push"], c), jnp.zeros(3), 30, inputs={"push": pushes}, chunk=10, record_every=1
+    )
+    assert result.carry.tolist() == [435.0] * 3
+    assert np.array_equal(result.records[:, 0], np.concatenate([[0], np.cumsum(pushes)[:-1]]))
+    with pytest.raises(ValueError, match=r"`inputs\['push'\]` must have a leading axis of `length`=31"):
+        run(lambda c, x: (c, None), jnp.zeros(3), 31, inputs={"push": pushes})
+
+
+def test_shared_constants_are_handed_over_and_never_donated() -> None:
+    bank = jnp.arange(5.0)
+    result = run(lambda c, t, bank: (c + bank[t % 5], None), jnp.zeros(2), 10, shared=bank, chunk=5)
+    assert result.carry.tolist() == [20.0, 20.0]
+    assert bank.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_module_with_arrays_is_a_step() -> None:
+    class Drift(eqx.Module):
+        speed: jax.Array
+
+        def __call__(self, carry: Any, t: Any) -> tuple[Any, None]:
+            return carry + self.speed, None
+
+    with CompileWatch() as watch:
+        slow = run(Drift(jnp.float32(1.0)), jnp.zeros(2), 10)
+        compiled = watch.compiles
+        fast = run(Drift(jnp.float32(2.0)), jnp.zeros(2), 10)
+    assert (slow.carry[0], fast.carry[0]) == (10.0, 20.0)
+    assert watch.compiles == compiled, "arrays of the step are arguments, not constants"
+
+
+def test_a_step_that_returns_no_pair_is_named() -> None:
+    with pytest.raises(TypeError, match=r"`step` must return \(carry, out\)"):
+        run(lambda c, t: c, jnp.zeros(3), 3)
+
+
+def test_observe_and_on_chunk_watch_without_a_callback() -> None:
+    seen: list[Chunk] = []
+    result = run(
+        step,
+        walkers(),
+        60,
+        chunk=20,
+        record_every=10,
+        observe=lambda c: {"mean": c.x.mean()},
+        on_chunk=seen.append,
+    )
+    assert [c.step for c in seen] == [20, 40, 60]
+    assert same(np.concatenate([c.records for c in seen]), result.records)
+    assert seen[-1].observed["mean"] == np.asarray(result.carry.x.mean())
+
+
+def test_on_chunk_can_stop_the_run() -> None:
+    result = run(step, walkers(), 200, chunk=10, on_chunk=lambda c: c.step >= 50)
+    assert result.outcome == "stopped"
+    assert not result.finished
+    assert 50 <= result.step <= 60, "at most the chunk in flight is added"
+    assert same(result.carry, by_hand(result.step)[0])
+
+
+def test_records_can_be_left_to_on_chunk() -> None:
+    rows: list[np.ndarray] = []
+    result = run(
+        step,
+        walkers(),
+        40,
+        chunk=10,
+        record_every=1,
+        keep_records=False,
+        on_chunk=lambda c: rows.append(c.records),
+    )
+    assert result.records is None
+    assert same(np.concatenate(rows), by_hand(40)[1])
+
+
+def test_taps_inside_the_step_follow_the_period_without_compiling_anew() -> None:
+    seen: list[Any] = []
+
+    def tapped(c: Any, t: Any) -> tuple[Any, None]:
+        jax.vmap(lambda x: tap("rollout-test", x, seen.append))(c)
+        return c + 1, None
+
+    run(tapped, jnp.zeros(3), 100, chunk=50, tap_every=25)
+    flush_taps()
+    assert [s.tolist() for s in seen] == [[t] * 3 for t in (0.0, 25.0, 50.0, 75.0)]
+    seen.clear()
+    with CompileWatch() as watch:
+        run(tapped, jnp.zeros(3), 100, chunk=50, tap_every=10)
+    flush_taps()
+    assert watch.compiles == 0
+    assert len(seen) == 10
+
+
+def test_an_adaptive_period_grows_under_a_slow_sink() -> None:
+    import time
+
+    def slow(_: Any) -> None:
+        time.sleep(0.002)
+
+    def tapped(c: Any, t: Any) -> tuple[Any, None]:
+        tap("rollout-slow", c, slow)
+        return c + 1, None
+
+    period = AdaptivePeriod("rollout-slow", budget=0.05)
+    result = run(tapped, jnp.zeros(3), 400, chunk=20, tap_every=period)
+    assert int(period.value) > 1
+    assert float(result.carry[0]) == 400.0
+
+
+def test_ctrl_c_stops_at_a_chunk_and_resume_has_the_same_bits(tmp_path: Path) -> None:
+    def press(chunk: Chunk) -> None:
+        if chunk.step == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    broken = run(step, walkers(), 200, chunk=20, record_every=4, on_chunk=press, checkpoint=tmp_path)
+    assert broken.outcome == "interrupted"
+    assert broken.step % 20 == 0
+    assert broken.step <= 80
+    assert signal.getsignal(signal.SIGINT) is handler
+    whole = resume(step, walkers(), tmp_path)
+    reference = run(step, walkers(), 200, chunk=20, record_every=4)
+    assert whole.finished
+    assert same((whole.carry, whole.records), (reference.carry, reference.records))
+    assert same(resume(step, walkers(), tmp_path).records, whole.records), (
+        "a finished run is returned as it is"
+    )
+
+
+def test_the_second_ctrl_c_interrupts_at_once() -> None:
+    def press(chunk: Chunk) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(step, walkers(), 10_000, chunk=10, on_chunk=press)
+
+
+def stopped(folder: Path, **options: Any) -> None:
+    saving = Checkpoint(folder, every_seconds=0.0)
+    run(
+        step,
+        walkers(),
+        100,
+        chunk=10,
+        record_every=2,
+        checkpoint=saving,
+        on_chunk=lambda c: c.step >= 40,
+        **options,
+    )
+
+
+def test_resume_takes_shapes_alone(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    result = resume(step, jax.eval_shape(walkers), tmp_path)
+    assert same((result.carry, result.records), unbroken(100, 2))
+
+
+def test_a_used_folder_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    files = {f: f.read_bytes() for f in tmp_path.iterdir()}
+    with pytest.raises(StoreError, match=r"holds one at step-0+(40|50).*`resume`.*overwrite=True"):
+        run(step, walkers(), 100, checkpoint=tmp_path)
+    assert {f: f.read_bytes() for f in tmp_path.iterdir()} == files
+    assert run(step, walkers(), 20, checkpoint=Checkpoint(tmp_path, overwrite=True)).finished
+
+
+def test_an_empty_folder_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"must hold a run.*Call `run` first"):
+        resume(step, walkers(), tmp_path)
+
+
+def test_a_damaged_newest_checkpoint_costs_a_warning_not_the_run(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    newest = max(tmp_path.glob("step-*"))
+    newest.write_bytes(newest.read_bytes()[:-40])
+    with pytest.warns(ResumeWarning, match="going on from the checkpoint before it"):
+        result = resume(step, walkers(), tmp_path)
+    assert same((result.carry, result.records), unbroken(100, 2))
+
+
+def test_damage_everywhere_is_an_error(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    for file in tmp_path.glob("step-*"):
+        file.write_bytes(b"not a state")
+    with pytest.warns(ResumeWarning), pytest.raises(StoreError):
+        resume(step, walkers(), tmp_path)
+
+
+def test_resume_refuses_another_constant_and_warns_of_another_step(tmp_path: Path) -> None:
+    add = lambda c, t, s: (c + s, None)  # noqa: E731
+    stop = lambda c: c.step >= 40  # noqa: E731
+    run(add, jnp.zeros(2), 100, shared=jnp.ones(2), chunk=10, checkpoint=tmp_path, on_chunk=stop)
+    with pytest.raises(StoreError, match=r"`shared` must be what the checkpointed run had"):
+        resume(add, jnp.zeros(2), tmp_path, shared=jnp.zeros(2))
+    with pytest.warns(ResumeWarning, match="program of this run differs"):
+        resume(lambda c, t, s: (c - s, None), jnp.zeros(2), tmp_path, shared=jnp.ones(2))
+
+
+def test_resume_refuses_another_shape(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    with pytest.warns(ResumeWarning), pytest.raises(StoreError, match=r"\.x"):
+        resume(step, walkers(WORLDS * 2), tmp_path)
+
+
+def test_a_bar_shows_rate_and_end(capsys: pytest.CaptureFixture[str]) -> None:
+    run(step, walkers(), 60, chunk=20, progress=True)
+    shown = capsys.readouterr().err
+    assert "60/60" in shown
+    assert "world-steps/s" in shown
+    run(step, walkers(), 60, chunk=20)
+    assert capsys.readouterr().err == "", "nothing where nobody looks"
+
+
+def test_the_result_reads_as_a_sentence() -> None:
+    text = str(run(step, walkers(), 40))
+    assert text.startswith("finished at step 40 of 40: 16 worlds")
+
+
+def test_worlds_spread_over_the_mesh_have_the_same_bits(devices: list[jax.Device]) -> None:
+    result = run(step, walkers(), 50, chunk=25, record_every=5, mesh=world_mesh())
+    alone = run(step, walkers(), 50, chunk=25, record_every=5)
+    assert same((result.carry, result.records), (alone.carry, alone.records))
+    assert len(result.carry.x.sharding.device_set) == len(devices)
+    assert result.carry.x.addressable_shards[0].data.shape == (WORLDS // len(devices),)
+
+
+def test_the_mesh_program_compiles_once_and_needs_no_communication(devices: list[jax.Device]) -> None:
+    traces = []
+
+    def counted(c: Any, t: Any) -> tuple[Any, Any]:
+        traces.append(1)
+        return step(c, t)
+
+    run(counted, walkers(), 60, chunk=20, mesh=world_mesh())
+    assert len(traces) == 1
+    with CompileWatch() as watch:
+        run(counted, walkers(), 60, chunk=20, mesh=world_mesh())
+    assert watch.compiles == 0
+    from jaxworlds._chunk import advance
+    from jaxworlds.rollout import _Driver
+
+    driver = _Driver(counted, None, None, 0, world_mesh(), None, None, 1, True, None, False)
+    carry = driver.place(walkers(), copy=True)
+    text = (
+        advance.lower(*driver.arguments(carry, 0, 20), program=driver.program(20, None)).compile().as_text()
+    )
+    assert not any(word in text for word in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
+
+
+def test_what_all_worlds_share_is_marked_none(devices: list[jax.Device]) -> None:
+    carry = {"x": jnp.zeros(WORLDS), "clock": jnp.int32(0)}
+    tick = lambda c, t: ({"x": c["x"] + c["clock"], "clock": c["clock"] + 1}, None)  # noqa: E731
+    result = run(tick, carry, 5, mesh=world_mesh(), axes={"x": 0, "clock": None})
+    assert result.carry["x"].tolist() == [10.0] * WORLDS
+    assert result.worlds == WORLDS
+    with pytest.raises(
+        ValueError, match=r"`carry\['clock'\]` must have a leading axis of worlds.*None in `axes`"
+    ):
+        run(tick, carry, 5, mesh=world_mesh())
+
+
+@pytest.mark.skipif("len(jax.devices()) < 8", reason="needs 8 simulated devices")
+def test_worlds_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"12.*8"):
+        run(step, walkers(12), 5, mesh=world_mesh())
+
+
+@pytest.mark.skipif("len(jax.devices()) < 8", reason="needs 8 simulated devices")
+def test_a_checkpoint_of_eight_devices_goes_on_with_one_or_two(tmp_path: Path) -> None:
+    last, xs = unbroken(100, 2)
+    for name, count in (("one", 1), ("two", 2)):
+        stopped(tmp_path / name, mesh=world_mesh())
+        result = resume(step, walkers(), tmp_path / name, mesh=world_mesh(jax.devices()[:count]))
+        assert same((result.carry, result.records), (last, xs))

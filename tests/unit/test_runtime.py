@@ -1,0 +1,209 @@
+"""The runtime: settings before and after the backend starts, the report, and several processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import pytest
+
+from jaxworlds import runtime
+from jaxworlds.runtime import RuntimeConflictError, configure, runtime_report, settings, start_processes
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter with a clean JAX environment."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**clean, "JAX_PLATFORMS": "cpu", **environment},
+    )
+
+
+def test_import_is_cheap_and_starts_nothing() -> None:
+    done = python("""
+        import sys, jaxworlds, jaxworlds.runtime
+        assert "jax" not in sys.modules, "importing the package must not import jax"
+        from jaxworlds.runtime import configure, backend_started
+        configure(dtype="float64", cache_dir="off")
+        assert not backend_started(), "choosing a dtype must not start a backend"
+        import jax.numpy as jnp
+        assert jnp.zeros(2).dtype == "float64"
+        assert backend_started()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_module_imports_without_a_backend() -> None:
+    done = python("""
+        import importlib, pkgutil, jaxworlds
+        for m in pkgutil.iter_modules(jaxworlds.__path__):
+            importlib.import_module(f"jaxworlds.{m.name}")
+        from jaxworlds.runtime import backend_started
+        assert not backend_started()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_configure_before_start_sets_devices_and_cache(tmp_path: Path) -> None:
+    done = python(f"""
+        import jaxworlds
+        chosen = jaxworlds.configure(device="cpu", cpu_devices=3, cache_dir={str(tmp_path)!r}, memory_limit_gb=2)
+        import jax, jax.numpy as jnp
+        assert jax.device_count() == 3
+        jax.jit(lambda x: x * 2 + 1)(jnp.ones(3)).block_until_ready()
+        assert any(chosen.cache_dir.rglob("*-cache")), "a compiled program must be kept"
+        assert str(chosen.cache_dir).startswith({str(tmp_path)!r}) and "jaxlib-" in chosen.cache_dir.name
+        again = jaxworlds.configure(device="cpu", cpu_devices=3)   # what already runs is no conflict
+        assert again.memory_limit_gb == 2, "left-out arguments stay"
+        from jaxworlds.memory import device_memory_limit
+        assert device_memory_limit() == 2 * 1024**3
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_cache_can_be_turned_on_after_the_first_compilation(tmp_path: Path) -> None:
+    done = python(f"""
+        import jax, jax.numpy as jnp, jaxworlds
+        jax.jit(lambda x: x + 1)(jnp.ones(3))
+        chosen = jaxworlds.configure(cache_dir={str(tmp_path)!r})
+        jax.jit(lambda x: x * 3 - 1)(jnp.ones(3)).block_until_ready()
+        assert any(chosen.cache_dir.rglob("*-cache"))
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_late_different_value_raises_and_changes_nothing() -> None:
+    jax.devices()
+    before = settings()
+    count = jax.local_device_count()
+    with pytest.raises(
+        RuntimeConflictError, match=rf"cpu_devices={count + 1}.*already runs: {count}.*before the first"
+    ):
+        configure(dtype="float64", cpu_devices=count + 1, cache_dir=None)
+    assert settings() == before
+    assert not jax.config.jax_enable_x64
+    assert configure(device="cpu", cpu_devices=count, cache_dir=None).device == "cpu"
+
+
+@pytest.mark.skipif(any(d.platform == "gpu" for d in jax.devices()), reason="there is a GPU here")
+def test_gpu_without_a_gpu_raises_before_and_after_the_start() -> None:
+    with pytest.raises(RuntimeConflictError, match=r"`device='gpu'` is not there.*nvidia-smi.*device='cpu'"):
+        configure(device="gpu", cache_dir=None)
+    done = python("import jaxworlds; jaxworlds.configure(device='gpu')")
+    assert done.returncode == 1
+    assert "`device='gpu'` is not there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"dtype": "float16"}, "`dtype` must be one of 'float32', 'float64'; got 'float16'"),
+        ({"device": "cuda"}, "`device` must be one of 'cpu', 'gpu', 'tpu'; got 'cuda'"),
+        ({"memory_limit_gb": -1.0}, "`memory_limit_gb` must be positive; got -1.0"),
+        ({"cpu_devices": 0}, "`cpu_devices` must be at least 1; got 0"),
+    ],
+)
+def test_wrong_values_are_named(arguments: dict, words: str) -> None:
+    # The annotations would stop some of these first; a user without the test hook reaches the message.
+    with pytest.raises(ValueError, match=words):
+        _unchecked_configure(**arguments)
+
+
+def _unchecked_configure(**arguments: object) -> None:
+    call = getattr(configure, "__wrapped__", configure)
+    call(**arguments, cache_dir=None)
+
+
+def test_cache_dir_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ValueError, match=r"`cache_dir` must be a folder that can be written"):
+        configure(cache_dir=file)
+
+
+def test_gpu_memory_fraction_is_set_from_the_limit(tmp_path: Path) -> None:
+    """A stand-in nvidia-smi tells 80 GB; no GPU is needed to see that the fraction follows."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 81920\n")
+    tool.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    code = """
+        import os
+        from jaxworlds.runtime import configure
+        configure(memory_limit_gb=20, preallocate=False, cache_dir="off")
+        print(os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], os.environ.get("XLA_CLIENT_MEM_FRACTION"))
+    """
+    assert python(code, PATH=path).stdout.split() == ["false", "0.2500"]
+    kept = python(code, PATH=path, XLA_PYTHON_CLIENT_MEM_FRACTION="0.75")
+    assert kept.stdout.split() == ["false", "None"], "a fraction that the user set rules"
+
+
+def test_report_tells_what_runs() -> None:
+    report = runtime_report()
+    assert report.jax == jax.__version__
+    assert len(report.devices) == jax.device_count()
+    assert report.backend == "cpu"
+    assert report.dtype == "float32"
+    text = str(report)
+    assert f"jax {jax.__version__}" in text
+    assert report.cpu in text
+    assert report.cache_dir is not None
+    assert report.cache_dir in text
+
+
+def test_backend_started_is_true_here() -> None:
+    jax.devices()
+    assert runtime.backend_started()
+
+
+def test_start_processes_refuses_late_and_partial_calls() -> None:
+    jax.devices()
+    with pytest.raises(RuntimeConflictError, match="must come before the first JAX operation"):
+        start_processes("localhost:1", 2, 0)
+    done = python("from jaxworlds.runtime import start_processes; start_processes(processes=2)")
+    assert "must be given together" in done.stderr
+
+
+@pytest.mark.own_process
+def test_two_processes_compute_together() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = """
+        import sys, json
+        from jaxworlds.runtime import configure, start_processes
+        configure(device="cpu", cpu_devices=2, cache_dir="off")
+        start_processes(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+        start_processes()   # harmless
+        import jax, jax.numpy as jnp, numpy as np
+        from jaxworlds.batching import world_mesh
+        from jaxworlds.rollout import run
+        from jax.experimental import multihost_utils
+        result = run(lambda x, t: (x * 3 + t, x.sum()), np.arange(8, dtype=np.int32), 5, mesh=world_mesh(), record_every=1)
+        whole = multihost_utils.process_allgather(result.carry, tiled=True)
+        print(json.dumps([jax.process_count(), jax.device_count(), whole.tolist(), result.records.tolist()]))
+    """
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))}
+    command = [sys.executable, "-c", textwrap.dedent(code), str(port)]
+    both = [
+        subprocess.Popen(
+            [*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean
+        )
+        for i in range(2)
+    ]
+    outputs = [p.communicate(timeout=150) for p in both]
+    assert [p.returncode for p in both] == [0, 0], outputs[0][1] + outputs[1][1]
+    x, sums = list(range(8)), []
+    for t in range(5):
+        sums.append(sum(x))
+        x = [3 * v + t for v in x]
+    for out, _ in outputs:
+        assert json.loads(out.splitlines()[-1]) == [2, 4, x, sums]
