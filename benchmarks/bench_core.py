@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import harness
 from jaxworlds.comparing import compare
@@ -58,27 +57,23 @@ def driver(report: harness.Report, quick: bool) -> None:
     """The driver against a hand-written scan of the same step."""
     rows: dict[str, Any] = {}
     for worlds in (1, 64, 1024):
-        start, length = grids(worlds), length_for(worlds, quick)
-        by_hand = jax.jit(lambda g, n=length: jax.lax.scan(step, g, jnp.arange(n, dtype=jnp.int32))[0])
-        alternatives = {
-            "hand-written scan": lambda: by_hand(start),
-            "run": lambda: run(step, start, length).carry,
-            "run, records every 100": lambda: run(recorded_step, start, length, record_every=100).records,
-            "run, watched between chunks": lambda: (
-                run(step, start, length, observe=_mean, on_chunk=_look).carry
-            ),
-        }
-        found = compare(alternatives, rounds=5 if quick else 21)
+        length = length_for(worlds, quick)
+        found = compare(_drivers(grids(worlds), length), rounds=5 if quick else 21)
         for name, figures in found.figures().items():
-            rows[f"{worlds:,} worlds: {name}"] = {
-                **figures,
-                "world_steps_per_second": worlds * length / figures["median_s"],
-            }
-    report.add(
-        "driver against a hand-written scan",
-        rows,
-        "ratio to the hand-written scan of the same number of worlds",
-    )
+            rate = worlds * length / figures["median_s"]
+            rows[f"{worlds:,} worlds: {name}"] = {**figures, "world_steps_per_second": rate}
+    note = "ratio to the hand-written scan of the same number of worlds"
+    report.add("driver against a hand-written scan", rows, note)
+
+
+def _drivers(start: jax.Array, length: int) -> dict[str, Any]:
+    by_hand = jax.jit(lambda g: jax.lax.scan(step, g, jnp.arange(length, dtype=jnp.int32))[0])
+    return {
+        "hand-written scan": lambda: by_hand(start),
+        "run": lambda: run(step, start, length).carry,
+        "run, records every 100": lambda: run(recorded_step, start, length, record_every=100).records,
+        "run, watched between chunks": lambda: run(step, start, length, observe=_mean, on_chunk=_look).carry,
+    }
 
 
 def recorded_step(worlds: jax.Array, t: Any) -> tuple[jax.Array, jax.Array]:
@@ -103,20 +98,8 @@ def taps(report: harness.Report, quick: bool) -> None:
         on = _lowered_text(tapped_step)
     identical = off == _lowered_text(plain_step_with_the_same_values)
     for worlds in (1, 64, 1024):
-        start = grids(worlds)
         length = max(200, length_for(worlds, quick) // 4)
-
-        def tap_run(enabled: bool, every: int, start: jax.Array = start, length: int = length) -> jax.Array:
-            with taps_on() if enabled else taps_off():
-                return run(tapped_step, start, length, tap_every=every).carry
-
-        alternatives = {
-            "no tap in the code": lambda start=start, length=length: run(step, start, length).carry,
-            "tap, off": lambda: tap_run(False, 1),
-            "tap, every 100": lambda: tap_run(True, 100),
-            "tap, every step": lambda: tap_run(True, 1),
-        }
-        found = compare(alternatives, rounds=5 if quick else 21)
+        found = compare(_tapped(grids(worlds), length), rounds=5 if quick else 21)
         flush_taps()
         reset_tap_stats()
         for name, figures in found.figures().items():
@@ -126,6 +109,19 @@ def taps(report: harness.Report, quick: bool) -> None:
             }
     note = f"lowered program with taps off identical to the one without: {identical}; with taps on it differs: {on != off}"
     report.add("taps", rows, note)
+
+
+def _tapped(start: jax.Array, length: int) -> dict[str, Any]:
+    def tap_run(enabled: bool, every: int) -> jax.Array:
+        with taps_on() if enabled else taps_off():
+            return run(tapped_step, start, length, tap_every=every).carry
+
+    return {
+        "no tap in the code": lambda: run(step, start, length).carry,
+        "tap, off": lambda: tap_run(False, 1),
+        "tap, every 100": lambda: tap_run(True, 100),
+        "tap, every step": lambda: tap_run(True, 1),
+    }
 
 
 def plain_step_with_the_same_values(worlds: jax.Array, t: Any) -> tuple[jax.Array, None]:
@@ -146,10 +142,16 @@ MEMORY_PROGRAMS = {
             return jax.lax.scan(lambda c, t: (c * 3 + t, c), x, jnp.arange(32))
         shape = (int(BYTES / 33 / 3600), 30, 30)
     """,
-    "elementwise chain": """
+    "sort and reverse": """
         def program(x):
             return jnp.sort(x, axis=0) + x[::-1]
-        shape = (int(BYTES / 3 / 4),)
+        shape = (int(BYTES / 6 / 4),)
+    """,
+    "gradient through a scan": """
+        def program(x):
+            loss = lambda y: jax.lax.scan(lambda c, t: (jnp.tanh(c * 1.01 + t), None), y, jnp.arange(16.0))[0].sum()
+            return jax.grad(loss)(x)
+        shape = (int(BYTES / 19 / 4),)
     """,
     "matrix products": """
         def program(x):
@@ -289,5 +291,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    np.random.seed(0)
     main()

@@ -6,7 +6,9 @@ feeding on the other. Each world has its own feed and kill rate, so one program 
 
 import html
 import time
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import equinox as eqx
@@ -17,10 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from . import pictures
+from .checkpoints import Checkpoint
 from .compiling import CompileWatch
 from .memory import predict_memory
 from .rollout import Rollout, resume, run
 from .runtime import RuntimeReport, runtime_report
+from .store import atomic_write
 
 # Rates of Pearson's map that hold spots, worms, mazes and dividing cells.
 FEED = (0.018, 0.026, 0.034, 0.042, 0.050, 0.058)
@@ -83,66 +87,57 @@ def dishes(size: int = 64) -> GrayScott:
 
 
 def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
-    """Run the demo and return the page it wrote."""
+    """Run the demo and return the page it wrote. Raises if a promise does not hold."""
     from rich.console import Console
 
     console = Console()
     began = time.perf_counter()
     report = runtime_report()
-    console.print(
-        f"[bold]jaxworlds[/] on {len(report.devices)} × {report.devices[0].kind}, jax {report.jax}\n"
-    )
+    devices = f"{len(report.devices)} × {report.devices[0].kind}"
+    console.print(f"[bold]jaxworlds[/] on {devices}, jax {report.jax}\n")
+
     worlds = dishes(size)
     stride = max(1, steps // 24)
-    chunk = stride * max(1, 250 // stride)
-
     with CompileWatch() as watch:
-        whole = run(step, worlds, steps, chunk=chunk, record_every=stride)
+        whole = run(step, worlds, steps, chunk=stride * max(1, 250 // stride), record_every=stride)
     console.print(f"Gray–Scott, {size}×{size} cells: {whole}")
-
-    folder = out / "checkpoint"
-    half = chunk * max(1, steps // chunk // 2)
-    from .checkpoints import Checkpoint
-
-    broken = run(
-        step,
-        worlds,
-        steps,
-        chunk=chunk,
-        record_every=stride,
-        checkpoint=Checkpoint(folder, overwrite=True),
-        on_chunk=lambda c: c.step >= half,
-    )
-    again = resume(step, worlds, folder)
-    same = all(
-        np.array_equal(a, b)
-        for a, b in zip(
-            jax.tree.leaves((whole.carry, whole.records)),
-            jax.tree.leaves((again.carry, again.records)),
-            strict=True,
-        )
-    )
-    stop = f"stopped at step {broken.step:,}, resumed to {again.step:,}"
-    console.print(f"Checkpoint: {stop}; bits {'equal' if same else 'DIFFER'}")
+    resumed = _stop_and_resume(worlds, whole, stride, out / "checkpoint")
+    console.print(f"Checkpoint: {resumed}")
     memory = predict_memory(jax.jit(jax.vmap(advance)), worlds)
     console.print(f"Memory of one step, predicted from the program: {memory.peak / 1e6:.1f} MB")
 
     frames = _frames(whole, size)
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
-    page = _page(report, whole, stop, same, watch, memory.peak, frames)
-    from .store import atomic_write
-
     path = out / "index.html"
     with atomic_write(path) as file:
-        file.write(page.encode())
+        file.write(_page(report, whole, resumed, watch, memory.peak, frames).encode())
     console.print(_next_steps())
     console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)")
-    if not same:
-        raise SystemExit(
-            "the resumed run does not have the bits of the uninterrupted one: please report this"
-        )
     return path
+
+
+def _stop_and_resume(worlds: GrayScott, whole: Rollout, stride: int, folder: Path) -> str:
+    """Stop a second run half-way, resume it from disk, and compare every bit with the run that was not stopped."""
+    half = lambda chunk: chunk.step >= whole.length // 2  # noqa: E731
+    broken = run(
+        step,
+        worlds,
+        whole.length,
+        chunk=whole.chunk,
+        record_every=stride,
+        checkpoint=Checkpoint(folder, overwrite=True),
+        on_chunk=half,
+    )
+    again = resume(step, worlds, folder)
+    pairs = zip(jax.tree.leaves(whole.carry), jax.tree.leaves(again.carry), strict=True)
+    if not (all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(whole.records, again.records)):
+        raise RuntimeError(
+            "the resumed run does not have the bits of the uninterrupted one. Please report this."
+        )
+    return (
+        f"stopped at step {broken.step:,}, resumed to {again.step:,}; every bit equals the uninterrupted run"
+    )
 
 
 def _frames(whole: Rollout, size: int) -> list[np.ndarray]:
@@ -160,41 +155,31 @@ def _next_steps() -> str:
 def _page(
     report: RuntimeReport,
     whole: Rollout,
-    stop: str,
-    same: bool,
+    resumed: str,
     watch: CompileWatch,
     peak: int,
     frames: list[np.ndarray],
 ) -> str:
-    cells = whole.worlds * frames[0].shape[0] // len(FEED) * (frames[0].shape[1] // len(KILL))
+    rate = whole.world_steps_per_second
+    cells = whole.carry.u.shape[-1] * whole.carry.u.shape[-2]
     rows = {
         "worlds × steps": f"{whole.worlds} × {whole.step:,}",
-        "rate": f"{whole.world_steps_per_second:,.0f} world-steps/s "
-        f"({whole.world_steps_per_second * cells / whole.worlds / 1e6:,.0f} million cell updates/s)",
+        "rate": f"{rate:,.0f} world-steps/s ({rate * cells / 1e6:,.0f} million cell updates/s)",
         "time": f"{whole.seconds:.2f} s, of which {whole.compile_seconds:.2f} s tracing and compiling",
-        "checkpoint": f"{stop}; bits {'equal to' if same else 'DIFFERENT from'} the uninterrupted run",
+        "checkpoint": resumed,
         "memory of one step": f"{peak / 1e6:.1f} MB, predicted from the compiled program",
     }
-    table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
-    movie, still = (
-        pictures.data_uri(p) for p in (pictures.animated_png(frames, 120), pictures.png(frames[-1]))
+    template = resources.files("jaxworlds").joinpath("demo_page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        worlds=whole.worlds,
+        step=f"{whole.step:,}",
+        feeds="".join(f"<span>{f:g}</span>" for f in FEED),
+        kills="".join(f"<span>{k:g}</span>" for k in KILL),
+        movie=pictures.data_uri(pictures.animated_png(frames, 120)),
+        still=pictures.data_uri(pictures.png(frames[-1])),
+        table="".join(
+            f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items()
+        ),
+        compilations=html.escape(watch.report()),
+        machine=html.escape(str(report)),
     )
-    kills = "".join(f"<span>{k:g}</span>" for k in KILL)
-    feeds = "".join(f"<span>{f:g}</span>" for f in FEED)
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>jaxworlds demo</title><style>
-body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
-h1{{margin-bottom:0}} table{{border-collapse:collapse;margin:1rem 0}} th,td{{text-align:left;padding:.3rem .8rem;border-bottom:1px solid #ddd}}
-figure{{margin:1.5rem 0}} .map{{display:grid;grid-template-columns:3rem min(36rem,80vw);gap:.3rem}} .map img{{width:100%;image-rendering:pixelated}}
-.feed{{display:flex;flex-direction:column;justify-content:space-around;text-align:right;font-size:.8rem}}
-.kill{{grid-column:2;display:flex;justify-content:space-around;font-size:.8rem}} pre{{background:#f5f5f5;padding:1rem;overflow:auto}}
-</style><h1>jaxworlds</h1><p>Three scientific systems on one JAX core. This page was written by <code>make demo</code>.</p>
-<h2>One program, {whole.worlds} worlds</h2><p>The Gray–Scott reaction–diffusion system: every tile is a world with its own feed rate
-(rows) and kill rate (columns), all stepped by one compiled program. Yellow is the feeding substance.</p>
-<figure><div class="map"><div class="feed">{feeds}</div><img src="{movie}" alt="Growth of the patterns in all worlds">
-<div class="kill">{kills}</div></div><figcaption>From the seeds to step {whole.step:,}. Rows: feed rate F. Columns: kill rate k.</figcaption></figure>
-<details><summary>The last step as a still picture</summary><img src="{still}" alt="Patterns at the last step" style="width:min(36rem,80vw)"></details>
-<h2>What was measured here</h2><table>{table}</table><h2>Compilations of the run</h2><pre>{html.escape(watch.report())}</pre>
-<h2>Where it ran</h2><pre>{html.escape(str(report))}</pre>
-<h2>What comes next</h2><ul><li><b>jaxarc</b>: ARC puzzles as reinforcement-learning environments</li>
-<li><b>jaxtrace</b>: particles through time-dependent velocity fields</li><li><b>acbo</b>: which experiment next, when the causal graph is unknown</li></ul></html>
-"""

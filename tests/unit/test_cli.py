@@ -69,7 +69,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(
 ) -> None:
     assert run_cli("demo", "--out", str(tmp_path), "--steps", "48") == 0
     page = (tmp_path / "index.html").read_text()
-    assert "bits equal to the uninterrupted run" in page
+    assert "every bit equals the uninterrupted run" in page
     assert page.count("data:image/png;base64,") == 2
     assert "http" not in page.replace("http-equiv", ""), "self-contained: no address outside"
     shown = capsys.readouterr().out
