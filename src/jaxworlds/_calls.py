@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxworlds import _paths
+from . import _paths
 
 _KEYWORDS = "<keywords>"
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jaxworlds._container import Buffer
+from ._container import Buffer
 
 _STANDARD = frozenset(
     ["bool", "complex64", "complex128"]

@@ -12,8 +12,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from jaxworlds import _calls
-from jaxworlds.static import unhashable_path
+from . import _calls
+from .static import unhashable_path
 
 _TRACING_ERRORS = (
     jax.errors.ConcretizationTypeError,

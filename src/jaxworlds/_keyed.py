@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._container import Buffer, PathLike, StoreError, choose_codec, open_container, write_container
-from jaxworlds._encoding import array_from_bytes, decode, encode
-from jaxworlds._leaves import (
+from ._container import Buffer, PathLike, StoreError, choose_codec, open_container, write_container
+from ._encoding import array_from_bytes, decode, encode
+from ._leaves import (
     MALFORMED,
     LeafInfo,
     demand_kind,

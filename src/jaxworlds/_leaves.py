@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxworlds._container import FORMAT_VERSION, Buffer, ContainerReader, StoreError
-from jaxworlds._encoding import a_what, array_bytes, decode, dtype_name, encode, is_key_dtype
+from ._container import FORMAT_VERSION, Buffer, ContainerReader, StoreError
+from ._encoding import a_what, array_bytes, decode, dtype_name, encode, is_key_dtype
 
 # What reading a header or structure raises when the JSON is whole but was not made by this module.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError)

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxworlds._container import PathLike, StoreError, atomic_write, digest16
-from jaxworlds._encoding import array_bytes
+from ._container import PathLike, StoreError, atomic_write, digest16
+from ._encoding import array_bytes
 
 # NumPy ignores bytes after the data, so the file stays readable by `np.load`.
 _MARK = b"JXWARRAY"

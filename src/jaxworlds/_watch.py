@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from jaxworlds import _calls, _paths
+from . import _calls, _paths
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
 _LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"

@@ -17,36 +17,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxworlds import _calls, _paths
-from jaxworlds._fallback import FallbackError as FallbackError
-from jaxworlds._fallback import FallbackWarning as FallbackWarning
-from jaxworlds._fallback import fallback as fallback
-from jaxworlds._fallback import fallback_counts as fallback_counts
-from jaxworlds._fallback import is_strict as is_strict
-from jaxworlds._fallback import reset_fallback_counts as reset_fallback_counts
-from jaxworlds._fallback import set_strict as set_strict
-from jaxworlds._watch import CompileWatch as CompileWatch
-from jaxworlds._watch import FunctionCompiles as FunctionCompiles
-from jaxworlds._watch import RecompileError as RecompileError
-from jaxworlds._watch import _hub
-from jaxworlds._watch import no_recompile as no_recompile
-
-_MIB = 1024**2
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes of one compiled program. Within 3 % of what was measured on CPU and GPU (ledger/core.md §3)."""
-
-    arguments: int
-    outputs: int
-    temporaries: int
-    aliased: int
-
-    @property
-    def peak(self) -> int:
-        """Arguments, outputs and temporaries together, less the buffers that outputs reuse."""
-        return self.arguments + self.outputs + self.temporaries - self.aliased
+from . import _calls, _paths
+from ._fallback import FallbackError as FallbackError
+from ._fallback import FallbackWarning as FallbackWarning
+from ._fallback import fallback as fallback
+from ._fallback import fallback_counts as fallback_counts
+from ._fallback import is_strict as is_strict
+from ._fallback import reset_fallback_counts as reset_fallback_counts
+from ._fallback import set_strict as set_strict
+from ._watch import CompileWatch as CompileWatch
+from ._watch import FunctionCompiles as FunctionCompiles
+from ._watch import RecompileError as RecompileError
+from ._watch import _hub
+from ._watch import no_recompile as no_recompile
+from .memory import MB, MemoryPrediction, predict_memory
 
 
 @dataclass(frozen=True)
@@ -61,12 +45,16 @@ class Compiled:
     trace_s: float
     lower_s: float
     compile_s: float
-    memory: MemoryUse
     executable: jax.stages.Compiled
     lowered: jax.stages.Lowered = field(repr=False)
     _call: _calls.Call = field(repr=False)
     _signature: _calls.Signature = field(repr=False)
     _run: Callable[..., Any] = field(repr=False)
+
+    @functools.cached_property
+    def memory(self) -> MemoryPrediction:
+        """Bytes that one run needs, read from the program."""
+        return predict_memory(self.executable)
 
     @functools.cached_property
     def program_bytes(self) -> int:
@@ -91,7 +79,7 @@ class Compiled:
     def __str__(self) -> str:
         return (
             f"{self.name}: trace {self.trace_s:.3f} s, lower {self.lower_s:.3f} s, "
-            f"compile {self.compile_s:.3f} s; peak {self.memory.peak / _MIB:.1f} MiB"
+            f"compile {self.compile_s:.3f} s; peak {self.memory.peak / MB:.1f} MB"
         )
 
     def _statics(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -157,7 +145,6 @@ def compile_ahead(
         trace_s=trace_s,
         lower_s=lower_s,
         compile_s=compile_s,
-        memory=_memory(executable),
         executable=executable,
         lowered=getattr(lowered, "lowered", lowered),
         _call=call._replace(args=jax.tree.map(_abstract, args), kwargs=jax.tree.map(_abstract, kwargs)),
@@ -239,16 +226,6 @@ def _abstract(leaf: Any) -> Any:
 def _name(fn: Any) -> str:
     plain = inspect.unwrap(fn)
     return getattr(plain, "__name__", type(plain).__name__)
-
-
-def _memory(executable: jax.stages.Compiled) -> MemoryUse:
-    found: Any = executable.memory_analysis()
-    return MemoryUse(
-        arguments=int(found.argument_size_in_bytes),
-        outputs=int(found.output_size_in_bytes),
-        temporaries=int(found.temp_size_in_bytes),
-        aliased=int(found.alias_size_in_bytes),
-    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxworlds import _paths
+from . import _paths
 
 T = TypeVar("T")
 

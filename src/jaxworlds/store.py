@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxworlds._container import PathLike, open_container, write_container
-from jaxworlds._container import StoreError as StoreError
-from jaxworlds._container import atomic_write as atomic_write
-from jaxworlds._encoding import array_from_bytes, decode, encode
-from jaxworlds._keyed import CompressedStorage as CompressedStorage
-from jaxworlds._leaves import (
+from ._container import PathLike, open_container, write_container
+from ._container import StoreError as StoreError
+from ._container import atomic_write as atomic_write
+from ._encoding import array_from_bytes, decode, encode
+from ._keyed import CompressedStorage as CompressedStorage
+from ._leaves import (
     MALFORMED,
     demand_kind,
     describe,
@@ -27,12 +27,12 @@ from jaxworlds._leaves import (
     parse_header,
     show,
 )
-from jaxworlds._leaves import Header as Header
-from jaxworlds._leaves import LeafInfo as LeafInfo
-from jaxworlds._mapped import device_rows as device_rows
-from jaxworlds._mapped import open_array as open_array
-from jaxworlds._mapped import read_rows as read_rows
-from jaxworlds._mapped import save_array as save_array
+from ._leaves import Header as Header
+from ._leaves import LeafInfo as LeafInfo
+from ._mapped import device_rows as device_rows
+from ._mapped import open_array as open_array
+from ._mapped import read_rows as read_rows
+from ._mapped import save_array as save_array
 
 
 def content_hash(tree: Any) -> str:

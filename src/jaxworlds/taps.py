@@ -2,7 +2,7 @@
 
 ```python
 import jax, jax.numpy as jnp
-from jaxworlds.taps import tap, tap_stats
+from .taps import tap, tap_stats
 
 @jax.jit
 def run(grids, period):
