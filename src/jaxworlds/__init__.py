@@ -35,6 +35,7 @@ _HOMES: dict[str, str] = {
     "Settings": "runtime",
     "StoreError": "store",
     "Verdict": "baselines",
+    "assert_on_device": "meshes",
     "atomic_write": "store",
     "aval_differences": "static",
     "baseline_key": "baselines",
@@ -142,6 +143,7 @@ if TYPE_CHECKING:
     from .memory import live_report as live_report
     from .memory import optimize_array_memory as optimize_array_memory
     from .memory import predict_memory as predict_memory
+    from .meshes import assert_on_device as assert_on_device
     from .meshes import shard_worlds as shard_worlds
     from .meshes import world_mesh as world_mesh
     from .meshes import world_shardings as world_shardings

@@ -8,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+import numpy as np
+from jaxtyping import Array, Int32, PyTree
 
 from .taps import ambient
 
@@ -32,13 +33,16 @@ def advance(
     carry: PyTree,
     step_arrays: PyTree,
     shared: PyTree,
-    start: Any,
-    period: Any,
+    clock: Int32[Array | np.ndarray, "2"],
     inputs: PyTree,
     *,
     program: Program,
 ) -> tuple[Any, Any, Any, Any]:
-    """One chunk: returns the carry, the records, the observation, and the next step as a sign of completion."""
+    """One chunk: returns the carry, the records, the observation, and the next step as a sign of completion.
+
+    `clock` is the number of the first step and the period of the taps: two numbers, one transfer.
+    """
+    start, period = clock
     step = jax.tree.unflatten(program.step_tree, merge_step(program.step, step_arrays))
 
     def body(carry: Any, x: Any) -> tuple[Any, Any]:

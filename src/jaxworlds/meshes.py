@@ -92,3 +92,24 @@ def _has_worlds(leaf: Any) -> bool:
 
 def leaf_name(path: Any) -> str:
     return f"`tree{jax.tree_util.keystr(path)}`"
+
+
+def assert_on_device(tree: PyTree, platform: str | None = None) -> None:
+    """Raise unless every array of `tree` lives on a device of `platform` (None: of the default backend).
+
+    A NumPy array is nowhere: each call of a compiled function would transfer it again. Together with
+    `jax.transfer_guard("disallow")` this proves that a hot loop moves nothing.
+    """
+    platform = platform or jax.default_backend()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = leaf_name(path)
+        if isinstance(leaf, np.ndarray | np.generic):
+            raise ValueError(
+                f"{name} must be on {platform!r}; it is a NumPy array. Use `jax.device_put` once."
+            )
+        if isinstance(leaf, jax.Array):
+            found = {device.platform for device in leaf.devices()}
+            if found != {platform}:
+                raise ValueError(
+                    f"{name} must be on {platform!r}; it is on {sorted(found)}. Use `jax.device_put`."
+                )

@@ -8,6 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world_mesh, world_shardings
 from jaxworlds.leaks import _count_compiles
+from jaxworlds.meshes import assert_on_device
 from jaxworlds.planning import plan_batch_size
 
 # --- meshes ---
@@ -245,3 +246,11 @@ def test_chunked_map_refuses_what_it_cannot_do():
         chunked_map(one, {"a": rows(3), "b": rows(4)}, batch_size=2)
     with pytest.raises(TypeError, match="key_data"):
         chunked_map(lambda x: jax.random.key(0), rows(3), batch_size=2)
+
+
+def test_assert_on_device_names_what_is_elsewhere():
+    assert_on_device({"a": jnp.ones(3), "name": "text"}, "cpu")
+    with pytest.raises(ValueError, match=r"'b'.*NumPy array.*device_put"):
+        assert_on_device({"a": jnp.ones(3), "b": np.ones(3)})
+    with pytest.raises(ValueError, match=r"'a'.*must be on 'gpu'; it is on \['cpu'\]"):
+        assert_on_device({"a": jnp.ones(3)}, "gpu")

@@ -48,10 +48,10 @@ def test_the_guides_example_prints_both_grids_and_returns_the_result(capsys):
 
     result = process_grid(jnp.array(GRID), jnp.array(MASK))
     np.testing.assert_array_equal(result, np.where(MASK, GRID + 1, 0))
-    assert printed(capsys) == [
-        *("Input Grid 3×3", " 1 2 .", " 3 4 1", " . 2 3"),
-        *("Processed Grid 3×3", " 2 3 .", " 4 5 2", " . 3 4"),
-    ]
+    first = ["Input Grid 3×3", " 1 2 .", " 3 4 1", " . 2 3"]
+    second = ["Processed Grid 3×3", " 2 3 .", " 4 5 2", " . 3 4"]
+    # JAX promises no order for two callbacks that do not depend on each other.
+    assert printed(capsys) in (first + second, second + first)
 
 
 @pytest.mark.parametrize("log", [jax_log_grid, log_grid_to_console, jax.jit(lambda g: jax_log_grid(g))])
