@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,32 +12,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .meshes import map_with_axes
+
 
 def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
-    """The size of the worlds axis, which every leaf marked 0 must share."""
-    flags = jax.tree.leaves(
-        jax.tree.map(
-            lambda axis, part: jax.tree.map(lambda _: axis, part), axes, carry, is_leaf=lambda a: a is None
-        ),
-        is_leaf=lambda a: a is None,
-    )
-    leaves = jax.tree_util.tree_leaves_with_path(carry)
-    sizes = {}
-    for (path, leaf), axis in zip(leaves, flags, strict=True):
-        if axis is None:
-            continue
-        if axis != 0:
-            raise ValueError(f"`axes` must be 0 (worlds first) or None (one for all); got {axis!r}.")
-        if np.ndim(leaf) == 0:
-            if strict:
-                raise ValueError(
-                    f"`carry{jax.tree_util.keystr(path)}` must have a leading axis of worlds; it is a scalar. "
-                    "Mark it None in `axes` if one value serves all worlds."
-                )
-            continue
-        sizes.setdefault(leaf.shape[0], jax.tree_util.keystr(path))
+    """The size of the worlds axis, which with `strict` every leaf marked 0 must share."""
+    sizes: dict[int, str] = {}
+
+    def note(path: Any, axis: int | None, leaf: Any) -> None:
+        name = f"carry{jax.tree_util.keystr(path)}"
+        if axis == 0 and np.ndim(leaf):
+            sizes.setdefault(np.shape(leaf)[0], name)
+        elif axis == 0 and strict:
+            raise ValueError(
+                f"`{name}` must have a leading axis of worlds; it is a scalar. "
+                "Mark it None in `axes` if one value serves all worlds."
+            )
+
+    map_with_axes(note, axes, carry)
     if strict and len(sizes) > 1:
-        found = ", ".join(f"carry{path}: {size}" for size, path in sizes.items())
+        found = ", ".join(f"{name}: {size}" for size, name in sizes.items())
         raise ValueError(
             f"`carry` must have one number of worlds; got {found}. Mark what all share None in `axes`."
         )
@@ -87,6 +82,7 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        print("\nstopping at the end of this chunk; Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
     previous = signal.signal(signal.SIGINT, ask)
     try:

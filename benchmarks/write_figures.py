@@ -1,0 +1,71 @@
+"""Writes the figures of the README from the committed results, so that no claim is typed by hand.
+
+python benchmarks/write_figures.py          # rewrites the README
+python benchmarks/write_figures.py --check  # exits with 1 if the README is out of date
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BETWEEN = re.compile(r"(<!-- figures:[^\n]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def main() -> None:
+    text = README.read_text()
+    written = BETWEEN.sub(lambda found: found[1] + figures() + found[2], text)
+    if "--check" in sys.argv:
+        sys.exit(0 if written == text else f"{README} is out of date: run python {Path(__file__).name}")
+    README.write_text(written)
+
+
+def figures() -> str:
+    """One table per device with a committed result of the core."""
+    return "".join(device_table(json.loads(file.read_text())) for file in sorted(RESULTS.glob("*/core.json")))
+
+
+def device_table(result: dict[str, Any]) -> str:
+    """The figures of one device that the README promises."""
+    where = result["environment"]
+    parts = {name: part["figures"] for name, part in result["results"].items()}
+    name = where["cpu_model"] if where["backend"] == "cpu" else where["device_kind"]
+    cores = f", {where['cores']} cores" if where["backend"] == "cpu" else ""
+    rows = []
+    if found := parts.get("driver against a hand-written scan"):
+        driver = found["1,024 worlds: run"]
+        rows.append(("`run` against a hand-written `lax.scan`, 1,024 worlds", ratio(driver)))
+    if found := parts.get("taps"):
+        rows.append(("tap switched off, 1,024 worlds", ratio(found["1,024 worlds: tap, off"])))
+        rows.append(("tap every 100 steps, 1,024 worlds", ratio(found["1,024 worlds: tap, every 100"])))
+    if found := parts.get("memory prediction"):
+        worst = max(abs(row["error_percent"]) for row in found.values())
+        rows.append((f"memory prediction, worst of {len(found)} programs", f"{worst:.1f} % off"))
+    if found := parts.get("persistent cache"):
+        cold, warm = found["no cache"]["first_call_s"], found["warm cache"]["first_call_s"]
+        rows.append(
+            ("first call in a new process, without and with the cache", f"{cold:.2f} s, {warm:.2f} s")
+        )
+    if found := parts.get("import"):
+        rows.append(
+            (
+                "`import jaxworlds` after `import jax`",
+                f"{1e3 * found['import jax, jaxworlds']['added_s']:.0f} ms",
+            )
+        )
+    head = f"\nMeasured on {name}{cores}, jax {where['jax']}, {where['date'][:10]} (`make bench`):\n\n| | |\n|---|---|\n"
+    return head + "".join(f"| {what} | {value} |\n" for what, value in rows) + "\n"
+
+
+def ratio(row: dict[str, float]) -> str:
+    """A cost in percent with its 95 % interval."""
+    middle, low, high = (100 * (row[key] - 1) for key in ("ratio", "ratio_low", "ratio_high"))
+    return f"{middle:+.1f} % time ({low:+.1f} to {high:+.1f})"
+
+
+if __name__ == "__main__":
+    main()
