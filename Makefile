@@ -39,10 +39,10 @@ types: $(STAMP)  ## static types
 	@$(BIN)/pyright
 
 unit: $(STAMP)   ## all tests, on one device
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n auto
 
 unit8: $(STAMP)  ## the core again, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n 2 tests/unit tests/laws
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit tests/laws
 
 bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py

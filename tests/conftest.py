@@ -17,10 +17,10 @@ os.environ.setdefault("JAXWORLDS_CACHE_DIR", str(ROOT / ".jax_cache"))
 
 import jax
 
+from jaxworlds.runtime import configure
+
 jax.config.update("jax_num_cpu_devices", DEVICES)
-jax.config.update("jax_compilation_cache_dir", os.environ["JAXWORLDS_CACHE_DIR"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+configure(cache_dir="auto")
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""ARC puzzles as reinforcement-learning environments: millions of grid worlds stepped in one XLA program."""
+"""ARC puzzles as reinforcement-learning environments. So far: the shared tools; the environment comes next."""

@@ -1,3 +1,3 @@
-"""Lagrangian particle tracking: millions of particles through time-dependent velocity fields."""
+"""Lagrangian particle tracking through time-dependent velocity fields. So far: the shared tools."""
 
 from jaxworlds.runtime import configure as configure

@@ -38,7 +38,7 @@ _FOREIGN = {
     b"\x80\x04": "a pickle, which jaxworlds never reads",
     b"\x80\x05": "a pickle, which jaxworlds never reads",
 }
-_DAMAGED = "The file is damaged: restore it from a copy, or save it again."
+DAMAGED = "The file is damaged: restore it from a copy, or save it again."
 
 
 class StoreError(ValueError):
@@ -145,13 +145,13 @@ class ContainerReader:
         index = len(self._digests)
         where = f"{self.path}: blob {index}"
         if self._total - self._file.tell() < _FRAME.size:
-            raise StoreError(f"{where} is missing. {_DAMAGED}")
+            raise StoreError(f"{where} is missing. {DAMAGED}")
         codec, stored_length, digest = _FRAME.unpack(self._file.read(_FRAME.size))
         if stored_length > self._total - self._file.tell():
-            raise StoreError(f"{where} claims {stored_length} bytes, more than the file holds. {_DAMAGED}")
+            raise StoreError(f"{where} claims {stored_length} bytes, more than the file holds. {DAMAGED}")
         stored = self._file.read(stored_length)
         if digest != _frame_digest(self._header_digest, index, codec, stored):
-            raise StoreError(f"{where} does not match its checksum. {_DAMAGED}")
+            raise StoreError(f"{where} does not match its checksum. {DAMAGED}")
         self._digests.append(digest)
         return _unpack(where, codec, stored, length)
 
@@ -161,7 +161,7 @@ class ContainerReader:
         Without this, blobs of two versions of one file, whose headers are equal, could be mixed.
         """
         if self._file.tell() != self._total or digest16(*self._digests) != self._blobs_digest:
-            raise StoreError(f"{self.path}: the blobs are not the ones the file was saved with. {_DAMAGED}")
+            raise StoreError(f"{self.path}: the blobs are not the ones the file was saved with. {DAMAGED}")
 
 
 @contextlib.contextmanager
@@ -175,13 +175,13 @@ def _read_header(path: PathLike, file: IO[bytes]) -> tuple[dict[str, Any], bytes
     size = os.fstat(file.fileno()).st_size
     prefix = file.read(_PREFIX.size)
     if not prefix:
-        raise StoreError(f"{path}: the file is empty. {_DAMAGED}")
+        raise StoreError(f"{path}: the file is empty. {DAMAGED}")
     if prefix[: len(MAGIC)] != MAGIC:
         kind = next((name for start, name in _FOREIGN.items() if prefix.startswith(start)), None)
         found = f"this is {kind}" if kind else f"the file starts with {prefix[:8]!r}"
         raise StoreError(f"{path}: must be a file that jaxworlds saved; {found}. Check the path.")
     if len(prefix) < _PREFIX.size:
-        raise StoreError(f"{path}: the file is cut off after {size} bytes, inside its prefix. {_DAMAGED}")
+        raise StoreError(f"{path}: the file is cut off after {size} bytes, inside its prefix. {DAMAGED}")
     _, version, header_length, total, header_digest, blobs_digest, digest = _PREFIX.unpack(prefix)
     if version != FORMAT_VERSION:
         remedy = (
@@ -191,19 +191,19 @@ def _read_header(path: PathLike, file: IO[bytes]) -> tuple[dict[str, Any], bytes
         )
         raise StoreError(f"{path}: must have format version {FORMAT_VERSION}; found {version}. {remedy}.")
     if digest != digest16(prefix[:-16], bytes(16)):
-        raise StoreError(f"{path}: the prefix does not match its checksum. {_DAMAGED}")
+        raise StoreError(f"{path}: the prefix does not match its checksum. {DAMAGED}")
     if size != total:
-        raise StoreError(f"{path}: must be {total} bytes long; found {size}. {_DAMAGED}")
+        raise StoreError(f"{path}: must be {total} bytes long; found {size}. {DAMAGED}")
     text = file.read(header_length)
     if digest16(text) != header_digest:
-        raise StoreError(f"{path}: the header does not match its checksum. {_DAMAGED}")
+        raise StoreError(f"{path}: the header does not match its checksum. {DAMAGED}")
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: the header is not valid JSON ({error}). {_DAMAGED}") from error
+        raise StoreError(f"{path}: the header is not valid JSON ({error}). {DAMAGED}") from error
     if not isinstance(header, dict):
         raise StoreError(
-            f"{path}: the header must be a JSON object; found {type(header).__name__}. {_DAMAGED}"
+            f"{path}: the header must be a JSON object; found {type(header).__name__}. {DAMAGED}"
         )
     return header, header_digest, blobs_digest, total
 
@@ -252,9 +252,9 @@ def _unpack(where: str, codec: int, stored: bytes, length: int) -> bytes:
     try:
         data = {"raw": _unpack_raw, "zlib": _unpack_zlib, "zstd": _unpack_zstd}[name](where, stored, length)
     except zlib.error as error:
-        raise StoreError(f"{where} cannot be decompressed ({error}). {_DAMAGED}") from error
+        raise StoreError(f"{where} cannot be decompressed ({error}). {DAMAGED}") from error
     if data is None or len(data) != length:
-        raise StoreError(f"{where} must unpack to {length} bytes and does not. {_DAMAGED}")
+        raise StoreError(f"{where} must unpack to {length} bytes and does not. {DAMAGED}")
     return data
 
 
@@ -279,4 +279,4 @@ def _unpack_zstd(where: str, stored: bytes, length: int) -> bytes | None:
             return None
         return zstandard.ZstdDecompressor().decompress(stored)
     except zstandard.ZstdError as error:
-        raise StoreError(f"{where} cannot be decompressed ({error}). {_DAMAGED}") from error
+        raise StoreError(f"{where} cannot be decompressed ({error}). {DAMAGED}") from error

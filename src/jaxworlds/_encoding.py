@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
 from ._container import Buffer
+from ._paths import is_key
 
 _STANDARD = frozenset(
     ["bool", "complex64", "complex128"]
@@ -49,11 +49,6 @@ def dtype_from_name(name: str) -> np.dtype:
     if dtype_name(dtype) != name:
         raise ValueError(f"unknown dtype {name!r}")
     return dtype
-
-
-def is_key_dtype(dtype: Any) -> bool:
-    """Whether `dtype` is that of typed PRNG keys."""
-    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def array_bytes(array: np.ndarray) -> Buffer:
@@ -101,7 +96,7 @@ def encode(value: Any, where: str, blob: Callable[[str, Any], int] | None = None
         return {"dict": [[_encode_key(key, where), inner(item, key)] for key, item in value.items()]}
     if kind is bytes and blob is None:
         return {"bytes": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, jax.Array) and is_key_dtype(value.dtype):
+    if is_key(value):
         raise TypeError(
             f"{where} is a typed PRNG key. Use `save_state`, or store `jax.random.key_data(key)`."
         )

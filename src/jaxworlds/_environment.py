@@ -29,7 +29,7 @@ def environment() -> dict[str, Any]:
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
         "cpu_model": cpu_name(),
-        "cores": _cores(),
+        "cores": cores(),
         "platform": platform.platform(),
         "host": hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12],
         "python": platform.python_version(),
@@ -44,19 +44,19 @@ def environment() -> dict[str, Any]:
 
 
 def baseline_key() -> str:
-    """The machine and version that a baseline belongs to: host fingerprint, jax version, devices.
+    """The machine and version that a baseline belongs to: host fingerprint, versions of jax and jaxlib, devices.
 
     The fingerprint is of the CPU model, the cores and the architecture, not of the host's name: containers
     get a new name each time, and would never meet their own baseline.
     """
-    hardware = f"{cpu_name()}|{_cores()}|{platform.machine()}|{platform.system()}"
+    hardware = f"{cpu_name()}|{cores()}|{platform.machine()}|{platform.system()}"
     fingerprint = hashlib.sha256(hardware.encode()).hexdigest()[:12]
     devices = jax.devices()
     kind = f"{jax.default_backend()}-{devices[0].device_kind}-x{len(devices)}"
-    return f"{fingerprint}/jax-{jax.__version__}/{kind}"
+    return f"{fingerprint}/jax-{jax.__version__}/jaxlib-{metadata.version('jaxlib')}/{kind}"
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use, which in a container is fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from ._container import FORMAT_VERSION, Buffer, ContainerReader, StoreError
-from ._encoding import a_what, array_bytes, decode, dtype_name, encode, is_key_dtype
+from ._encoding import a_what, array_bytes, decode, dtype_name, encode
+from ._paths import is_key
 
 # What reading a header or structure raises when the JSON is whole but was not made by this module.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError)
@@ -119,7 +120,7 @@ def show(path: str) -> str:
 def describe(path: str, leaf: Any) -> LeafInfo:
     """What a leaf is, without moving its bytes; a `jax.ShapeDtypeStruct` is taken for its array."""
     abstract = isinstance(leaf, jax.ShapeDtypeStruct)
-    if (abstract or isinstance(leaf, jax.Array)) and is_key_dtype(leaf.dtype):
+    if is_key(leaf):
         data = jax.eval_shape(jax.random.key_data, leaf)
         nbytes = math.prod(data.shape) * data.dtype.itemsize
         impl = "" if abstract else str(jax.random.key_impl(leaf))
@@ -158,7 +159,7 @@ def leaf_bytes(path: str, leaf: Any) -> Buffer:
                 f"{show(path)} lives partly on other processes and cannot be read by this one. "
                 "Save per process, or gather it with `jax.experimental.multihost_utils.process_allgather`."
             )
-        if is_key_dtype(leaf.dtype):
+        if is_key(leaf):
             leaf = jax.random.key_data(leaf)
     return array_bytes(np.asarray(leaf))
 

@@ -12,14 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._container import PathLike, StoreError, atomic_write, digest16
+from ._container import DAMAGED, PathLike, StoreError, atomic_write, digest16
 from ._encoding import array_bytes
 
 # NumPy ignores bytes after the data, so the file stays readable by `np.load`.
 _MARK = b"JXWARRAY"
 _TRAILER = len(_MARK) + 16 + 16  # mark, digest of the .npy header, digest of the data
 _PLAIN = re.compile(r"[<>|=][biufcUSMm][0-9]{1,9}(\[[0-9]*[a-zA-Z]+\])?")
-_DAMAGED = "The file is damaged: restore it from a copy, or save it again."
 
 
 def save_array(path: PathLike, array: Any) -> None:
@@ -58,7 +57,7 @@ def open_array(path: PathLike, *, verify: bool = False) -> np.ndarray:
         end = start + dtype.itemsize * math.prod(shape)
         if size not in (end, end + _TRAILER):
             raise StoreError(
-                f"{path}: must be {end} or {end + _TRAILER} bytes long; found {size}. {_DAMAGED}"
+                f"{path}: must be {end} or {end + _TRAILER} bytes long; found {size}. {DAMAGED}"
             )
         if size == end:
             if verify:
@@ -127,7 +126,7 @@ def _check_trailer(path: PathLike, file: Any, start: int, end: int, verify: bool
     trailer = file.read(_TRAILER)
     file.seek(0)
     if trailer[: len(_MARK) + 16] != _MARK + digest16(file.read(start)):
-        raise StoreError(f"{path}: the header does not match its checksum. {_DAMAGED}")
+        raise StoreError(f"{path}: the header does not match its checksum. {DAMAGED}")
     if verify:
         state = hashlib.blake2b(digest_size=16)
         left = end - start
@@ -135,4 +134,4 @@ def _check_trailer(path: PathLike, file: Any, start: int, end: int, verify: bool
             state.update(part)
             left -= len(part)
         if state.digest() != trailer[-16:]:
-            raise StoreError(f"{path}: the data do not match their checksum. {_DAMAGED}")
+            raise StoreError(f"{path}: the data do not match their checksum. {DAMAGED}")

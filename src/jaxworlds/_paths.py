@@ -28,6 +28,12 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
 
 
+def is_key(leaf: Any) -> bool:
+    """Whether `leaf` is a typed PRNG key or an array of them; a tracer or ShapeDtypeStruct may be one too."""
+    described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    return described and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def children(node: Any) -> list[tuple[str, Any]] | None:
     """The parts of a container with their path suffixes; None for a leaf."""
     if isinstance(node, _LEAVES) or is_array(node) or isinstance(node, type):

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ._paths import is_key
 from .meshes import leaf_name, map_with_axes
 from .meshes import shard_worlds as shard_worlds
 from .meshes import world_mesh as world_mesh
@@ -111,10 +112,6 @@ class BucketedBatches:
         return jax.tree.map(lambda leaf: _cut(leaf, size, stop - start), result)
 
 
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _on_key_data(fn: Callable[..., Any], *keys: Any) -> Any:
     """Apply `fn` to the data of PRNG keys in host memory, and make keys of the result."""
     data: Any = fn(*(np.asarray(jax.random.key_data(key)) for key in keys))
@@ -123,7 +120,7 @@ def _on_key_data(fn: Callable[..., Any], *keys: Any) -> Any:
 
 def _host_rows(leaf: Any, start: int, stop: int, size: int) -> Any:
     """Rows of `leaf` in host memory, the last repeated up to `size`: valid values, so nothing turns NaN."""
-    if _is_key(leaf):
+    if is_key(leaf):
         return _on_key_data(lambda data: _host_rows(data, start, stop, size), leaf)
     whole = np.asarray(leaf)
     rows = whole[start:stop]
@@ -139,13 +136,13 @@ def _cut(leaf: Any, size: int, rows: int) -> Any:
             f"`fn` must return arrays with one row per row of its batch ({size}); got the shape "
             f"{np.shape(leaf)}. Reduce over the batch outside of it."
         )
-    return _on_key_data(lambda data: data[:rows], leaf) if _is_key(leaf) else np.asarray(leaf)[:rows]
+    return _on_key_data(lambda data: data[:rows], leaf) if is_key(leaf) else np.asarray(leaf)[:rows]
 
 
 def _join(*pieces: Any) -> Any:
     if len(pieces) == 1:
         return pieces[0]
-    if _is_key(pieces[0]):
+    if is_key(pieces[0]):
         return _on_key_data(lambda *data: np.concatenate(data), *pieces)
     return np.concatenate(pieces)
 
@@ -194,7 +191,7 @@ def _map_from_host(fn: Callable[[Any], Any], xs: PyTree, batch_size: int, length
         return _map_piece(fn, jax.tree.map(jnp.asarray, rows))
 
     part = piece(0)
-    if any(map(_is_key, jax.tree.leaves(part))):
+    if any(map(is_key, jax.tree.leaves(part))):
         raise TypeError("`fn` must return plain arrays for NumPy input. Return `jax.random.key_data(key)`.")
     results = jax.tree.map(lambda leaf: np.empty((length, *leaf.shape[1:]), leaf.dtype), part)
     for start in range(0, length, batch_size):

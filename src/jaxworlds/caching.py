@@ -66,6 +66,7 @@ class LazyLoader:
 
     @property
     def loaded(self) -> bool:
+        """Whether the value is in memory now; an idle one is dropped first."""
         self.release_if_idle()
         return self._is_loaded
 
@@ -188,6 +189,7 @@ class ByteLRU:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all items together."""
         return self._nbytes
 
     @property

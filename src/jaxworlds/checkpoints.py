@@ -79,6 +79,7 @@ class CheckpointFolder:
         if jax.process_index() == 0:
             for file in (*used, *self.folder.glob("records-*.jwstate")):
                 file.unlink()
+        _meet("looked at the folder")
 
     def due(self) -> bool:
         """Whether it is time to save again."""
@@ -111,6 +112,7 @@ class CheckpointFolder:
             save_state(self.folder / f"step-{step:012d}.jwstate", carry, meta=meta)
             for old in self._states()[self.options.keep :]:
                 old.unlink()
+        _meet("saved")
         self.saved_at = time.monotonic()
 
     def load(self, like: Any, constants: Any, record: Any) -> tuple[Any, ProgressOfRun, list[Any]]:
@@ -118,10 +120,11 @@ class CheckpointFolder:
 
         `record` is the shape of one step's record; `None` leaves the records on disk.
         """
-        states = self._states()
         if jax.process_index() == 0:
             for leftover in self.folder.glob("*.tmp"):
                 leftover.unlink(missing_ok=True)
+        _meet("swept the folder")
+        states = self._states()
         if not states:
             raise StoreError(
                 f"`checkpoint` must hold a run; {self.folder} has no step-*.jwstate file. Call `run` first."
@@ -178,6 +181,14 @@ class CheckpointFolder:
 
     def _states(self) -> list[Path]:
         return sorted(self.folder.glob(_STATE), reverse=True)
+
+
+def _meet(what: str) -> None:
+    """Wait for the other processes of this run: one writes, all read."""
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices(f"jaxworlds checkpoint: {what}")
 
 
 class _Damaged(Exception):

@@ -46,9 +46,7 @@ class Doctor:
 
     def run(self) -> int:
         from .doctor import diagnose, print_diagnosis
-        from .runtime import configure
 
-        configure()
         diagnosis = diagnose()
         if self.json:
             print(json.dumps({**dataclasses.asdict(diagnosis), "healthy": diagnosis.healthy}, default=str))

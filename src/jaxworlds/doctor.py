@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .runtime import RuntimeReport, runtime_report
+from .runtime import RuntimeReport, configure, runtime_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Finding:
 class Diagnosis:
     """The whole examination."""
 
-    report: RuntimeReport
+    report: RuntimeReport | None
     findings: tuple[Finding, ...]
 
     @property
@@ -39,15 +39,30 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at the runtime and try compile, callback and sharding once each. A failing check is a finding."""
-    report = runtime_report()
-    checks = {"compile": _check_compile, "callback": _check_callback, "sharding": _check_sharding}
-    tried = tuple(_try(name, check) for name, check in checks.items())
-    return Diagnosis(report, (*tried, *_memory(), _cache(report), *_oddities(report, dict(os.environ))))
+    """Look at the runtime and try compile, callback and sharding once each. Whatever fails is a finding, not an error."""
+    settings = _try("settings", lambda: f"cache {configure().cache_dir}")
+    report: list[RuntimeReport] = []
+    backend = _try("backend", lambda: report.append(runtime_report()) or report[0].backend)
+    if not report:
+        return Diagnosis(None, (settings, backend))
+    checks = {
+        "compile": _check_compile,
+        "callback": _check_callback,
+        "sharding": _check_sharding,
+        "memory": _check_memory,
+    }
+    tried = [_try(name, check) for name, check in checks.items()]
+    troubles = [f for f in (settings, backend) if f.level == "bad"]
+    return Diagnosis(
+        report[0], (*troubles, *tried, _cache(report[0]), *_oddities(report[0], dict(os.environ)))
+    )
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:
     remedies = {
+        "settings": "set JAXWORLDS_CACHE_DIR to a folder that can be written, or to off",
+        "backend": "unset JAX_PLATFORMS, or set it to a device that is there, such as cpu",
+        "memory": "update jaxlib, or give `memory_limit_gb` to `jaxworlds.configure`",
         "compile": "reinstall jax and jaxlib of one version; on a GPU check the driver with `nvidia-smi`",
         "callback": "avoid taps and progress from inside programs here; sampling between chunks still works",
         "sharding": "run on one device (`mesh=None`), and report this",
@@ -95,20 +110,10 @@ def _check_sharding() -> str:
     return f"worlds spread over {len(devices)} device(s)"
 
 
-def _memory() -> list[Finding]:
+def _check_memory() -> str:
     from .memory import device_memory_limit
 
-    limit = device_memory_limit()
-    if limit < 2 * 1024**3:
-        return [
-            Finding(
-                "memory",
-                "note",
-                f"{limit / 1e9:.1f} GB available",
-                "close other programs, or plan smaller batches",
-            )
-        ]
-    return [Finding("memory", "ok", f"{limit / 1e9:.1f} GB available per device")]
+    return f"{device_memory_limit() / 1e9:.1f} GB available per device"
 
 
 def _cache(report: RuntimeReport) -> Finding:
@@ -198,7 +203,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     from rich.table import Table
 
     console = Console()
-    console.print(str(diagnosis.report), highlight=False)
+    console.print(
+        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report), highlight=False
+    )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
     for column in ("", "check", "found", *(("remedy",) if remedies else ())):

@@ -4,7 +4,6 @@ import functools
 import gc
 import itertools
 import statistics
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from typing import Any
 
 import jax
 
+from ._timing import CompileEvents
 from .memory import MB, live_bytes, live_report, predict_memory, process_memory
-
-_COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
 # --- tracked operations ---
 
@@ -235,16 +233,16 @@ def find_leaks(fn: Callable[[], Any], *, iterations: int = 20, warmup: int = 3) 
         raise ValueError(f"`iterations` must be at least 8 to tell growth from noise; got {iterations}.")
     rows: list[tuple[int, int, int, int]] = []
     interrupted = False
-    with _count_compiles() as compiled:
+    with CompileEvents(every_thread=True) as events:
         try:
             for _ in range(warmup):
                 jax.block_until_ready(fn())
             for _ in range(iterations):
-                start = len(compiled)
+                before = events.compiles
                 jax.block_until_ready(fn())
                 gc.collect()  # a reference cycle is not a leak
                 held = live_report(top=0)
-                rows.append((held.count, held.nbytes, len(compiled) - start, held.process_bytes))
+                rows.append((held.count, held.nbytes, events.compiles - before, held.process_bytes))
         except KeyboardInterrupt:
             interrupted = True
     columns = tuple(zip(*rows, strict=True)) or ((),) * 4
@@ -290,21 +288,3 @@ def _keeps_growing(values: Sequence[int]) -> bool:
     middles = [statistics.median(quarter) for quarter in quarters]
     rising = all(a < b for a, b in itertools.pairwise(middles))
     return rising and max(quarters[0]) < min(quarters[-1])
-
-
-@contextmanager
-def _count_compiles() -> Iterator[list[str]]:
-    """Collect the names of functions compiled while the block runs (on any thread)."""
-    compiled: list[str] = []
-    lock = threading.Lock()
-
-    def listen(event: str, duration_secs: float, **details: Any) -> None:
-        if event == _COMPILE_EVENT:
-            with lock:
-                compiled.append(str(details.get("fun_name", "")))
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield compiled
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)

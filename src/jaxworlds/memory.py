@@ -112,7 +112,7 @@ def predict_memory(fn: Any, /, *args: Any, **kwargs: Any) -> MemoryPrediction:
             "are 0, as some older GPU versions do). Run it once at a small size and read "
             "`live_report().device_stats` instead, or update jaxlib."
         )
-    return MemoryPrediction(*found, scratch=_sort_scratch(program))
+    return MemoryPrediction(*found, scratch=_hidden_scratch(program))
 
 
 def _analysis(program: Any) -> Callable[[], Any] | None:
@@ -121,31 +121,60 @@ def _analysis(program: Any) -> Callable[[], Any] | None:
     return getattr(inner, "memory_analysis", None)
 
 
-# A sort in optimized HLO: its result (one array or a tuple of them) and the dimension it sorts.
-_SORT = re.compile(
-    r"= \(?((?:\w+\[[\d,]*\](?:\{[\d,]*\})?(?:, )?(?:/\*\S+\*/)?)+)\)? sort\(.*?dimensions=\{(\d+)\}"
-)
+# An instruction of optimized HLO: name, result (one array or a tuple of them), operation, and the rest.
+_INSTRUCTION = re.compile(r"^ *(?:ROOT )?%([\w.\-]+) = (.*?) ([\w\-]+)\((.*)$", re.MULTILINE)
 _ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
 
 
-def _sort_scratch(program: Any) -> int:
-    """Bytes that the largest sort of a CPU program takes beside its buffers, which the analysis leaves out.
+def _hidden_scratch(program: Any) -> int:
+    """Bytes that the worst sort, top-k or FFT of a CPU program takes and XLA's analysis leaves out.
 
-    XLA's CPU runtime sorts a row through a copy of 16 bytes per element and operand, or, for one array of
-    integers, through half the row. Measured with jax 0.10.2: 200, 400 and 600 MB for 1, 2 and 3 operands
-    of 12.5 million floats, 25 MB for as many int32.
+    XLA's CPU runtime allocates them itself. All figures here and below were measured with jax 0.10.2, as the
+    growth of the resident process beyond the analysis.
     """
     inner = getattr(program, "compiled", program)
     if jax.default_backend() != "cpu" or not hasattr(inner, "as_text"):
         return 0
+    instructions = {name: rest for name, *rest in _INSTRUCTION.findall(inner.as_text() or "")}
     largest = 0
-    for result, dimension in _SORT.findall(inner.as_text() or ""):
-        operands = _ARRAY.findall(result)
-        kind, bits, shape = operands[0]
-        row = int(shape.split(",")[int(dimension)])
-        one_integer = len(operands) == 1 and kind in ("s", "u")
-        largest = max(largest, row * int(bits) // 16 if one_integer else 16 * len(operands) * row)
+    for result, operation, details in instructions.values():
+        if operation == "sort":
+            largest = max(largest, _sort_scratch(result, int(_numbers("dimensions", details)[0])))
+        elif operation == "fft" or '"TopK"' in details:
+            operand = re.search(r"%([\w.\-]+)", details)
+            source = instructions[operand[1]][0] if operand and operand[1] in instructions else result
+            shape = _sizes(source)
+            if operation == "fft":
+                kind, bits, _ = _ARRAY.findall(source)[0]
+                lengths = _numbers("fft_length", details)
+                unit = int(bits) // (8 if kind == "c" else 4)  # of a complex number
+                largest = max(largest, _fft_scratch(shape, lengths, unit, "IRFFT" in details))
+            else:
+                # The positions of one row as int32, for any k: 50, 100 and 100 MB for 12.5 M floats, 25 M floats
+                # and 25 M int32; 12 and 48 MB for rows of 3 M and 12 M.
+                largest = max(largest, 4 * shape[-1])
     return largest
+
+
+def _numbers(name: str, details: str) -> list[int]:
+    found = re.search(name + r"=\{([\d,]+)\}", details)
+    return [int(number) for number in found[1].split(",")] if found else [0]
+
+
+def _sizes(result: str) -> list[int]:
+    return [int(size) for size in _ARRAY.findall(result)[0][2].split(",") if size]
+
+
+def _sort_scratch(result: str, dimension: int) -> int:
+    """A row is sorted through a copy of 16 bytes per element and operand; one array of integers through half.
+
+    200, 400 and 600 MB for 1, 2 and 3 operands of 12.5 million floats; 25 MB for as many int32.
+    """
+    operands = _ARRAY.findall(result)
+    kind, bits, _ = operands[0]
+    row = _sizes(result)[dimension]
+    one_integer = len(operands) == 1 and kind in ("s", "u")
+    return row * int(bits) // 16 if one_integer else 16 * len(operands) * row
 
 
 def _needs_nothing(program: Any) -> bool:

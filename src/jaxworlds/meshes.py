@@ -91,6 +91,7 @@ def _has_worlds(leaf: Any) -> bool:
 
 
 def leaf_name(path: Any) -> str:
+    """A leaf's key path as messages show it: "`tree.grid[0]`", in backquotes."""
     return f"`tree{jax.tree_util.keystr(path)}`"
 
 

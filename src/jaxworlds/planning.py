@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ._paths import is_key
 from .memory import MB, device_memory_limit, live_bytes, predict_memory
 from .meshes import world_shardings
 
@@ -85,8 +86,9 @@ def plan_batch_size(
     within 5 % of the best throughput is chosen: beyond it a larger batch only costs memory.
 
     - `fn`: the batched program: jitted, `eqx.filter_jit`-wrapped, or plain.
-    - `arguments`: makes its arguments for a batch size; arrays or `jax.ShapeDtypeStruct`. For planning it is
-      only evaluated abstractly, so its jax arrays take no memory; for measuring, at sizes that fit.
+    - `arguments`: makes its arguments for a batch size; jax arrays or `jax.ShapeDtypeStruct`. For planning it
+      is only evaluated abstractly, so they take no memory; for measuring, at sizes that fit. A NumPy array
+      would be real at every size, so one that grows with the batch is a TypeError.
     - `limit`: bytes per device; by default `device_memory_limit()`. The budget is `fraction` of it, less live
       arrays and 32 MB of runtime scratch.
     - `sizes`: the two batch sizes to compile. `maximum`: bound on the answer.
@@ -109,6 +111,7 @@ def plan_batch_size(
     limit = device_memory_limit(None if mesh is None else mesh.devices.flat[0]) if limit is None else limit
     budget = _budget(limit, fraction)
     program = _Batched(fn, arguments, mesh, axes)
+    program.demand_abstract(unit)
 
     points = [(size, program.need(size)) for size in _probe_sizes(sizes, maximum, unit)]
     most = _largest(points, budget, maximum, unit)
@@ -208,6 +211,18 @@ class _Batched:
         axes = tuple(self.axes) if isinstance(self.axes, list | tuple) else self.axes
         return jax.tree.map(_spread, made, world_shardings(made, self.mesh, axes))
 
+    def demand_abstract(self, unit: int) -> None:
+        """Refuse NumPy arrays that grow with the batch, judging by the two smallest sizes."""
+        small, large = (eqx.filter_eval_shape(self.arguments, size) for size in (unit, 2 * unit))
+        sizes = {path: np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(small)}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(large):
+            if isinstance(leaf, np.ndarray) and leaf.shape != sizes.get(path):
+                raise TypeError(
+                    f"`arguments(batch_size){jax.tree_util.keystr(path)}` must take no memory at sizes that are "
+                    f"only considered; got a NumPy array, of shape {leaf.shape} for a batch of {2 * unit}. "
+                    "Make it with `jnp`, or return `jax.ShapeDtypeStruct(shape, dtype)`."
+                )
+
     def need(self, size: int) -> int:
         return predict_memory(self.fn, *self.shapes(size)).peak
 
@@ -259,6 +274,6 @@ def _spread(leaf: Any, sharding: Any) -> Any:
 def _filled(leaf: Any) -> Any:
     if not _is_shape(leaf):
         return leaf
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if is_key(leaf):
         return jax.random.split(jax.random.key(0), leaf.shape)
     return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)

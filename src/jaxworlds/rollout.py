@@ -51,6 +51,7 @@ class Rollout:
     recorded_steps: np.ndarray
     step: int
     length: int
+    first_step: int
     outcome: Outcome
     worlds: int
     seconds: float
@@ -64,8 +65,8 @@ class Rollout:
 
     @property
     def world_steps_per_second(self) -> float:
-        """Steady rate over all worlds, compilation excluded."""
-        return self.worlds * self.step / max(self.seconds - self.compile_seconds, 1e-9)
+        """Steady rate of the steps taken by this call, over all worlds, compilation excluded."""
+        return self.worlds * (self.step - self.first_step) / max(self.seconds - self.compile_seconds, 1e-9)
 
     def __str__(self) -> str:
         return (
@@ -302,6 +303,8 @@ class _Driver:
         state = _Loop(start, records, began=time.perf_counter())
         if self.folder is not None and not start.finished:
             self.folder.note_program(self._program_text(carry, start))
+            if start.step == 0:  # so that a run killed in its first chunk can be resumed too
+                self._save(carry, state)
         with (
             CompileClock() as clock,
             stop_on_interrupt() as stop,
@@ -341,6 +344,7 @@ class _Driver:
             recorded_steps=np.arange(1, state.at // stride + 1) * stride if stride else np.arange(0),
             step=state.at,
             length=start.length,
+            first_step=start.step,
             outcome=state.outcome or "finished",
             worlds=self.worlds,
             seconds=time.perf_counter() - state.began,

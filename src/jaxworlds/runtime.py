@@ -7,6 +7,7 @@ first line of a program. `import jax` starts no backend either; the first array 
 import dataclasses
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -33,7 +34,7 @@ class Settings:
     memory_limit_gb: float | None = None
     preallocate: bool | None = None
     cpu_devices: int | None = None
-    cache_dir: Path | None = None
+    cache_dir: Path | Literal["off"] | None = None
 
 
 class RuntimeConflictError(RuntimeError):
@@ -52,7 +53,7 @@ def configure(
     dtype: Dtype | None = None,
     device: Device | None = None,
     memory_limit_gb: float | None = None,
-    cache_dir: str | Path | None = "auto",
+    cache_dir: str | Path | None = None,
     *,
     preallocate: bool | None = None,
     cpu_devices: int | None = None,
@@ -66,15 +67,16 @@ def configure(
     - `device`: `"cpu"`, `"gpu"` or `"tpu"`. Asking for a device that is not there raises at once.
     - `memory_limit_gb`: budget per device. On a GPU it caps what JAX may take, unless
       `XLA_CLIENT_MEM_FRACTION` is set, which then rules; everywhere it bounds batch planning.
-    - `cache_dir`: folder of the persistent compilation cache; `"auto"` (the folder named by
-      `JAXWORLDS_CACHE_DIR`, or the user's cache folder, unless JAX was given one), `"off"`, or `None` to
-      leave it alone. Programs are kept apart by jaxlib version and processor.
+    - `cache_dir`: a folder for the persistent compilation cache, `"off"`, or `"auto"`, which the first call takes if
+      it is left out: the folder named by `JAXWORLDS_CACHE_DIR`, else the one JAX was given, else the user's cache
+      folder. Programs are kept apart by jaxlib version and processor.
     - `preallocate`: whether JAX takes its GPU memory at once.
     - `cpu_devices`: number of simulated CPU devices.
 
     >>> configure(dtype="float32", device="cpu", cache_dir="off").dtype
     'float32'
     """
+    global _settings
     _require("dtype", dtype, ("float32", "float64"))
     _require("device", device, ("cpu", "gpu", "tpu"))
     if memory_limit_gb is not None and not 0 < memory_limit_gb < float("inf"):
@@ -85,6 +87,9 @@ def configure(
         raise ValueError(f"`cpu_devices` must be at least 1; got {cpu_devices}. Leave it out for one device.")
 
     # Conflicts first: a call that cannot be honoured must change nothing.
+    if cache_dir is None and _settings.cache_dir is None:
+        cache_dir = "auto"
+    folder = _cache_folder(cache_dir)
     if backend_started():
         _refuse_conflicts(device, memory_limit_gb, preallocate, cpu_devices)
     else:
@@ -92,7 +97,8 @@ def configure(
 
     if dtype is not None:
         _jax().config.update("jax_enable_x64", dtype == "float64")
-    folder = _set_cache(cache_dir)
+    if folder is not None:
+        _use_cache(folder)
     asked = {
         "dtype": dtype,
         "device": device,
@@ -101,7 +107,6 @@ def configure(
         "cpu_devices": cpu_devices,
         "cache_dir": folder,
     }
-    global _settings
     _settings = dataclasses.replace(_settings, **{k: v for k, v in asked.items() if v is not None})
     return _settings
 
@@ -171,21 +176,44 @@ def _prepare_backend(
     device: str | None, memory_limit_gb: float | None, preallocate: bool | None, cpu_devices: int | None
 ) -> None:
     jax = _jax()
+    if device in ("gpu", "tpu"):
+        _refuse_hopeless(device)
+    kept = {name: os.environ.get(name) for name in (_PREALLOCATE_NAME, _FRACTION_NAMES[0])}
     if preallocate is not None:
         os.environ[_PREALLOCATE_NAME] = "true" if preallocate else "false"
-    if cpu_devices is not None:
-        jax.config.update("jax_num_cpu_devices", cpu_devices)
     if memory_limit_gb is not None and device != "cpu" and _fraction_set() is None:
         total = _gpu_total_bytes()
         if total is not None:
             os.environ[_FRACTION_NAMES[0]] = f"{min(0.95, memory_limit_gb * _GIB / total):.4f}"
-    if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-    elif device is not None:
-        # Only a started backend knows whether the device is there, and a later surprise is worse.
-        running = jax.default_backend()
+    if device in ("gpu", "tpu"):
+        # Only a started backend knows for sure whether the device is there, and a later surprise is worse.
+        running = _started_backend()
         if running != device:
+            for name, value in kept.items():
+                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
             raise RuntimeConflictError(_no_device(device, running))
+    elif device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    if cpu_devices is not None and not backend_started():
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
+
+
+def _refuse_hopeless(device: str) -> None:
+    """Refuse a device that JAX cannot find, without starting a backend: no plugin for it, or hidden by a setting."""
+    asked = [p.strip() for p in (_jax().config.jax_platforms or "").split(",") if p.strip()]
+    names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}}[device]
+    hidden = bool(asked) and not names & set(asked)
+    package = {"gpu": "jax_plugins", "tpu": "libtpu"}[device]
+    if hidden or not (importlib.util.find_spec(package) or importlib.metadata.entry_points(group=package)):
+        raise RuntimeConflictError(_no_device(device, "cpu"))
+
+
+def _started_backend() -> str:
+    """Start the backend and name it; "none" where JAX_PLATFORMS demands a device that is not there."""
+    try:
+        return _jax().default_backend()
+    except (RuntimeError, AssertionError):
+        return "none"
 
 
 def _has_platform(device: str) -> bool:
@@ -197,13 +225,13 @@ def _has_platform(device: str) -> bool:
 
 def _no_device(device: str, running: str) -> str:
     asked = os.environ.get("JAX_PLATFORMS")
-    because = f" JAX_PLATFORMS={asked} hides other devices: unset it." if asked else ""
+    because = f" JAX_PLATFORMS={asked} limits what JAX looks for: unset it." if asked else ""
     remedy = {
         "gpu": "Check `nvidia-smi`, install `jax[cuda13]` (or `jax[cuda12]`)",
         "tpu": "Run on a TPU host with `jax[tpu]`",
         "cpu": "Remove JAX_PLATFORMS",
     }[device]
-    return f"`device={device!r}` is not there: JAX found only {running!r}.{because} {remedy}, or pass `device={running!r}`."
+    return f"`device={device!r}` is not there: JAX found only {running!r}.{because} {remedy}, or pass `device='cpu'`."
 
 
 def _fraction_set() -> str | None:
@@ -227,40 +255,46 @@ def _gpu_total_bytes() -> int | None:
         return None
 
 
-def _set_cache(cache_dir: str | Path | None) -> Path | None:
-    """Point JAX's persistent cache at a folder for this jaxlib and processor; returns that folder."""
+def _cache_folder(cache_dir: str | Path | None) -> Path | Literal["off"] | None:
+    """The folder to use for this jaxlib and processor, made if need be; None leaves the cache as it is."""
     if cache_dir is None:
         return None
-    jax = _jax()
     if cache_dir == "auto":
         cache_dir = os.environ.get("JAXWORLDS_CACHE_DIR") or None
         if cache_dir is None:
-            if jax.config.jax_compilation_cache_dir:
-                return Path(jax.config.jax_compilation_cache_dir)
-            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-            cache_dir = Path(base) / "jaxworlds"
+            if given := _jax().config.jax_compilation_cache_dir:
+                return Path(given)
+            cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxworlds"
     if str(cache_dir) == "off":
-        folder = None
-    else:
-        folder = Path(cache_dir).expanduser().absolute() / _program_key()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(
-                f"`cache_dir` must be a folder that can be written; got {str(cache_dir)!r} ({error}). "
-                'Pass another folder, or `cache_dir="off"`.'
-            ) from error
-    if jax.config.jax_compilation_cache_dir != (str(folder) if folder else None):
-        jax.config.update("jax_compilation_cache_dir", str(folder) if folder else None)
-        # The folder is read once, at the first compilation; a later change needs the reset.
-        importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()
-    if folder is not None:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        return "off"
+    folder = Path(cache_dir).expanduser().absolute() / program_key()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ValueError(
+            f"`cache_dir` must be a folder that can be written; got {str(cache_dir)!r}. "
+            'Pass another folder, set JAXWORLDS_CACHE_DIR, or pass `cache_dir="off"`.'
+        )
     return folder
 
 
-def _program_key() -> str:
+def _use_cache(folder: Path | Literal["off"]) -> None:
+    """Point JAX's persistent cache at a folder, or turn it off."""
+    jax = _jax()
+    chosen = None if folder == "off" else str(folder)
+    if jax.config.jax_compilation_cache_dir != chosen:
+        jax.config.update("jax_compilation_cache_dir", chosen)
+        # The folder is read once, at the first compilation; a later change needs the reset.
+        importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()
+    if chosen is not None:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def program_key() -> str:
     """Names what a compiled CPU program depends on: a shared home folder serves machines that differ."""
     import hashlib
 

@@ -2,7 +2,7 @@
 
 ```python
 import jax, jax.numpy as jnp
-from .taps import tap, tap_stats
+from jaxworlds import tap, tap_stats
 
 @jax.jit
 def run(grids, period):
@@ -52,6 +52,7 @@ from . import _sinks
 from ._pacing import AdaptivePeriod as AdaptivePeriod
 from ._pacing import known_call_cost
 from ._pacing import measure_call_cost as measure_call_cost
+from ._paths import is_key
 from ._sinks import Sink as Sink
 from ._sinks import TapStats as TapStats
 from ._sinks import flush_taps as flush_taps
@@ -245,7 +246,7 @@ def _is_numeric(leaf: Any) -> bool:
 
 
 def _operand(leaf: Any) -> Array:
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if is_key(leaf):
         return jax.random.key_data(leaf)
     return jnp.asarray(leaf)
 

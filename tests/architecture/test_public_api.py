@@ -3,11 +3,13 @@
 After a wanted change: `python tests/architecture/test_public_api.py` writes the list anew.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import jaxworlds
 
@@ -15,18 +17,35 @@ SNAPSHOT = Path(__file__).with_name("public_api.txt")
 PACKAGES = ("jaxworlds", "jaxarc", "acbo", "jaxtrace")
 
 
+def names_on_purpose(source: str) -> list[str]:
+    """Names a module defines, and those it re-exports as `from x import Name as Name`; a mere import is neither."""
+    names: list[str] = []
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.append(name)
+            case ast.Assign(targets=targets):
+                names += [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.append(name)
+            case ast.ImportFrom(module=home, level=level, names=imported):
+                ours = level > 0 or (home or "").split(".")[0] in PACKAGES
+                names += [alias.asname for alias in imported if ours and alias.asname]
+    return sorted({name for name in names if not name.startswith("_")})
+
+
 def public_names(module: ModuleType) -> list[str]:
-    """Names a module defines or re-exports on purpose, with the parameters of what can be called."""
+    """The public names of a module, with the parameters of what can be called."""
+    assert module.__file__ is not None
     lines = []
-    for name, value in sorted(vars(module).items()):
-        home = getattr(value, "__module__", "") or ""
-        if name.startswith("_") or inspect.ismodule(value) or home.split(".")[0] not in PACKAGES:
+    for name in names_on_purpose(Path(module.__file__).read_text(encoding="utf-8")):
+        value = getattr(module, name)
+        if isinstance(value, TypeVar) or inspect.ismodule(value):
             continue
-        is_package = hasattr(module, "__path__")
-        if home != module.__name__ and not is_package and module.__name__.split(".")[0] == home.split(".")[0]:
-            continue
+        home = str(getattr(value, "__module__", "")).split(".")[0]
         try:
-            parameters = ", ".join(inspect.signature(value).parameters) if callable(value) else None
+            callable_here = callable(value) and home in PACKAGES
+            parameters = ", ".join(inspect.signature(value).parameters) if callable_here else None
         except (TypeError, ValueError):
             parameters = None
         lines.append(f"{module.__name__}.{name}" + ("" if parameters is None else f"({parameters})"))
@@ -46,6 +65,44 @@ def snapshot() -> str:
 
 def test_the_public_api_is_the_one_that_was_agreed() -> None:
     assert snapshot() == SNAPSHOT.read_text()
+
+
+def test_a_re_export_is_public_and_a_mere_import_is_not() -> None:
+    source = """
+import math
+from typing import Any as Any
+from ._private import Store as Store
+from ._private import helper
+from .public import shared as shared
+from jaxworlds.taps import tap
+from jaxworlds.budget import frozen_garbage as Collector
+from jaxworlds.budget import MemoryManager as _Manager
+LIMIT: int = 3
+_hidden = 4
+def work(): ...
+class Thing: ...
+"""
+    assert names_on_purpose(source) == ["Collector", "LIMIT", "Store", "Thing", "shared", "work"]
+
+
+def test_names_with_a_private_home_are_listed_with_their_parameters() -> None:
+    lines = snapshot().splitlines()
+    for start in (
+        "jaxworlds.compiling.fallback(fn, ",
+        "jaxworlds.compiling.CompileWatch()",
+        "jaxworlds.store.CompressedStorage(folder, ",
+        "jaxworlds.store.open_array(path, ",
+        "jaxworlds.taps.register_sink(name, ",
+        "jaxarc.utils.visualization.memory.MemoryManager(max_total_memory_mb",
+        "jaxarc.performance.TARGET_STEP_TIME",
+    ):
+        assert sum(line.startswith(start) for line in lines) == 1, start
+    accidental = {"jaxworlds.static.T", "acbo.measuring.compare", "jaxarc.utils.visualization.callbacks.tap"}
+    assert not accidental & {line.split("(")[0] for line in lines}
+    # Every name at the top has its parameters, or that it has none to call, stated under its home.
+    homes = {line.split("(")[0] for line in lines}
+    for name, home in jaxworlds._HOMES.items():
+        assert f"jaxworlds.{home}.{name}" in homes, name
 
 
 def test_names_at_the_top_are_those_of_their_homes() -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,18 +70,50 @@ def test_the_documentation_builds_strictly(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "migration" / "index.html").exists()
 
 
+# What is made here and kept out of the repository; looked at only where git cannot say.
+MADE_HERE = {"site", "report", "build", "dist", "node_modules", "__pycache__"}
+
+
+def files_of_the_repository() -> list[Path]:
+    """The tracked files, or where git or its folder is missing (an unpacked archive) all but what is made here."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        command = ["git", "ls-files", "-z"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return [ROOT / name for name in listed.split("\0") if name]
+    return files_of_a_tree(ROOT)
+
+
+def files_of_a_tree(root: Path) -> list[Path]:
+    """All files under a folder, without hidden folders (`.git`, `.venv`, caches) and what is made here."""
+    found = []
+    for folder, folders, names in os.walk(root):
+        kept = {name for name in folders if name == ".ci" or not name.startswith(".")} - MADE_HERE
+        folders[:] = [name for name in kept if not name.endswith(".egg-info")]
+        found += [Path(folder) / name for name in names]
+    return found
+
+
+def test_without_git_the_tree_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "src/b.py", ".ci/run", ".git/config", ".venv/c.py", ".jax_cache/d", "site/e.html"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = {path.relative_to(tmp_path).as_posix() for path in files_of_a_tree(tmp_path)}
+    assert found == {"a.py", "src/b.py", ".ci/run"}
+    tracked = {path for path in files_of_the_repository() if path.is_file()}
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    walked = set(files_of_the_repository())
+    assert Path(__file__).resolve() in walked
+    assert {path for path in tracked if path.suffix == ".py"} <= walked
+
+
 def test_no_file_names_a_package_registry() -> None:
     """Constraints are plain `name==version` lines, and no file records where packages come from."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split("\n")
-    hosts = re.compile(r"(pypi|pythonhosted|npmjs)\.(org|com)|--(extra-)?index-url|file:///")
+    hosts = "|".join(("py" + "pi", "python" + "hosted", "npm" + "js"))
+    where = re.compile(rf"({hosts})\.(org|com)|--(extra-)?index" + r"-url|file:" + "///")
     guilty = []
-    for name in filter(None, listed):
-        path = ROOT / name
+    for path in files_of_the_repository():
         if path.suffix in {".txt", ".toml", ".md", ".py", ".yml", ".cfg", ""} and path.is_file():
-            text = path.read_text(errors="ignore")
-            guilty += [name] if hosts.search(text) and path != Path(__file__) else []
+            guilty += [str(path)] if where.search(path.read_text(errors="ignore")) else []
     assert guilty == []
     for file in (ROOT / "constraints").glob("*.txt"):
         lines = file.read_text().splitlines()

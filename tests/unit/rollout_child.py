@@ -1,4 +1,4 @@
-"""A run for test_rollout_kill.py to kill: `python rollout_child.py FOLDER` says "go" once it steps."""
+"""A run for test_rollout_kill.py to kill: `python rollout_child.py FOLDER`."""
 
 import sys
 from pathlib import Path
@@ -31,8 +31,7 @@ def step(worlds: tuple[jax.Array, jax.Array], t: jax.Array) -> tuple[tuple[jax.A
 
 def whole(folder: Path | None) -> Rollout:
     saving = None if folder is None else Checkpoint(folder, every_seconds=0.0)
-    say = lambda c: print("go", flush=True) if c.step == CHUNK else None  # noqa: E731
-    return run(step, start(), LENGTH, chunk=CHUNK, record_every=STRIDE, checkpoint=saving, on_chunk=say)
+    return run(step, start(), LENGTH, chunk=CHUNK, record_every=STRIDE, checkpoint=saving)
 
 
 def rest(folder: Path) -> Rollout:
@@ -41,4 +40,3 @@ def rest(folder: Path) -> Rollout:
 
 if __name__ == "__main__":
     whole(Path(sys.argv[1]))
-    print("done", flush=True)

@@ -4,6 +4,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 import pytest
 
@@ -28,9 +29,10 @@ def baseline(tmp_path):
 
 
 def test_key_names_the_machine_the_version_and_the_devices(devices):
-    fingerprint, version, kind = baseline_key().split("/")
+    fingerprint, version, library, kind = baseline_key().split("/")
     assert len(fingerprint) == 12
     assert version == f"jax-{jax.__version__}"
+    assert library == f"jaxlib-{jaxlib.__version__}"
     assert kind == f"cpu-cpu-x{len(devices)}"
     assert baseline_key() == baseline_key()
 

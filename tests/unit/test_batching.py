@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxworlds._timing import CompileEvents
 from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world_mesh, world_shardings
-from jaxworlds.leaks import _count_compiles
 from jaxworlds.meshes import assert_on_device
 from jaxworlds.planning import plan_batch_size
 
@@ -95,9 +95,9 @@ def rows(n, width=3):
 def test_buckets_give_the_direct_result_for_every_size_with_few_programs():
     direct = jax.vmap(lambda x, k: {"y": jnp.sqrt(x) * k, "n": x.astype(int).sum()}, in_axes=(0, None))
     buckets = BucketedBatches(direct, sizes=(16, 4), axes=(0, None))
-    with _count_compiles() as compiled:
+    with CompileEvents() as events:
         results = {n: buckets(rows(n), np.float32(2)) for n in (1, 3, 4, 5, 15, 16, 17, 33, 40)}
-    assert buckets.traces == len(compiled) == 2
+    assert buckets.traces == events.compiles == 2
     for n, result in results.items():
         expected = direct(rows(n), np.float32(2))
         np.testing.assert_array_equal(result["y"], expected["y"])
@@ -207,13 +207,13 @@ def test_chunked_map_compiles_once(convert):
     xs = convert(rows(21))
     chunked_map(counted, xs, batch_size=8)
     first = len(traces)
-    with _count_compiles() as compiled:
+    with CompileEvents() as events:
         chunked_map(counted, xs, batch_size=8)
         if convert is np.asarray:  # any length goes through the same program
             chunked_map(counted, rows(5), batch_size=8)
             chunked_map(counted, rows(50), batch_size=8)
     assert len(traces) == first
-    assert compiled == []
+    assert events.compiles == 0
     assert first == 1 or convert is jnp.asarray
 
 

@@ -1,6 +1,9 @@
 """The command `jaxworlds` as a person uses it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -50,8 +53,29 @@ def test_doctor_reports_what_fails_with_a_remedy(
     assert "Something does not work" in shown
 
 
+@pytest.mark.own_process
+@pytest.mark.parametrize(
+    ("environment", "word"),
+    [
+        ({"JAX_PLATFORMS": "cuda"}, "unset JAX_PLATFORMS"),
+        ({"JAXWORLDS_CACHE_DIR": "/dev/null/x"}, "JAXWORLDS_CACHE_DIR"),
+    ],
+)
+def test_doctor_survives_what_it_is_there_for(environment: dict[str, str], word: str) -> None:
+    command = [sys.executable, "-m", "jaxworlds.cli", "doctor", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    found = json.loads(done.stdout)
+    assert found["healthy"] is False
+    assert any(word in f["remedy"] for f in found["findings"] if f["level"] == "bad")
+
+
 def test_doctor_knows_the_odd_settings() -> None:
     report = doctor.diagnose().report
+    assert report is not None
     odd = {
         "JAX_DISABLE_JIT": ("jit", "bad"),
         "JAX_DEBUG_NANS": ("nans", "note"),

@@ -1,6 +1,7 @@
 """Tracked operations, monitored calls and the leak check."""
 
 import gc
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxtrace import utils as jaxtrace_utils
+from jaxworlds._timing import CompileEvents
 from jaxworlds.leaks import (
-    _count_compiles,
     find_leaks,
     monitor_memory_usage,
     set_memory_tracking,
@@ -197,6 +198,15 @@ def test_a_function_that_compiles_every_time_is_reported():
     assert "compiled anew in 8 of 8 iterations" in report.reason
 
 
+def test_compiles_of_other_threads_count_as_well():
+    def elsewhere():
+        thread = threading.Thread(target=lambda: jax.jit(lambda x: x * 5)(np.ones(3, np.float32)))
+        thread.start()
+        thread.join()
+
+    assert find_leaks(elsewhere, iterations=8, warmup=0).compiles == (1,) * 8
+
+
 def test_ctrl_c_returns_what_was_seen():
     calls = []
 
@@ -217,11 +227,11 @@ def test_the_compile_listener_goes_away_also_after_an_interrupt():
         jax.jit(lambda x: x * 3)(np.ones(2, np.float32))
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), _count_compiles() as compiled:
+    with pytest.raises(KeyboardInterrupt), CompileEvents() as events:
         compile_and_interrupt()
-    assert len(compiled) == 1
+    assert events.compiles == 1
     jax.jit(lambda x: x * 4)(np.ones(2, np.float32))
-    assert len(compiled) == 1
+    assert events.compiles == 1
 
 
 def test_too_few_iterations_are_refused():

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from types import ModuleType
@@ -240,9 +241,23 @@ def test_compile_events_belong_to_their_block():
     with CompileEvents() as events:
         jax.jit(lambda x: x * 3 - 1)(np.ones(3, np.float32))
     assert events.compiles == 1
-    assert events.trace_s > 0
+    assert min(events.trace_s, events.lower_s, events.compile_s) > 0
+    assert events.seconds == events.trace_s + events.lower_s + events.compile_s
     jax.jit(lambda x: x * 3 - 2)(np.ones(3, np.float32))
     assert events.compiles == 1
+
+
+def test_compile_events_of_other_threads_count_only_on_request():
+    def compile_elsewhere():
+        thread = threading.Thread(target=lambda: jax.jit(lambda x: x * 3 - 3)(np.ones(3, np.float32)))
+        thread.start()
+        thread.join()
+
+    with CompileEvents() as own, CompileEvents(every_thread=True) as every:
+        compile_elsewhere()
+    assert (own.compiles, own.seconds) == (0, 0.0)
+    assert every.compiles == 1
+    assert every.seconds > 0
 
 
 def test_compare_interleaves_in_a_fixed_shuffled_order():

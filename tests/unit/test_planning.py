@@ -61,6 +61,29 @@ def test_planning_allocates_nothing_of_what_it_rejects():
     assert live_report().nbytes == live
 
 
+def test_numpy_arguments_that_grow_are_refused_before_a_large_one_is_made():
+    made = []
+
+    def arguments(n):
+        made.append(n)
+        return jnp.zeros((n, ROW)), {"grid": np.zeros((n, ROW), np.float32)}
+
+    message = r"`arguments\(batch_size\)\[1\]\['grid'\]` must take no memory .* Make it with `jnp`"
+    with pytest.raises(TypeError, match=message):
+        plan_batch_size(lambda x, y: x + y["grid"], arguments, limit=200 * MB, sizes=(10**4, 10**5))
+    assert made == [1, 2]
+
+
+def test_numpy_arguments_that_all_items_share_are_welcome():
+    table = np.ones(ROW, np.float32)
+    plan = plan_batch_size(
+        lambda x, t: x * t, lambda n: (*shapes(n), table), limit=100 * MB, maximum=512, repeats=1
+    )
+    assert plan.max_batch_size == 512
+    assert plan.bytes_per_item == 2000
+    assert plan.fixed_bytes == table.nbytes
+
+
 def test_measuring_picks_the_smallest_size_within_five_percent():
     plan = plan_batch_size(jax.jit(double), shapes, limit=100 * MB, maximum=4096, steps=10, repeats=3)
     assert [trial.batch_size for trial in plan.trials] == [64, 256, 1024, 4096]
@@ -173,6 +196,6 @@ def test_wrong_options_are_refused(options, message):
 
 
 def test_the_default_limit_is_the_device():
-    plan = plan_batch_size(double, lambda n: (np.zeros((n, 4), np.float32),), maximum=256, measure=False)
+    plan = plan_batch_size(double, lambda n: (jnp.zeros((n, 4), jnp.float32),), maximum=256, measure=False)
     assert plan.batch_size == 256
     assert plan.limit_bytes > 100 * MB

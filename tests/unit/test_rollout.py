@@ -319,6 +319,28 @@ def test_resume_takes_shapes_alone(tmp_path: Path) -> None:
     assert same((result.carry, result.records), unbroken(100, 2))
 
 
+def test_a_run_can_be_resumed_before_its_first_chunk_has_ended(tmp_path: Path) -> None:
+    def fail(chunk: Chunk) -> None:
+        raise OSError("the first chunk never came through")
+
+    with pytest.raises(OSError, match="first chunk"):
+        run(step, walkers(), 100, chunk=10, record_every=2, checkpoint=tmp_path, on_chunk=fail)
+    result = resume(step, walkers(), tmp_path)
+    assert result.first_step == 0
+    assert same((result.carry, result.records), unbroken(100, 2))
+
+
+def test_the_rate_counts_only_the_steps_of_this_call(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    rest = resume(step, walkers(), tmp_path)
+    taken = rest.step - rest.first_step
+    assert 0 < taken < 100
+    assert rest.world_steps_per_second == pytest.approx(
+        WORLDS * taken / (rest.seconds - rest.compile_seconds)
+    )
+    assert resume(step, walkers(), tmp_path).world_steps_per_second == 0
+
+
 def test_a_used_folder_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     stopped(tmp_path)
     files = {f: f.read_bytes() for f in tmp_path.iterdir()}

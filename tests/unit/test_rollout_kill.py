@@ -14,6 +14,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from jaxworlds.runtime import settings
+
 CHILD = Path(__file__).with_name("rollout_child.py")
 KILLS = 20
 
@@ -27,13 +29,15 @@ def _child_module():
     return module
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": os.environ["JAXWORLDS_CACHE_DIR"]}
-    child = subprocess.Popen(
-        [sys.executable, str(CHILD), str(folder)], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "go\n"
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a run and return as soon as its first file is there: before it has compiled, let alone stepped."""
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(settings().cache_dir)}
+    child = subprocess.Popen([sys.executable, str(CHILD), str(folder)], env=environment)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("step-*.jwstate")):
+        assert child.poll() is None, "the child must not end before it has begun"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
     return child
 
 

@@ -93,6 +93,50 @@ def test_a_late_different_value_raises_and_changes_nothing() -> None:
     assert configure(device="cpu", cpu_devices=count, cache_dir=None).device == "cpu"
 
 
+def test_a_refused_device_leaves_everything_as_it_was() -> None:
+    done = python("""
+        import os, jaxworlds
+        from jaxworlds.runtime import backend_started, settings, RuntimeConflictError
+        before = dict(os.environ)
+        try:
+            jaxworlds.configure(device="gpu", dtype="float64", preallocate=False, cpu_devices=3, cache_dir="off")
+        except RuntimeConflictError as error:
+            assert "`device='gpu'` is not there" in str(error)
+        else:
+            raise AssertionError("there is no GPU here")
+        assert dict(os.environ) == before
+        assert not backend_started(), "what cannot be there needs no backend to be refused"
+        assert settings() == type(settings())()
+        import jax
+        assert not jax.config.jax_enable_x64 and jax.device_count() == 1
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("platforms", ["cuda", "tpu"])
+def test_a_device_that_only_the_environment_asks_for_gets_a_clear_error(platforms: str) -> None:
+    device = "gpu" if platforms == "cuda" else "tpu"
+    done = python(
+        f"import jaxworlds; jaxworlds.configure(device={device!r}, cache_dir='off')", JAX_PLATFORMS=platforms
+    )
+    assert f"`device='{device}'` is not there" in done.stderr
+    assert f"JAX_PLATFORMS={platforms}" in done.stderr
+
+
+def test_the_cache_stays_as_it_was_chosen(tmp_path: Path) -> None:
+    done = python(f"""
+        import jax, jaxworlds
+        assert jaxworlds.configure(cache_dir="off").cache_dir == "off"
+        assert jaxworlds.configure(dtype="float32").cache_dir == "off", "a later call must not turn it on again"
+        assert jax.config.jax_compilation_cache_dir is None
+        chosen = jaxworlds.configure(cache_dir={str(tmp_path)!r}).cache_dir
+        assert jaxworlds.configure(dtype="float64").cache_dir == chosen
+        assert jax.config.jax_compilation_cache_dir == str(chosen)
+        assert jaxworlds.configure(cache_dir="off").cache_dir == "off"
+    """)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(any(d.platform == "gpu" for d in jax.devices()), reason="there is a GPU here")
 def test_gpu_without_a_gpu_raises_before_and_after_the_start() -> None:
     with pytest.raises(RuntimeConflictError, match=r"`device='gpu'` is not there.*nvidia-smi.*device='cpu'"):
@@ -173,7 +217,7 @@ def test_start_processes_refuses_late_and_partial_calls() -> None:
 
 
 @pytest.mark.own_process
-def test_two_processes_compute_together() -> None:
+def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -185,17 +229,31 @@ def test_two_processes_compute_together() -> None:
         start_processes()   # harmless
         import jax, jax.numpy as jnp, numpy as np
         from jaxworlds.batching import world_mesh
-        from jaxworlds.rollout import run
+        from jaxworlds.rollout import resume, run
+        from jaxworlds.checkpoints import Checkpoint
         from jax.experimental import multihost_utils
         result = run(lambda x, t: (x * 3 + t, x.sum()), np.arange(8, dtype=np.int32), 5, mesh=world_mesh(), record_every=1)
         whole = multihost_utils.process_allgather(result.carry, tiled=True)
+        step = lambda x, t: (x * 3 + t, x.sum())
+        start = np.arange(8, dtype=np.int32)
+        saving = Checkpoint(sys.argv[3], every_seconds=0)
+        cut = dict(chunk=1, record_every=1)
+        broken = run(step, start, 5, mesh=world_mesh(), checkpoint=saving, on_chunk=lambda c: c.step >= 2, **cut)
+        assert broken.step < 5, broken
+        again = resume(step, start, sys.argv[3], mesh=world_mesh())
+        assert again.records.tolist() == result.records.tolist()
+        assert (multihost_utils.process_allgather(again.carry, tiled=True) == whole).all()
         print(json.dumps([jax.process_count(), jax.device_count(), whole.tolist(), result.records.tolist()]))
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))}
     command = [sys.executable, "-c", textwrap.dedent(code), str(port)]
     both = [
         subprocess.Popen(
-            [*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean
+            [*command, str(i), str(tmp_path / "run")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean,
         )
         for i in range(2)
     ]

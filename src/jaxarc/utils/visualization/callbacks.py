@@ -135,6 +135,12 @@ class _Throttle:
         self._credit_ms = 0.0
         self._lock = threading.Lock()
 
+    def clear(self) -> None:
+        """Forget what was spent and skipped. The lock stays: a callback may be holding it."""
+        with self._lock:
+            self.skipped = 0
+            self._credit_ms = 0.0
+
     def run(self, value: dict[str, Any]) -> None:
         limit_ms = value["limit_ms"].item
         with self._lock:
@@ -212,4 +218,4 @@ def reset_callback_performance_stats() -> None:
     """Set all statistics to zero; callbacks that were cut off or throttled start anew."""
     reset_tap_stats()
     for throttle in _throttles.values():
-        throttle.__init__()
+        throttle.clear()

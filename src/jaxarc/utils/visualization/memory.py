@@ -9,8 +9,6 @@ from jaxworlds.caching import lazy_file as create_lazy_visualization_loader  # n
 from jaxworlds.memory import optimize_array_memory as optimize_array_memory
 
 
-class VisualizationCache(ByteLRU):
+def VisualizationCache(max_memory_mb: float | int = 100.0, max_items: int = 1000) -> ByteLRU:
     """The core's byte-bounded cache, sized in megabytes as the guide does."""
-
-    def __init__(self, max_memory_mb: float | int = 100.0, max_items: int = 1000):
-        super().__init__(int(max_memory_mb * 10**6), max_items)
+    return ByteLRU(int(max_memory_mb * 10**6), max_items)
