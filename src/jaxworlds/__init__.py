@@ -4,6 +4,7 @@ Names load on first use, so `import jaxworlds` costs almost nothing, imports no 
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -193,9 +194,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
-    if home is None:
+    if home is not None:
+        value = getattr(importlib.import_module(f"jaxworlds.{home}"), name)
+    elif not name.startswith("_") and importlib.util.find_spec(f"jaxworlds.{name}"):
+        value = importlib.import_module(f"jaxworlds.{name}")  # `import jaxworlds; jaxworlds.store` works too
+    else:
         raise AttributeError(f"module 'jaxworlds' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"jaxworlds.{home}"), name)
     globals()[name] = value
     return value
 

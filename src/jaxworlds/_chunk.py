@@ -11,15 +11,45 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, PyTree
 
+from .static import exact_key
 from .taps import ambient
+
+
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """What a pytree holds besides its arrays: a function, settings. Equal only if exactly equal: 0.0 is not -0.0."""
+
+    fixed: tuple[Any, ...] = dataclasses.field(compare=False)
+    exact: Any
+    tree: Any
+
+
+def split(value: Any, name: str) -> tuple[Static, list[Any]]:
+    """Arrays apart from the rest, which must be hashable; `name` is what the caller knows it as."""
+    leaves, tree = jax.tree.flatten(value)
+    fixed = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+    try:
+        static = Static(fixed, exact_key(fixed), tree)
+        hash(static)
+    except TypeError as error:
+        raise TypeError(
+            f"`{name}` must be hashable apart from its arrays ({error}). Use JAX arrays, functions or an eqx.Module."
+        ) from error
+    return static, [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+
+
+def merge(static: Static, arrays: list[Any]) -> Any:
+    """The inverse of `split`."""
+    pairs = zip(static.fixed, arrays, strict=True)
+    return jax.tree.unflatten(static.tree, [array if fixed is None else fixed for fixed, array in pairs])
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
     """Everything a chunk's program depends on besides its arrays; equal programs share one compilation."""
 
-    step: Any
-    step_tree: Any
+    step: Static
+    shared: Static
     observe: Any
     steps: int
     record_every: int | None
@@ -32,7 +62,7 @@ class Program:
 def advance(
     carry: PyTree,
     step_arrays: PyTree,
-    shared: PyTree,
+    shared_arrays: PyTree,
     clock: Int32[Array | np.ndarray, "2"],
     inputs: PyTree,
     *,
@@ -43,7 +73,8 @@ def advance(
     `clock` is the number of the first step and the period of the taps: two numbers, one transfer.
     """
     start, period = clock
-    step = jax.tree.unflatten(program.step_tree, merge_step(program.step, step_arrays))
+    step = merge(program.step, step_arrays)
+    shared = merge(program.shared, shared_arrays)
 
     def body(carry: Any, x: Any) -> tuple[Any, Any]:
         t, given = x
@@ -94,21 +125,3 @@ def _scan_with_stride(
     if steps % stride:
         carry, _ = jax.lax.scan(silent, carry, jax.tree.map(lambda a: a[blocks * stride :], xs))
     return carry, records
-
-
-def split_step(step: Any) -> tuple[tuple[Any, ...], Any, list[Any]]:
-    """A step's arrays (an eqx.Module may hold some) apart from the rest, which must be hashable."""
-    leaves, tree = jax.tree.flatten(step)
-    fixed = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
-    try:
-        hash((fixed, tree))
-    except TypeError as error:
-        raise TypeError(
-            f"`step` must be hashable apart from its arrays ({error}). Use a function or an eqx.Module."
-        ) from error
-    return fixed, tree, arrays
-
-
-def merge_step(fixed: tuple[Any, ...], arrays: list[Any]) -> list[Any]:
-    return [a if f is None else f for f, a in zip(fixed, arrays, strict=True)]

@@ -45,6 +45,10 @@ class StoreError(ValueError):
     """A file cannot be trusted or does not fit; the message names file, demand, finding and remedy."""
 
 
+class MisfitError(StoreError):
+    """The file is whole, but it was made for another structure than the one it is loaded into."""
+
+
 @contextlib.contextmanager
 def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open `path` for writing so that readers see the old file or the whole new one, never a part.

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._paths import is_key
 from .meshes import map_with_axes
 
 
@@ -38,36 +39,61 @@ def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
     return next(iter(sizes), 1)
 
 
+def put(leaf: Any, where: Any, *, fresh: bool) -> Any:
+    """Place one array; `fresh` promises memory that nobody else sees, so that it may be donated."""
+    if is_key(leaf) and where is not None and not where.is_fully_addressable:
+        # JAX 0.10 places typed keys on the devices of this process only.
+        data = put(jax.random.key_data(leaf), where, fresh=fresh)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    if not isinstance(leaf, jax.Array):
+        leaf = np.array(leaf)  # on a CPU JAX would share NumPy's memory
+    elif fresh and where is not None and where.is_fully_replicated and leaf.is_fully_addressable:
+        leaf = leaf.copy()  # replicating shares the memory of the first device, whatever `may_alias` says
+    return jax.device_put(leaf, where, may_alias=not fresh)
+
+
 def to_host(tree: Any) -> Any:
     """Fetch to NumPy; arrays spread over several processes are gathered first, typed keys stay keys."""
+    return jax.tree.map(_fetch, tree)
 
-    def fetch(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+
+def _fetch(leaf: Any) -> Any:
+    if is_key(leaf):
+        if leaf.is_fully_addressable:
             return leaf
-        if leaf.is_fully_replicated:
-            return leaf.addressable_data(0)
-        from jax.experimental import multihost_utils
-
-        return multihost_utils.process_allgather(leaf, tiled=True)
-
-    gathered = jax.tree.map(fetch, tree)
-    is_key = lambda leaf: isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), gathered)
-
-
-def any_process(flag: bool) -> bool:
-    """Whether any process says yes: several processes must stop or save at the same chunk."""
-    if jax.process_count() == 1:
-        return flag
+        return jax.random.wrap_key_data(_fetch(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        return np.asarray(leaf)
+    if leaf.is_fully_replicated:
+        return np.asarray(leaf.addressable_data(0))
     from jax.experimental import multihost_utils
 
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+    return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+
+def most_urgent(level: int) -> int:
+    """The highest level that any process asks for: several processes must stop or save at the same chunk."""
+    if jax.process_count() == 1:
+        return level
+    from jax.experimental import multihost_utils
+
+    return int(np.max(multihost_utils.process_allgather(np.asarray(level))))
 
 
 def join(parts: list[Any]) -> Any:
+    """Records of several chunks as one, along their first axis."""
     if not parts:
         return None
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return jax.tree.map(lambda *leaves: (jnp if is_key(leaves[0]) else np).concatenate(leaves), *parts)
+
+
+def is_true(answer: Any) -> bool:
+    """Whether a callback answered True, in Python's, NumPy's or JAX's words; other values mean nothing."""
+    return (
+        isinstance(answer, bool | np.bool_ | np.ndarray | jax.Array)
+        and np.shape(answer) == ()
+        and bool(answer)
+    )
 
 
 @contextlib.contextmanager

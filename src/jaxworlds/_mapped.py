@@ -56,9 +56,7 @@ def open_array(path: PathLike, *, verify: bool = False) -> np.ndarray:
         size = os.fstat(file.fileno()).st_size
         end = start + dtype.itemsize * math.prod(shape)
         if size not in (end, end + _TRAILER):
-            raise StoreError(
-                f"{path}: must be {end} or {end + _TRAILER} bytes long; found {size}. {DAMAGED}"
-            )
+            raise StoreError(f"{path}: must be {end} or {end + _TRAILER} bytes long; found {size}. {DAMAGED}")
         if size == end:
             if verify:
                 raise StoreError(

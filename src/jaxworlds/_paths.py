@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -31,7 +32,7 @@ def is_array(value: Any) -> bool:
 def is_key(leaf: Any) -> bool:
     """Whether `leaf` is a typed PRNG key or an array of them; a tracer or ShapeDtypeStruct may be one too."""
     described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
-    return described and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return described and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def children(node: Any) -> list[tuple[str, Any]] | None:

@@ -10,7 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .store import StoreError, content_hash, load_state, read_header, save_state
+from ._host import join
+from ._paths import is_key
+from .store import MisfitError, StoreError, content_hash, load_state, read_header, save_state
 
 _STATE = "step-*.jwstate"
 
@@ -59,27 +61,29 @@ class ResumeWarning(UserWarning):
 class CheckpointFolder:
     """The files of one run."""
 
-    def __init__(self, options: Checkpoint):
+    def __init__(self, options: Checkpoint, devices: int = 1):
         self.options = options
-        self.folder = Path(options.folder)
+        self.folder = Path(options.folder).expanduser()
+        self.devices = devices
         self.program: str | None = None
         self.program_saved: str | None = None
         self.parts: tuple[str, ...] = ()
         self.constants: dict[str, str | None] | None = None
         self.saved_at = time.monotonic()
+        self.saved_step = 0
 
-    def refuse_used(self) -> None:
-        """A new run must not mix with an old one."""
+    def begin(self) -> None:
+        """Make room for a new run, which must not mix with an old one."""
         used = self._states()
         if used and not self.options.overwrite:
             raise StoreError(
                 f"`checkpoint` must be a folder without a run; {self.folder} holds one at {used[0].stem}. "
                 "Call `resume` to continue it, pass another folder, or `Checkpoint(folder, overwrite=True)`."
             )
+        _meet("looked at the folder")
         if jax.process_index() == 0:
             for file in (*used, *self.folder.glob("records-*.jwstate")):
                 file.unlink()
-        _meet("looked at the folder")
 
     def due(self) -> bool:
         """Whether it is time to save again."""
@@ -99,21 +103,35 @@ class CheckpointFolder:
     def save(self, carry: Any, start: ProgressOfRun, step: int, unsaved: list[Any], constants: Any) -> None:
         """Write the records since the last checkpoint, then the state that names them: whole or not at all."""
         if jax.process_index() == 0:
-            if unsaved:
-                joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *unsaved)
-                part = f"records-{step:012d}.jwstate"
-                save_state(self.folder / part, joined)
-                self.parts = (*self.parts, part)
-            meta = {
-                **dataclasses.asdict(dataclasses.replace(start, step=step, parts=self.parts)),
-                "constants": self._hashes(constants),
-                "program": self.program if step < start.length else None,
-            }
-            save_state(self.folder / f"step-{step:012d}.jwstate", carry, meta=meta)
-            for old in self._states()[self.options.keep :]:
-                old.unlink()
+            try:
+                self._write(carry, start, step, unsaved, constants)
+            except OSError as error:
+                raise StoreError(
+                    f"`checkpoint` must be a folder that can be written; {self.folder} cannot ({error}). "
+                    "What was saved before is untouched: free some space and `resume`, or pass another folder."
+                ) from error
         _meet("saved")
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_step = time.monotonic(), step
+
+    def _write(self, carry: Any, start: ProgressOfRun, step: int, unsaved: list[Any], constants: Any) -> None:
+        if unsaved:
+            # Named by both ends: a part of another run into this folder must not pass for ours.
+            part = f"records-{self.saved_step:012d}-{step:012d}.jwstate"
+            save_state(self.folder / part, join(unsaved))
+            self.parts = (*self.parts, part)
+        meta = {
+            **dataclasses.asdict(dataclasses.replace(start, step=step, parts=self.parts)),
+            "constants": self._hashes(constants),
+            "program": self.program if step < start.length else None,
+            "devices": self.devices,
+        }
+        mine = self.folder / f"step-{step:012d}.jwstate"
+        save_state(mine, carry, meta=meta)
+        # Files of later steps are damaged ones that this run went back behind; they must not crowd out whole ones.
+        states = self._states()
+        older = [state for state in states if state.name <= mine.name]
+        for file in (*older[self.options.keep :], *(state for state in states if state.name > mine.name)):
+            file.unlink()
 
     def load(self, like: Any, constants: Any, record: Any) -> tuple[Any, ProgressOfRun, list[Any]]:
         """The newest state that is whole, with the records that belong to it.
@@ -121,8 +139,9 @@ class CheckpointFolder:
         `record` is the shape of one step's record; `None` leaves the records on disk.
         """
         if jax.process_index() == 0:
-            for leftover in self.folder.glob("*.tmp"):
-                leftover.unlink(missing_ok=True)
+            for pattern in (".step-*.tmp", ".records-*.tmp"):
+                for leftover in self.folder.glob(pattern):
+                    leftover.unlink(missing_ok=True)
         _meet("swept the folder")
         states = self._states()
         if not states:
@@ -157,18 +176,28 @@ class CheckpointFolder:
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )
         start = ProgressOfRun(**{**{n: meta[n] for n in names}, "parts": tuple(meta["parts"])})
-        try:
-            carry = load_state(file, like)
-        except StoreError as error:
-            # A wrong `like` fails on every file alike; damage fails on this one only.
-            raise _Damaged(str(error)) from error
         records: list[Any] = []
         try:
+            carry = load_state(file, like)
             if record is not None:
                 records = [_load_records(self.folder / part, record) for part in start.parts]
+        except MisfitError:
+            raise  # a whole file that does not fit `like` or `step` fits none better if it is older
         except (StoreError, OSError) as error:
-            raise _Damaged(f"the records of {file} cannot be read: {error}") from error
-        self.parts, self.program_saved = start.parts, meta.get("program")
+            raise _Damaged(f"{file} or its records cannot be read: {error}") from error
+        rows = sum(len(jax.tree.leaves(part)[0]) for part in records if jax.tree.leaves(part))
+        if any(jax.tree.leaves(part) for part in records) and rows != start.step // (start.record_every or 1):
+            raise _Damaged(
+                f"the records of {file} hold {rows} steps where {start.step // (start.record_every or 1)} are due"
+            )
+        self.parts, self.program_saved, self.saved_step = start.parts, meta.get("program"), start.step
+        if meta.get("devices") != self.devices and not start.finished:
+            warnings.warn(
+                f"{file} was written on {meta.get('devices')} device(s) and goes on with {self.devices}: floating-point "
+                "worlds may differ in the last bit from an uninterrupted run.",
+                ResumeWarning,
+                stacklevel=4,
+            )
         return carry, start, records
 
     def _hashes(self, constants: dict[str, Any]) -> dict[str, str | None]:
@@ -197,6 +226,14 @@ class _Damaged(Exception):
 
 def _load_records(file: Path, record: Any) -> Any:
     """One part of the records, checked against the shape of one step's record."""
-    rows = {leaf.shape[0] for leaf in read_header(file).leaves}
-    like = jax.tree.map(lambda r: np.broadcast_to(np.zeros((), r.dtype), (*rows, *r.shape)), record)
-    return load_state(file, like)
+    rows = {leaf.shape[0] for leaf in read_header(file).leaves if leaf.shape}
+
+    def like(leaf: Any) -> Any:
+        shape = (*rows, *leaf.shape)
+        return (
+            jax.ShapeDtypeStruct(shape, leaf.dtype)
+            if is_key(leaf)
+            else np.broadcast_to(np.zeros((), leaf.dtype), shape)
+        )
+
+    return load_state(file, jax.tree.map(like, record))

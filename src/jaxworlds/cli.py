@@ -26,8 +26,11 @@ class Demo:
         from .demo import demo
         from .runtime import configure
 
-        if self.steps < 2:
-            print(f"`--steps` must be at least 2; got {self.steps}.", file=sys.stderr)
+        if self.steps < 8:
+            print(
+                f"`--steps` must be at least 8; got {self.steps}. The demo stops in the middle.",
+                file=sys.stderr,
+            )
             return 2
         configure()
         demo(self.out, steps=self.steps)

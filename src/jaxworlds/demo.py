@@ -99,7 +99,9 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     worlds = dishes(size)
     stride = max(1, steps // 24)
     with CompileWatch() as watch:
-        whole = run(step, worlds, steps, chunk=stride * max(1, 250 // stride), record_every=stride)
+        # At least four chunks, so that there is a middle to stop in.
+        chunk = stride * max(1, min(250 // stride, steps // stride // 4))
+        whole = _unbroken(run(step, worlds, steps, chunk=chunk, record_every=stride))
     console.print(f"Gray–Scott, {size}×{size} cells: {whole}")
     resumed = _stop_and_resume(worlds, whole, stride, out / "checkpoint")
     console.print(f"Checkpoint: {resumed}")
@@ -117,6 +119,13 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     return path
 
 
+def _unbroken(result: Rollout) -> Rollout:
+    """The result of a run that nobody interrupted; Ctrl-C ends the demo."""
+    if result.outcome == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
 def _stop_and_resume(worlds: GrayScott, whole: Rollout, stride: int, folder: Path) -> str:
     """Stop a second run half-way, resume it from disk, and compare every bit with the run that was not stopped."""
     half = lambda chunk: chunk.step >= whole.length // 2  # noqa: E731
@@ -129,7 +138,12 @@ def _stop_and_resume(worlds: GrayScott, whole: Rollout, stride: int, folder: Pat
         checkpoint=Checkpoint(folder, overwrite=True),
         on_chunk=half,
     )
-    again = resume(step, worlds, folder)
+    _unbroken(broken)
+    if broken.finished:
+        raise RuntimeError(
+            f"a run of {whole.length} steps is too short to be stopped in the middle. Take more `steps`."
+        )
+    again = _unbroken(resume(step, worlds, folder))
     pairs = zip(jax.tree.leaves(whole.carry), jax.tree.leaves(again.carry), strict=True)
     if not (all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(whole.records, again.records)):
         raise RuntimeError(

@@ -76,7 +76,7 @@ def _try(name: str, check: Callable[[], str]) -> Finding:
 
 
 def _check_compile() -> str:
-    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 12
     found = jax.jit(lambda a: jnp.tanh(a @ a.T).sum())(x)
     np.testing.assert_allclose(found, np.tanh(x @ x.T).sum(), rtol=1e-3)
     return "a compiled program agrees with NumPy"
@@ -107,6 +107,9 @@ def _check_sharding() -> str:
     spread = shard_worlds(x, world_mesh(devices))
     found = jax.jit(lambda a: a * 2 + 1)(spread)
     np.testing.assert_array_equal(np.asarray(found), x * 2 + 1)
+    used = len(found.sharding.device_set)
+    if used != len(devices):
+        raise RuntimeError(f"{len(devices)} devices were to be used; {used} were")
     return f"worlds spread over {len(devices)} device(s)"
 
 
@@ -161,11 +164,12 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
                 "gpu", "note", "there is an NVIDIA driver, but jax runs on the CPU", "install `jax[cuda13]`"
             )
         )
-    if environment.get("JAX_DISABLE_JIT", "0").lower() in ("1", "true"):
+    config: Any = jax.config
+    if config.jax_disable_jit:
         odd.append(
             Finding("jit", "bad", "JAX_DISABLE_JIT is set: nothing is compiled", "unset JAX_DISABLE_JIT")
         )
-    if environment.get("JAX_DEBUG_NANS", "0").lower() in ("1", "true"):
+    if config.jax_debug_nans:
         odd.append(
             Finding(
                 "nans",
@@ -200,6 +204,7 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Show it to a person."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -212,7 +217,7 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
     for f in diagnosis.findings:
-        table.add_row(marks[f.level], f.name, f.detail, *((f.remedy,) if remedies else ()))
+        table.add_row(marks[f.level], f.name, escape(f.detail), *((escape(f.remedy),) if remedies else ()))
     console.print()
     console.print(table)
     console.print(

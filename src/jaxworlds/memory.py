@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ._environment import cores
 from ._host_memory import MemoryUnknownError as MemoryUnknownError
 from ._host_memory import host_memory_free as host_memory_free
 from ._host_memory import process_memory as process_memory
@@ -63,9 +64,10 @@ class MemoryPrediction:
     """Bytes that one run of a compiled program needs, on each device that it runs on.
 
     `peak` is arguments + outputs + temporaries + scratch - aliased, where `aliased` are outputs written into
-    donated arguments, and `scratch` is what sorting takes on a CPU behind the compiler's back. Other live
-    arrays and about 10-17 MB of the runtime come on top (measured on CPU, ledger/core.md part 3), and on a
-    CPU about 4 bytes per element of a large FFT or top-k (measured with jax 0.10.2).
+    donated arguments, and `scratch` is what a sort, top-k or FFT takes on a CPU behind the compiler's back:
+    for an FFT of many long rows of reals, of a long axis before the last, or of a length with a large prime
+    factor, it is an upper bound. Other live arrays and about 10-17 MB of the runtime come on top (measured
+    on CPU, ledger/core.md part 3).
     """
 
     arguments: int
@@ -83,7 +85,7 @@ class MemoryPrediction:
         parts = f"arguments {self.arguments / MB:.1f} + outputs {self.outputs / MB:.1f}"
         parts += f" + temporaries {self.temporaries / MB:.1f} - aliased {self.aliased / MB:.1f}"
         if self.scratch:
-            parts += f" + sorting {self.scratch / MB:.1f}"
+            parts += f" + scratch {self.scratch / MB:.1f}"
         return f"peak {self.peak / MB:.1f} MB per device ({parts})"
 
 
@@ -139,20 +141,14 @@ def _hidden_scratch(program: Any) -> int:
     largest = 0
     for result, operation, details in instructions.values():
         if operation == "sort":
-            largest = max(largest, _sort_scratch(result, int(_numbers("dimensions", details)[0])))
+            largest = max(largest, _sort_scratch(result, _numbers("dimensions", details)[0]))
         elif operation == "fft" or '"TopK"' in details:
             operand = re.search(r"%([\w.\-]+)", details)
             source = instructions[operand[1]][0] if operand and operand[1] in instructions else result
-            shape = _sizes(source)
-            if operation == "fft":
-                kind, bits, _ = _ARRAY.findall(source)[0]
-                lengths = _numbers("fft_length", details)
-                unit = int(bits) // (8 if kind == "c" else 4)  # of a complex number
-                largest = max(largest, _fft_scratch(shape, lengths, unit, "IRFFT" in details))
-            else:
-                # The positions of one row as int32, for any k: 50, 100 and 100 MB for 12.5 M floats, 25 M floats
-                # and 25 M int32; 12 and 48 MB for rows of 3 M and 12 M.
-                largest = max(largest, 4 * shape[-1])
+            # Top-k holds the positions of one row as int32, for any k: 50 and 100 MB for 12.5 and 25 million
+            # floats, 12 MB for 8 rows of 3 million. (XLA sorts for other types, and for all of a row.)
+            need = _fft_scratch(source, result, details) if operation == "fft" else 4 * _sizes(source)[-1]
+            largest = max(largest, need)
     return largest
 
 
@@ -175,6 +171,55 @@ def _sort_scratch(result: str, dimension: int) -> int:
     row = _sizes(result)[dimension]
     one_integer = len(operands) == 1 and kind in ("s", "u")
     return row * int(bits) // 16 if one_integer else 16 * len(operands) * row
+
+
+def _fft_scratch(source: str, result: str, details: str) -> int:
+    """Bytes of the worst axis: roots of unity and the rows in work.
+
+    An inverse to reals over several axes also works on a copy: 67 MB for (4096, 2049) complex64.
+    """
+    kind, bits, _ = _ARRAY.findall(source)[0]
+    complex_bytes = int(bits) // (8 if kind == "c" else 4)
+    lengths = _numbers("fft_length", details)
+    # A real array has twice the elements of its spectrum.
+    count = max(math.prod(_sizes(source)), math.prod(_sizes(result)))
+    real = "RFFT" in details
+    axes = [(length, count // max(1, length), axis) for axis, length in enumerate(lengths, 1 - len(lengths))]
+    most = max(
+        length * _fft_numbers(length, rows, real and axis == 0, axis < 0) for length, rows, axis in axes
+    )
+    copy = math.prod(_sizes(source)) if "IRFFT" in details and len(lengths) > 1 else 0
+    return complex_bytes * int(most + copy)
+
+
+def _fft_numbers(length: int, rows: int, real: bool, strided: bool) -> float:
+    """Complex numbers that an FFT of `rows` rows holds for each element of one row.
+
+    Where no prime factor is above 1,000: 1 for one row (67, 80 and 134 MB for 2^23, 10^7 and 2^24 complex64;
+    80 MB for 10^7 reals), and 2 for several (80 MB for 2 of 5 million). No simple rule was found for the
+    rest, which gets an upper bound of what was seen. 8 or more rows of reals go 8 at a time on each core
+    (7.9, 11.5 and 14.5 for 8, 16 and 32 rows on 2 cores, 8 on one), columns of a strided axis too (4, 4 and
+    18 for 2, 8 and 32 on 2 cores, 9 on one). A large prime factor costs 1 to 3 if far below the length, and
+    6 (reals 8) if it is the length; 10 for several rows, 6.2 for each row of reals in work.
+    """
+    lanes = 8 * min(rows // 8, cores()) if real else 0
+    columns = min(rows, 8 * cores()) + min(rows, cores()) if strided else 0
+    prime = _largest_prime_factor(length)
+    if prime <= 1000:
+        return max(1 if rows == 1 else 2, lanes, columns)
+    if rows == 1:
+        return (1 if prime == length else 3) + (7 if real else 5) * prime / length
+    return max(10, 7 * lanes) + columns
+
+
+def _largest_prime_factor(number: int) -> int:
+    factor, largest = 2, 1
+    while factor * factor <= number:
+        if number % factor:
+            factor += 1
+        else:
+            number, largest = number // factor, factor
+    return max(number, largest)
 
 
 def _needs_nothing(program: Any) -> bool:

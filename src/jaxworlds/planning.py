@@ -213,14 +213,23 @@ class _Batched:
 
     def demand_abstract(self, unit: int) -> None:
         """Refuse NumPy arrays that grow with the batch, judging by the two smallest sizes."""
-        small, large = (eqx.filter_eval_shape(self.arguments, size) for size in (unit, 2 * unit))
-        sizes = {path: np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(small)}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(large):
-            if isinstance(leaf, np.ndarray) and leaf.shape != sizes.get(path):
+        seen: list[dict[str, tuple[int, ...]]] = []
+
+        def note(size: int) -> Any:
+            made = self.arguments(size)
+            paths = jax.tree_util.tree_leaves_with_path(made)
+            on_host = [(path, leaf) for path, leaf in paths if isinstance(leaf, np.ndarray)]
+            seen.append({jax.tree_util.keystr(path): leaf.shape for path, leaf in on_host})
+            return made
+
+        for size in (unit, 2 * unit):
+            eqx.filter_eval_shape(note, size)
+        for path, shape in seen[1].items():
+            if seen[0].get(path) != shape:
                 raise TypeError(
-                    f"`arguments(batch_size){jax.tree_util.keystr(path)}` must take no memory at sizes that are "
-                    f"only considered; got a NumPy array, of shape {leaf.shape} for a batch of {2 * unit}. "
-                    "Make it with `jnp`, or return `jax.ShapeDtypeStruct(shape, dtype)`."
+                    f"`arguments(batch_size){path}` must take no memory at sizes that are only considered; got "
+                    f"a NumPy array, of shape {shape} for a batch of {2 * unit}. Make it with `jnp`, or return "
+                    "`jax.ShapeDtypeStruct(shape, dtype)`."
                 )
 
     def need(self, size: int) -> int:

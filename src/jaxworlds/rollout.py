@@ -17,8 +17,18 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
-from ._chunk import Program, advance, merge_step, split_step
-from ._host import CompileClock, any_process, count_worlds, join, progress_bar, stop_on_interrupt, to_host
+from ._chunk import Program, advance, merge, split
+from ._host import (
+    CompileClock,
+    count_worlds,
+    is_true,
+    join,
+    most_urgent,
+    progress_bar,
+    put,
+    stop_on_interrupt,
+    to_host,
+)
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
 from .meshes import world_shardings
 from .static import strong
@@ -29,6 +39,10 @@ Outcome = Literal["finished", "stopped", "interrupted"]
 # Long enough that the dispatch of a chunk vanishes (about 35 µs on a CPU, 0.3 ms on an H200 where a step takes 14 µs:
 # measured with benchmarks/bench_core.py), short enough to stop soon after Ctrl-C.
 _CHUNK_TARGET = 512
+
+# How urgently a process wants to stop; the most urgent one decides for all.
+_STOP, _INTERRUPT = 1, 2
+_OUTCOMES: dict[int, Outcome] = {_STOP: "stopped", _INTERRUPT: "interrupted"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,25 +116,25 @@ def run(
     - `shared`: constants for all worlds (a task bank, a velocity field), handed over as `step(carry, x, shared)`.
       They are neither copied into the carry, nor donated, nor saved.
     - `axes`: pytree prefix of the carry, `0` where the leading axis counts worlds, `None` where one value serves all.
-    - `mesh`: spread the worlds over these devices, see `jaxworlds.batching.world_mesh`. Worlds are independent, so
-      the steps need no communication and the result has the same bits.
+    - `mesh`: spread the worlds over these devices, see `jaxworlds.world_mesh`. Worlds are independent, so the steps
+      need no communication. Integer worlds have the same bits on any mesh; with floating point XLA may round the
+      last bit otherwise for another number of worlds per device, as it does for another batch size.
     - `record_every=k`: keep `out` of every k-th step; `Rollout.records` holds them as NumPy arrays. Recording is part
       of the program, so with floating-point worlds another k may change the last bit, as any recompilation may.
     - `observe(carry)`: a small value computed at the end of each chunk and given to `on_chunk`: the cheapest way to
-      watch a run, because the program holds no callback. `on_chunk` may return `True` to stop the run.
+      watch a run, because the program holds no callback. `on_chunk` may return true to stop the run.
     - `tap_every`: period of the taps inside `step`; a traced number, so changing it does not compile anew.
     - `checkpoint`: folder (or `Checkpoint`) to save to; `resume` continues with the bits of an uninterrupted run.
     - `progress`: show a bar; by default only on a terminal. Ctrl-C stops at the end of a chunk, saves and returns.
     - `donate_carry=True` gives the given carry's memory away instead of copying it once.
+
+    The compiled program is kept for the next call, and with it what the step closes over: pass large arrays as `shared`.
 
     >>> result = run(lambda x, t: (x + 1, None), jnp.zeros(4), 10)
     >>> result.carry.tolist(), result.outcome
     ([10.0, 10.0, 10.0, 10.0], 'finished')
     """
     chunk = _chunk_length(length, chunk, record_every)
-    folder = _open_folder(checkpoint)
-    if folder is not None:
-        folder.refuse_used()
     driver = _Driver(
         step=step,
         shared=shared,
@@ -131,11 +145,15 @@ def run(
         on_chunk=on_chunk,
         tap_every=tap_every,
         keep_records=keep_records,
-        folder=folder,
+        folder=_open_folder(checkpoint, mesh),
         progress=progress,
     )
+    driver.check_inputs(length)
+    placed = driver.place(carry, copy=not donate_carry)
+    if driver.folder is not None:
+        driver.folder.begin()
     start = ProgressOfRun(step=0, length=length, chunk=chunk, record_every=record_every, parts=())
-    return driver.drive(driver.place(carry, copy=not donate_carry), start, records=[])
+    return driver.drive(placed, start, records=[])
 
 
 def resume(
@@ -156,10 +174,11 @@ def resume(
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
     `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` are
-    those of the run. Length, chunk and recording come from the folder. A run on another number of devices may go on.
+    those of the run. Length, chunk and recording come from the folder. On another number of devices the run goes on with
+    a warning, since floating-point worlds may then differ in the last bit.
     Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
     """
-    folder = _open_folder(checkpoint)
+    folder = _open_folder(checkpoint, mesh)
     assert folder is not None
     driver = _Driver(
         step=step,
@@ -174,25 +193,38 @@ def resume(
         folder=folder,
         progress=progress,
     )
-    carry, start, records = folder.load(
-        like, driver.constants, driver.record_shape(like) if keep_records else None
-    )
+    like = jax.tree.map(_as_placed, like)
+    record = driver.record_shape(like) if keep_records else None
+    carry, start, records = folder.load(like, driver.constants, record)
+    driver.check_inputs(start.length)
     return driver.drive(driver.place(carry, copy=True), start, records)
 
 
-def _open_folder(checkpoint: Checkpoint | str | Path | None) -> CheckpointFolder | None:
+def _as_placed(leaf: Any) -> Any:
+    """A leaf as `run` placed it: NumPy arrays and Python numbers took JAX's types."""
+    is_described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    return leaf if is_described else jax.eval_shape(lambda: strong(leaf))
+
+
+def _open_folder(
+    checkpoint: Checkpoint | str | Path | None, mesh: jax.sharding.Mesh | None
+) -> CheckpointFolder | None:
     if checkpoint is None:
         return None
-    return CheckpointFolder(
-        checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(Path(checkpoint))
-    )
+    if mesh is None and jax.process_count() > 1:
+        raise ValueError(
+            "`checkpoint` needs `mesh` when several processes run: without one each has worlds of its own, and one "
+            "folder can hold only one run. Pass `mesh=world_mesh()`."
+        )
+    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return CheckpointFolder(options, devices=1 if mesh is None else mesh.size)
 
 
 def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> int:
     """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
-    if not 0 <= length < 2**31:
+    if not isinstance(length, int | np.integer) or not 0 <= length < 2**31:
         raise ValueError(
-            f"`length` must be between 0 and 2**31 - 1; got {length}. Split a longer run in two."
+            f"`length` must be a whole number from 0 to 2**31 - 1; got {length}. Split a longer run in two."
         )
     if record_every is not None and record_every < 1:
         raise ValueError(
@@ -215,6 +247,10 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
     return max(1, min(target, max(blocks, 1))) * stride
 
 
+def _as_array(leaf: Any) -> Any:
+    return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
+
+
 class _Driver:
     """One run: holds what does not change from chunk to chunk, and loops."""
 
@@ -232,60 +268,68 @@ class _Driver:
         folder: CheckpointFolder | None,
         progress: bool | None,
     ):
-        self.step, self.step_tree, self.step_arrays = split_step(step)
+        self.step, step_arrays = split(step, "step")
+        self.shared, shared_arrays = split(jax.tree.map(_as_array, shared), "shared")
+        self.has_shared = shared is not None
         self.axes, self.mesh = axes, mesh
         self.observe, self.on_chunk = observe, on_chunk
         self.tap_every, self.keep_records = tap_every, keep_records
         self.folder, self.progress = folder, progress
-        self.constants = {"inputs": inputs, "shared": shared, "step": self.step_arrays}
+        self.constants = {"inputs": inputs, "shared": shared_arrays, "step": step_arrays}
         self.inputs = inputs
-        self.shared = self._replicate(shared)
-        self.step_arrays = self._replicate(self.step_arrays)
+        self.shared_arrays = self._replicate(shared_arrays)
+        self.step_arrays = self._replicate(step_arrays)
         self.shardings: tuple[Any, ...] | None = None
         self.worlds = 1
 
-    def _replicate(self, tree: Any) -> Any:
-        if self.mesh is None:
-            return jax.tree.map(jnp.asarray, tree)
-        everywhere = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
-        return jax.tree.map(lambda leaf: jax.device_put(leaf, everywhere), tree)
+    def _replicate(self, arrays: list[Any]) -> list[Any]:
+        where = (
+            None if self.mesh is None else jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
+        )
+        return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
 
     def place(self, carry: Any, *, copy: bool) -> Any:
         """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
         self.worlds = count_worlds(carry, self.axes, strict=self.mesh is not None)
-        # NumPy memory is always copied: JAX may otherwise share it on the CPU, and the chunks write into theirs.
-        fresh = jax.tree.map(lambda leaf: copy or not isinstance(leaf, jax.Array), carry)
+        seen = {id(leaf) for leaf in jax.tree.leaves((self.constants["shared"], self.constants["step"]))}
+
+        def is_taken(leaf: Any) -> bool:
+            """Whether the memory of this leaf has another user: the caller, NumPy, a constant, or a leaf before it."""
+            taken = copy or not isinstance(leaf, jax.Array) or id(leaf) in seen
+            seen.add(id(leaf))
+            return taken
+
+        fresh = jax.tree.map(is_taken, carry)
         carry = strong(carry)
         if self.mesh is None:
-            return jax.tree.map(lambda leaf, new: jax.device_put(leaf, may_alias=not new), carry, fresh)
+            return jax.tree.map(lambda leaf, new: put(leaf, None, fresh=new), carry, fresh)
         shardings = world_shardings(carry, self.mesh, self.axes)
         self.shardings = tuple(jax.tree.leaves(shardings))
-        put = lambda leaf, new, where: jax.device_put(leaf, where, may_alias=not new)  # noqa: E731
-        return jax.tree.map(put, carry, fresh, shardings)
+        return jax.tree.map(lambda leaf, new, where: put(leaf, where, fresh=new), carry, fresh, shardings)
 
     def program(self, steps: int, record_every: int | None) -> Program:
         return Program(
             step=self.step,
-            step_tree=self.step_tree,
+            shared=self.shared,
             observe=self.observe,
             steps=steps,
             record_every=record_every,
             has_inputs=self.inputs is not None,
-            has_shared=self.shared is not None,
+            has_shared=self.has_shared,
             shardings=self.shardings,
         )
 
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
         every = self.tap_every.value if isinstance(self.tap_every, AdaptivePeriod) else self.tap_every
         inputs = jax.tree.map(lambda a: a[at : at + steps], self.inputs)
-        return carry, self.step_arrays, self.shared, np.array([at, every], np.int32), inputs
+        return carry, self.step_arrays, self.shared_arrays, np.array([at, every], np.int32), inputs
 
     def record_shape(self, like: Any) -> Any:
         """The shape of one step's `out`."""
-        step = jax.tree.unflatten(self.step_tree, merge_step(self.step, self.step_arrays))
+        step = merge(self.step, self.step_arrays)
         x = jnp.int32(0) if self.inputs is None else jax.tree.map(lambda a: a[0], self.inputs)
-        extra = () if self.shared is None else (self.shared,)
-        return jax.eval_shape(step, like, x, *extra)[1]
+        extra = (merge(self.shared, self.shared_arrays),) if self.has_shared else ()
+        return jax.eval_shape(lambda carry: step(carry, x, *extra)[1], like)
 
     def _program_text(self, carry: Any, start: ProgressOfRun) -> str:
         """The program of a whole chunk, free of placement: it is the same on any number of devices."""
@@ -295,21 +339,20 @@ class _Driver:
             lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.inputs
         )
         clock = jax.ShapeDtypeStruct((2,), np.int32)
-        arguments = (bare(carry), bare(self.step_arrays), bare(self.shared), clock, inputs)
+        arguments = (bare(carry), bare(self.step_arrays), bare(self.shared_arrays), clock, inputs)
         return advance.lower(*arguments, program=program).as_text()
 
     def drive(self, carry: Any, start: ProgressOfRun, records: list[Any]) -> Rollout:
-        self._check_inputs(start.length)
-        state = _Loop(start, records, began=time.perf_counter())
-        if self.folder is not None and not start.finished:
-            self.folder.note_program(self._program_text(carry, start))
-            if start.step == 0:  # so that a run killed in its first chunk can be resumed too
-                self._save(carry, state)
+        state = _Loop(start, records)
         with (
             CompileClock() as clock,
-            stop_on_interrupt() as stop,
+            stop_on_interrupt() as interrupt,
             progress_bar(self.progress, self.worlds, start.step, start.length) as bar,
         ):
+            if self.folder is not None and not start.finished:
+                self.folder.note_program(self._program_text(carry, start))
+                if start.step == 0:  # so that a run killed in its first chunk can be resumed too
+                    self._save(carry, state)
             pending: _Pending | None = None
             while state.at < start.length and state.outcome is None:
                 steps = min(start.chunk, start.length - state.at)
@@ -324,23 +367,22 @@ class _Driver:
                 if pending is not None:
                     self._settle(pending, state, bar)
                 pending = _Pending(state.at, out, observed, sign, launched)
-                if any_process(stop.is_set()):
-                    state.outcome = "interrupted"
+                if state.at < start.length:
+                    level = most_urgent(_INTERRUPT if interrupt.is_set() else state.wish)
+                    state.outcome = _OUTCOMES.get(level)
                 if self.folder is not None and (
-                    state.outcome or state.at == start.length or any_process(self.folder.due())
+                    state.outcome or state.at == start.length or most_urgent(self.folder.due())
                 ):
                     self._settle(pending, state, bar)
                     pending = None
                     self._save(carry, state)
             if pending is not None:
                 self._settle(pending, state, bar)
-            if self.folder is not None and state.saved < state.at:
-                self._save(carry, state)
-        jax.block_until_ready(carry)
+            jax.block_until_ready(carry)
         stride = start.record_every
         return Rollout(
             carry=carry,
-            records=join(state.records) if stride and self.keep_records else None,
+            records=self._all_records(carry, state) if stride and self.keep_records else None,
             recorded_steps=np.arange(1, state.at // stride + 1) * stride if stride else np.arange(0),
             step=state.at,
             length=start.length,
@@ -352,12 +394,18 @@ class _Driver:
             chunk=start.chunk,
         )
 
+    def _all_records(self, carry: Any, state: "_Loop") -> Any:
+        if state.records:
+            return join(state.records)
+        return jax.tree.map(lambda r: np.zeros((0, *r.shape), r.dtype), self.record_shape(carry))
+
     def _save(self, carry: Any, state: "_Loop") -> None:
         assert self.folder is not None
         self.folder.save(to_host(carry), state.start, state.at, state.unsaved, self.constants)
         state.unsaved, state.saved = [], state.at
 
-    def _check_inputs(self, length: int) -> None:
+    def check_inputs(self, length: int) -> None:
+        """Every input must have one entry per step."""
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.inputs):
             if np.ndim(leaf) == 0 or leaf.shape[0] != length:
                 raise ValueError(
@@ -368,7 +416,9 @@ class _Driver:
     def _settle(self, pending: "_Pending", state: "_Loop", bar: Any) -> None:
         """Wait for a chunk, then hand what it produced to the host side."""
         jax.block_until_ready(pending.sign)
-        seconds = time.perf_counter() - pending.launched
+        now = time.perf_counter()
+        # A chunk waits for the one before it, so its own time begins when that one was done.
+        seconds, state.settled = now - max(pending.launched, state.settled), now
         records = None
         if pending.records is not None:
             records = to_host(pending.records)
@@ -380,8 +430,8 @@ class _Driver:
             self.tap_every.update(seconds)
         if self.on_chunk is not None:
             chunk = Chunk(pending.step, state.start.length, to_host(pending.observed), records, seconds)
-            if self.on_chunk(chunk) is True and state.outcome is None and pending.step < state.start.length:
-                state.outcome = "stopped"
+            if is_true(self.on_chunk(chunk)):
+                state.wish = _STOP
         bar(pending.step)
 
 
@@ -391,10 +441,12 @@ class _Loop:
 
     start: ProgressOfRun
     records: list[Any]
-    began: float
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+    settled: float = 0.0
     at: int = -1
     saved: int = -1
     unsaved: list[Any] = dataclasses.field(default_factory=list)
+    wish: int = 0
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:

@@ -224,8 +224,10 @@ def _has_platform(device: str) -> bool:
 
 
 def _no_device(device: str, running: str) -> str:
-    asked = os.environ.get("JAX_PLATFORMS")
-    because = f" JAX_PLATFORMS={asked} limits what JAX looks for: unset it." if asked else ""
+    asked = _jax().config.jax_platforms
+    because = (
+        f" JAX_PLATFORMS={asked}, or an earlier `configure`, limits what JAX looks for." if asked else ""
+    )
     remedy = {
         "gpu": "Check `nvidia-smi`, install `jax[cuda13]` (or `jax[cuda12]`)",
         "tpu": "Run on a TPU host with `jax[tpu]`",
@@ -259,6 +261,7 @@ def _cache_folder(cache_dir: str | Path | None) -> Path | Literal["off"] | None:
     """The folder to use for this jaxlib and processor, made if need be; None leaves the cache as it is."""
     if cache_dir is None:
         return None
+    is_default = cache_dir == "auto" and not os.environ.get("JAXWORLDS_CACHE_DIR")
     if cache_dir == "auto":
         cache_dir = os.environ.get("JAXWORLDS_CACHE_DIR") or None
         if cache_dir is None:
@@ -273,6 +276,11 @@ def _cache_folder(cache_dir: str | Path | None) -> Path | Literal["off"] | None:
         writable = os.access(folder, os.W_OK)
     except OSError:
         writable = False
+    if not writable and is_default:
+        warnings.warn(
+            f"{folder} cannot be written: programs are not cached. Set JAXWORLDS_CACHE_DIR.", stacklevel=3
+        )
+        return "off"
     if not writable:
         raise ValueError(
             f"`cache_dir` must be a folder that can be written; got {str(cache_dir)!r}. "
@@ -425,6 +433,8 @@ def start_processes(
     """
     jax = _jax()
     if jax.distributed.is_initialized():
+        if coordinator is None and processes is None and process is None:
+            return
         running = (jax.process_count(), jax.process_index())
         if processes not in (None, running[0]) or process not in (None, running[1]):
             raise RuntimeConflictError(

@@ -16,7 +16,7 @@ from . import _paths
 T = TypeVar("T")
 
 
-def _typed_key(value: Any) -> Any:
+def exact_key(value: Any) -> Any:
     """A hashable stand-in with exact equality: 1, 1.0 and True differ, 0.0 and -0.0 differ, NaN equals NaN.
 
     Python's own equality would let `jit` answer a call with 1.0 by the program traced for 1, and retrace on
@@ -27,9 +27,9 @@ def _typed_key(value: Any) -> Any:
     if isinstance(value, complex):
         return (type(value), value.real.hex(), value.imag.hex())
     if isinstance(value, tuple):
-        return (type(value), tuple(map(_typed_key, value)))
+        return (type(value), tuple(map(exact_key, value)))
     if isinstance(value, frozenset):
-        return (type(value), frozenset(map(_typed_key, value)))
+        return (type(value), frozenset(map(exact_key, value)))
     return (type(value), value)
 
 
@@ -44,7 +44,7 @@ class Frozen:
     def __init__(self, kind: str, items: tuple[Any, ...]) -> None:
         self.kind = kind
         self.items = items
-        self._key = (kind, _typed_key(items))
+        self._key = (kind, exact_key(items))
         self._hash = hash(self._key)
 
     def __hash__(self) -> int:
@@ -171,7 +171,7 @@ def _config_key(self: Any) -> tuple[int, Any]:
     cached = self.__dict__.get("_cached_key")
     if cached is None:
         values = [getattr(self, field.name) for field in dataclasses.fields(self) if field.compare]
-        key = (type(self), tuple(map(_typed_key, values)))
+        key = (type(self), tuple(map(exact_key, values)))
         cached = (hash(key), key)
         object.__setattr__(self, "_cached_key", cached)
     return cached

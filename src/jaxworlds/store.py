@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._container import MisfitError as MisfitError
 from ._container import PathLike, open_container, write_container
 from ._container import StoreError as StoreError
 from ._container import atomic_write as atomic_write
@@ -184,7 +185,7 @@ def _demand_fit(header: Header, targets: dict[str, Any]) -> None:
     faults += [f"{show(row.path)}: the file holds {row.spelling}; `like` has no such leaf" for row in extra]
     if faults or len(rows) < len(header.leaves):
         more = [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
-        raise StoreError(
+        raise MisfitError(
             "\n  ".join([f"{header.path}: the file does not fit `like`:", *faults[:8], *more])
             + "\nBuild `like` with the code and configuration that saved the file. "
             "`print(read_header(path))` lists its leaves."

@@ -28,9 +28,9 @@ exportable. Figures for 1,024 worlds of 30×30 grids (ledger/core.md §2):
 | tap in the step, `period=100` | −13…+13 % | +129 %: the gate alone synchronises with the host each step |
 | tap in the step, every step | +280…+2,020 µs | +154 µs |
 
-So: on a GPU never gate inside the step. On a CPU `period=100` costs under 10 % at 1,024 worlds, but a call is
-about 0.1–0.2 ms whatever the step: one tiny world went from 1.4 to 3.9 µs/step. On jax 0.10 a program with a
-tap is not kept in the persistent compilation cache.
+So: on a GPU never gate inside the step. On a CPU the cost of `period=100` is within the noise of ±13 % at
+1,024 worlds, but a call is about 0.1–0.2 ms whatever the step: one tiny world went from 1.4 to 3.9 µs/step.
+On jax 0.10 a program with a tap is not kept in the persistent compilation cache.
 """
 
 import contextlib

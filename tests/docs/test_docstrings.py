@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PACKAGES = ("jaxworlds", "jaxarc", "acbo", "jaxtrace")
 
 
@@ -29,6 +31,7 @@ def run_examples() -> dict[str, dict[str, int]]:
     return counts
 
 
+@pytest.mark.own_process
 def test_the_examples_in_docstrings_run(tmp_path: Path) -> None:
     # In a process of their own: an example may configure the runtime, which holds for the whole process.
     command = [sys.executable, __file__, str(tmp_path / "counts.json")]

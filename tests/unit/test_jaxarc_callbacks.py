@@ -165,6 +165,24 @@ def test_an_error_in_the_users_function_is_counted_and_cut_off():
     assert (stats["error_count"], stats["skipped"]) == (3, 3)
 
 
+def test_reset_lets_a_throttled_callback_run_at_once():
+    ran = []
+
+    def slow(x):
+        ran.append(int(x))
+        time.sleep(0.02)
+
+    for i in range(3):
+        adaptive_visualization_callback(slow, i, callback_name="slow", max_avg_time_ms=1.0)
+    flush_taps(5.0)
+    assert ran == [0]  # the first call spent what the next twenty earn
+    reset_callback_performance_stats()
+    assert callbacks._throttles["slow"].skipped == 0
+    adaptive_visualization_callback(slow, 9, callback_name="slow", max_avg_time_ms=1.0)
+    flush_taps(5.0)
+    assert ran == [0, 9]
+
+
 def test_statistics_have_the_guides_keys_and_reset(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     jax_log_grid(GRID)

@@ -384,8 +384,10 @@ def test_resume_refuses_another_constant_and_warns_of_another_step(tmp_path: Pat
 
 def test_resume_refuses_another_shape(tmp_path: Path) -> None:
     stopped(tmp_path)
-    with pytest.warns(ResumeWarning), pytest.raises(StoreError, match=r"\.x"):
+    files = sorted(f.name for f in tmp_path.iterdir())
+    with pytest.raises(StoreError, match=r"\.x"):
         resume(step, walkers(WORLDS * 2), tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == files, "a misfit is no damage: nothing is given up"
 
 
 def test_a_bar_shows_rate_and_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -456,5 +458,160 @@ def test_a_checkpoint_of_eight_devices_goes_on_with_one_or_two(tmp_path: Path) -
     last, xs = unbroken(100, 2)
     for name, count in (("one", 1), ("two", 2)):
         stopped(tmp_path / name, mesh=world_mesh())
-        result = resume(step, walkers(), tmp_path / name, mesh=world_mesh(jax.devices()[:count]))
+        with pytest.warns(ResumeWarning, match="written on 8 device"):
+            result = resume(step, walkers(), tmp_path / name, mesh=world_mesh(jax.devices()[:count]))
         assert same((result.carry, result.records), (last, xs))
+
+
+# Found by review: each of these once gave a wrong result or lost a run.
+
+
+def test_a_replicated_leaf_of_the_caller_survives_a_mesh() -> None:
+    carry = {"x": jnp.arange(16.0), "s": jnp.arange(4.0), "key": jr.key(0)}
+    add = lambda c, t: ({**c, "x": c["x"] + c["s"].sum()}, None)  # noqa: E731
+    run(add, carry, 20, chunk=5, mesh=world_mesh(), axes={"x": 0, "s": None, "key": None})
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(carry))
+    assert carry["s"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("with_mesh", [False, True])
+def test_constants_are_those_of_the_start(with_mesh: bool) -> None:
+    raw = np.ones(4096 + 16, np.float32)
+    bank = raw[(-raw.ctypes.data % 64) // 4 :][:4096]
+
+    def meddle(chunk: Chunk) -> None:
+        bank[:] = 1000.0
+
+    mesh = world_mesh() if with_mesh else None
+    result = run(
+        lambda c, t, s: (c + s[0], None), jnp.zeros(16), 40, shared=bank, chunk=5, mesh=mesh, on_chunk=meddle
+    )
+    assert result.carry.tolist() == [40.0] * 16
+
+
+def test_numpy_answers_stop_a_run_and_other_answers_do_not() -> None:
+    count = lambda c, t: (c + 1, None)  # noqa: E731
+    watched = {"chunk": 10, "observe": lambda c: c.mean()}
+    assert run(count, jnp.zeros(4), 100, on_chunk=lambda c: c.observed >= 30, **watched).outcome == "stopped"
+    assert run(count, jnp.zeros(4), 100, on_chunk=lambda c: {"step": c.step}, **watched).outcome == "finished"
+
+
+def test_another_out_does_not_restart_the_run(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    with pytest.raises(StoreError, match="does not fit"):
+        resume(lambda c, t: (step(c, t)[0], {"renamed": c.x}), walkers(), tmp_path)
+    assert same((lambda r: (r.carry, r.records))(resume(step, walkers(), tmp_path)), unbroken(100, 2))
+
+
+def test_a_damaged_later_file_does_not_crowd_out_the_good_one(tmp_path: Path) -> None:
+    saving = Checkpoint(tmp_path, every_seconds=0.0, keep=1)
+    run(step, walkers(), 100, chunk=10, record_every=2, checkpoint=saving, on_chunk=lambda c: c.step >= 40)
+    (tmp_path / "step-000000000090.jwstate").write_bytes(b"damaged")
+
+    def die(chunk: Chunk) -> None:
+        if chunk.step >= 70:
+            raise OSError("killed")
+
+    with pytest.warns(ResumeWarning), pytest.raises(OSError, match="killed"):
+        resume(step, walkers(), saving, on_chunk=die)
+    assert same((lambda r: (r.carry, r.records))(resume(step, walkers(), saving)), unbroken(100, 2))
+
+
+def test_records_of_another_run_do_not_pass_for_ours(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    part = max(tmp_path.glob("records-*"))
+    rows = run(step, walkers(), 30, chunk=10, record_every=2).records
+    from jaxworlds.store import save_state
+
+    save_state(part, rows)
+    with pytest.warns(ResumeWarning, match="steps where"):
+        assert same((lambda r: (r.carry, r.records))(resume(step, walkers(), tmp_path)), unbroken(100, 2))
+
+
+def test_overwrite_waits_until_the_arguments_are_known_to_be_good(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    files = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="leading axis of `length`"):
+        run(step, walkers(), 10, inputs=jnp.zeros(9), checkpoint=Checkpoint(tmp_path, overwrite=True))
+    assert sorted(tmp_path.iterdir()) == files
+
+
+def test_static_parts_that_only_look_equal_are_not_mixed_up() -> None:
+    class Signed(eqx.Module):
+        zero: float
+
+        def __call__(self, c: Any, t: Any) -> tuple[Any, None]:
+            return jnp.copysign(c, self.zero), None
+
+    assert run(Signed(0.0), jnp.ones(2), 3).carry.tolist() == [1, 1]
+    assert run(Signed(-0.0), jnp.ones(2), 3).carry.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("carry", [{"b": 2}, np.zeros(4), np.arange(4), np.float64(1.5)], ids=str)
+def test_resume_takes_the_carry_that_run_took(carry: Any, tmp_path: Path) -> None:
+    count = lambda c, t: (jax.tree.map(lambda x: x + 1, c), None)  # noqa: E731
+    run(count, carry, 20, chunk=5, checkpoint=tmp_path, on_chunk=lambda c: True)
+    again = resume(count, carry, tmp_path)
+    assert again.finished
+    assert same(again.carry, run(count, carry, 20, chunk=5).carry)
+
+
+def test_keys_and_nothing_may_be_recorded(tmp_path: Path) -> None:
+    def keyed(c: Any, t: Any) -> tuple[Any, Any]:
+        return jr.fold_in(c, t), {"key": c, "info": None, "t": t}
+
+    whole = run(keyed, jr.key(1), 20, chunk=5, record_every=1)
+    run(keyed, jr.key(1), 20, chunk=5, record_every=1, checkpoint=tmp_path, on_chunk=lambda c: True)
+    again = resume(keyed, jr.key(1), tmp_path)
+    assert same(again.records, whole.records)
+    assert whole.records["info"] is None
+    assert whole.records["t"].tolist() == list(range(20))
+
+
+def test_a_network_may_be_shared() -> None:
+    mlp = eqx.nn.MLP(2, 2, 8, 1, key=jr.key(0))
+    result = run(lambda c, t, net: (jax.vmap(net)(c), None), jnp.ones((4, 2)), 3, shared=mlp)
+    np.testing.assert_allclose(result.carry[0], mlp(mlp(mlp(jnp.ones(2)))), rtol=1e-5)
+
+
+def test_one_array_twice_may_be_given_away() -> None:
+    x = jnp.ones(8)
+    add = lambda c, t, s: ({"a": c["a"] + s, "b": c["b"] - s}, None)  # noqa: E731
+    result = run(add, {"a": x, "b": x}, 4, chunk=2, shared=x, donate_carry=True)
+    assert (result.carry["a"][0], result.carry["b"][0]) == (5, -3)
+
+
+def test_seconds_of_chunks_add_up_to_the_run() -> None:
+    seconds: list[float] = []
+    big = jnp.ones((64, 4096))
+    work = lambda c, t: (jnp.sin(c), None)  # noqa: E731
+    run(work, big, 10, chunk=5)
+    result = run(work, big, 100, chunk=5, on_chunk=lambda c: seconds.append(c.seconds))
+    assert sum(seconds) <= result.seconds
+
+
+def test_an_interrupt_in_the_last_chunk_does_not_spoil_a_finished_run() -> None:
+    def press(chunk: Chunk) -> None:
+        if chunk.step == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert run(step, walkers(), 20, chunk=10, on_chunk=press).outcome == "finished"
+
+
+def test_a_run_of_no_steps_has_no_rows() -> None:
+    assert run(step, walkers(), 0, record_every=1).records.shape == (0, WORLDS)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(StoreError, match=r"`checkpoint` must be a folder that can be written"):
+        run(step, walkers(), 20, checkpoint=file / "folder")
+
+
+def test_resume_sweeps_only_its_own_leftovers(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    (tmp_path / "notes.tmp").write_text("mine")
+    (tmp_path / ".step-000000000040.jwstate.0a1b.tmp").write_text("left by a killed write")
+    resume(step, walkers(), tmp_path)
+    assert sorted(f.name for f in tmp_path.glob("*.tmp")) == ["notes.tmp"]

@@ -203,6 +203,12 @@ def test_report_tells_what_runs() -> None:
     assert report.cache_dir in text
 
 
+def test_submodules_are_found_at_the_top() -> None:
+    done = python("import jaxworlds; print(jaxworlds.store.StoreError.__name__); jaxworlds.nothing_there")
+    assert done.stdout.strip() == "StoreError"
+    assert "has no attribute 'nothing_there'" in done.stderr
+
+
 def test_backend_started_is_true_here() -> None:
     jax.devices()
     assert runtime.backend_started()
@@ -234,15 +240,20 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
         from jax.experimental import multihost_utils
         result = run(lambda x, t: (x * 3 + t, x.sum()), np.arange(8, dtype=np.int32), 5, mesh=world_mesh(), record_every=1)
         whole = multihost_utils.process_allgather(result.carry, tiled=True)
-        step = lambda x, t: (x * 3 + t, x.sum())
-        start = np.arange(8, dtype=np.int32)
+        def step(c, t):
+            return {"x": c["x"] * 3 + t, "key": jax.vmap(jax.random.fold_in, (0, None))(c["key"], t)}, c["x"].sum()
+        start = {"x": np.arange(8, dtype=np.int32), "key": jax.random.split(jax.random.key(0), 8)}
         saving = Checkpoint(sys.argv[3], every_seconds=0)
-        cut = dict(chunk=1, record_every=1)
-        broken = run(step, start, 5, mesh=world_mesh(), checkpoint=saving, on_chunk=lambda c: c.step >= 2, **cut)
-        assert broken.step < 5, broken
+        only_here = lambda c: jax.process_index() == 0 and c.step >= 2   # one process decides, both stop
+        broken = run(step, start, 5, mesh=world_mesh(), checkpoint=saving, on_chunk=only_here, chunk=1, record_every=1)
+        assert broken.outcome == "stopped" and broken.step < 5, broken
         again = resume(step, start, sys.argv[3], mesh=world_mesh())
         assert again.records.tolist() == result.records.tolist()
-        assert (multihost_utils.process_allgather(again.carry, tiled=True) == whole).all()
+        assert (multihost_utils.process_allgather(again.carry["x"], tiled=True) == whole).all()
+        try:
+            run(step, start, 5, checkpoint="elsewhere")
+        except ValueError as error:
+            assert "`checkpoint` needs `mesh`" in str(error)
         print(json.dumps([jax.process_count(), jax.device_count(), whole.tolist(), result.records.tolist()]))
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))}
