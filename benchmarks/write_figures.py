@@ -25,8 +25,17 @@ def main() -> None:
 
 
 def figures() -> str:
-    """One table per device with a committed result of the core."""
-    return "".join(device_table(json.loads(file.read_text())) for file in sorted(RESULTS.glob("*/core.json")))
+    """One table per device with committed results of the core: the whole run, or the parts that were run apart."""
+    devices = sorted({file.parent for file in RESULTS.glob("*/core*.json")})
+    return "".join(device_table(merged(folder)) for folder in devices)
+
+
+def merged(folder: Path) -> dict[str, Any]:
+    """The results of one device; a part that was run apart replaces that of the whole run."""
+    files = sorted(f for f in folder.glob("core*.json") if not f.stem.endswith("-quick"))
+    documents = [json.loads(file.read_text()) for file in files]
+    results = {name: part for document in documents for name, part in document["results"].items()}
+    return {"environment": documents[0]["environment"], "results": results}
 
 
 def device_table(result: dict[str, Any]) -> str:

@@ -147,28 +147,3 @@ def progress_bar(wanted: bool | None, worlds: int, done: int, length: int) -> It
             bars.update(task, completed=step, description=f"{worlds:,} worlds", rate=rate)
 
         yield show
-
-
-class CompileClock:
-    """Seconds spent tracing, lowering and compiling inside a `with` block, as JAX's own monitoring tells them."""
-
-    def __init__(self) -> None:
-        self._traced = self._rest = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self._traced + self._rest
-
-    def __enter__(self) -> "CompileClock":
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
-
-    def _hear(self, event: str, duration_secs: float, **_: Any) -> None:
-        # A trace contains the traces of the functions it calls, so only the longest counts.
-        if event.endswith("jaxpr_trace_duration"):
-            self._traced = max(self._traced, duration_secs)
-        elif event.startswith("/jax/core/compile/"):
-            self._rest += duration_secs

@@ -19,7 +19,7 @@ _STATE = "step-*.jwstate"
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often to save: at the first chunk's end after `every_seconds`, and always at the end.
+    """Where and how often to save: at the start, at the first chunk's end after `every_seconds`, and at the end.
 
     `keep` older files stay, so that a damaged newest one does not cost the run. `overwrite=True` lets a new run
     start in a folder that holds an old one, which is removed.

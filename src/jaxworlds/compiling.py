@@ -198,7 +198,7 @@ def _stand_in(leaf: Any) -> Any:
     """For a ShapeDtypeStruct an array of its type; without memory unless it is sharded, weak or a key."""
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _paths.is_key(leaf):
         return _zero_keys(leaf)
     if leaf.weak_type:
         return jax.lax.broadcast(np.zeros((), leaf.dtype).item(), leaf.shape)

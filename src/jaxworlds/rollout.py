@@ -19,7 +19,6 @@ from jaxtyping import PyTree
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
 from ._chunk import Program, advance, merge, split
 from ._host import (
-    CompileClock,
     count_worlds,
     is_true,
     join,
@@ -29,6 +28,7 @@ from ._host import (
     stop_on_interrupt,
     to_host,
 )
+from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
 from .meshes import world_shardings
 from .static import strong
@@ -36,9 +36,9 @@ from .taps import AdaptivePeriod
 
 Outcome = Literal["finished", "stopped", "interrupted"]
 
-# Long enough that the dispatch of a chunk vanishes (about 35 µs on a CPU, 0.3 ms on an H200 where a step takes 14 µs:
-# measured with benchmarks/bench_core.py), short enough to stop soon after Ctrl-C.
-_CHUNK_TARGET = 512
+# Long enough that the dispatch of a chunk vanishes, short enough to stop soon after Ctrl-C. A chunk costs about 35 µs on
+# a CPU and 0.45 ms on an H200, where a small step takes 15 µs (benchmarks/results: +6.7 % with chunks of 512 there).
+_CHUNK_TARGET, _CHUNK_TARGET_CPU = 2048, 512
 
 # How urgently a process wants to stop; the most urgent one decides for all.
 _STOP, _INTERRUPT = 1, 2
@@ -238,7 +238,8 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
                 f"Pass `chunk={max(stride, chunk // stride * stride)}`, or leave it out."
             )
         return chunk
-    blocks, target = length // stride, max(1, _CHUNK_TARGET // stride)
+    wanted = _CHUNK_TARGET_CPU if jax.default_backend() == "cpu" else _CHUNK_TARGET
+    blocks, target = length // stride, max(1, wanted // stride)
     if length % stride == 0:
         near = [b for b in range(target, 2 * target + 1) if blocks % b == 0]
         near += [b for b in range(target - 1, target // 2, -1) if blocks % b == 0]
@@ -345,7 +346,7 @@ class _Driver:
     def drive(self, carry: Any, start: ProgressOfRun, records: list[Any]) -> Rollout:
         state = _Loop(start, records)
         with (
-            CompileClock() as clock,
+            CompileEvents(every_thread=True) as events,
             stop_on_interrupt() as interrupt,
             progress_bar(self.progress, self.worlds, start.step, start.length) as bar,
         ):
@@ -390,7 +391,7 @@ class _Driver:
             outcome=state.outcome or "finished",
             worlds=self.worlds,
             seconds=time.perf_counter() - state.began,
-            compile_seconds=clock.seconds,
+            compile_seconds=events.seconds,
             chunk=start.chunk,
         )
 

@@ -383,6 +383,8 @@ class RuntimeReport:
 
 def runtime_report() -> RuntimeReport:
     """Report what runs. Starts JAX's backend if nothing has yet."""
+    from ._environment import cores
+
     jax = _jax()
     folder = jax.config.jax_compilation_cache_dir
     files = [f for f in Path(folder).rglob("*-cache") if f.is_file()] if folder else []
@@ -405,7 +407,7 @@ def runtime_report() -> RuntimeReport:
         jax=jax.__version__,
         jaxlib=_version("jaxlib"),
         cpu=cpu_name(),
-        cores=os.cpu_count() or 1,
+        cores=cores(),
         backend=jax.default_backend(),
         devices=tuple(devices),
         processes=jax.process_count(),
