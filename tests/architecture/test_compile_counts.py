@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxarc.utils.visualization import adaptive_visualization_callback, jax_log_episode_summary, jax_log_grid
-from jaxworlds._chunk import Program, advance, split_step
+from jaxworlds._chunk import Program, advance, split
 from jaxworlds.batching import BucketedBatches, chunked_map
 from jaxworlds.checking import check, checking_on, clear_errors
 from jaxworlds.checkpoints import Checkpoint
@@ -290,10 +290,11 @@ def test_the_drivers_program_holds_no_trace_of_taps_that_are_off(record_every: i
         return jax.vmap(step, in_axes=(0, None))
 
     def text(with_tap: bool) -> str:
-        fixed, tree, arrays = split_step(make(with_tap))
+        static, arrays = split(make(with_tap), "step")
+        shared, nothing = split(None, "shared")
         program = Program(
-            step=fixed,
-            step_tree=tree,
+            step=static,
+            shared=shared,
             observe=None,
             steps=STEPS,
             record_every=record_every,
@@ -302,7 +303,7 @@ def test_the_drivers_program_holds_no_trace_of_taps_that_are_off(record_every: i
         )
         clock = jax.ShapeDtypeStruct((2,), np.int32)
         carry = jax.ShapeDtypeStruct((WORLDS,), np.float32)
-        return advance.lower(carry, arrays, None, clock, None, program=program).as_text()
+        return advance.lower(carry, arrays, nothing, clock, None, program=program).as_text()
 
     with taps_off():
         off = text(True)
