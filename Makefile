@@ -9,6 +9,8 @@ MINOR       := $(shell $(PYTHON) -c 'import sys; print(sys.version_info[1] if sy
 CONSTRAINTS := $(shell f=constraints/python-3.$(MINOR).txt; test -f $$f && echo $$f || echo constraints/python-3.13.txt)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Pyright's wrapper would ask for a newer version at every run.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 

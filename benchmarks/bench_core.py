@@ -206,7 +206,7 @@ def memory(report: harness.Report, quick: bool) -> None:
     """Peak bytes predicted from the compiled program against what the process really took."""
     rows = {}
     for name, source in MEMORY_PROGRAMS.items():
-        sizes = (150, 600, 2400) if jax.default_backend() == "cpu" else (600, 4800)
+        sizes = (150, 600) if jax.default_backend() == "cpu" else (600, 4800)
         for megabytes in sizes[:1] if quick else sizes:
             found = _memory_probe(
                 MEMORY_PROBE.replace("PROGRAM", textwrap.dedent(source)).replace("BYTES", f"{megabytes}e6")

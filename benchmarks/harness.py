@@ -93,13 +93,17 @@ class Report:
         show(_table(part, figures, note))
 
     def finish(self) -> Path:
-        """Write the result file whole or not at all, and say where it is."""
+        """Say where the result file is."""
+        self._write()
+        print(f"wrote {self.path}")
+        return self.path
+
+    def _write(self) -> None:
+        """Write the parts so far, whole or not at all: a long benchmark that breaks off loses only its last part."""
         document = {"name": self.name, "environment": self.environment, "results": self.results}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.path) as file:
             file.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
-        print(f"wrote {self.path}")
-        return self.path
 
 
 def _table(title: str, figures: Mapping[str, Any], note: str) -> Any:
