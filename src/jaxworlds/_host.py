@@ -45,6 +45,8 @@ def put(leaf: Any, where: Any, *, fresh: bool) -> Any:
         # JAX 0.10 places typed keys on the devices of this process only.
         data = put(jax.random.key_data(leaf), where, fresh=fresh)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    if where is None and not fresh and isinstance(leaf, jax.Array):
+        return leaf  # already in its place; `device_put` would make a second handle on jax 0.11
     if not isinstance(leaf, jax.Array):
         leaf = np.array(leaf)  # on a CPU JAX would share NumPy's memory
     elif fresh and where is not None and where.is_fully_replicated and leaf.is_fully_addressable:

@@ -227,6 +227,11 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+        probe.listen()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except OSError as error:
+            pytest.skip(f"no loopback network here ({error})")
     code = """
         import sys, json
         from jaxworlds.runtime import configure, start_processes
