@@ -53,14 +53,11 @@ def device_table(result: dict[str, Any]) -> str:
         rows.append(("tap of one 30×30 grid, every 100 steps, 1,024 worlds", ratio(found["tap, every 100"])))
         rows.append(("(noise: the same run against itself)", ratio(found["the same again"])))
     if found := parts.get("memory prediction"):
-        # A GPU's peak cannot be reset, and up to 170 MB of it precede the program: only the large programs tell.
-        told = {n: row for n, row in found.items() if where["backend"] == "cpu" or row["measured_mb"] > 2000}
-        errors = [abs(row["error_percent"]) for row in told.values()]
-        good = sum(error <= 5 for error in errors)
-        least = min(row["measured_mb"] for row in told.values()) / 1e3
-        what = f"memory predicted within 5 %, programs of {least:.1g} GB and more"
-        worst = max(told, key=lambda n: abs(told[n]["error_percent"]))
-        rows.append((what, f"{good} of {len(errors)}; worst {max(errors):.1f} % ({worst.split(',')[0]})"))
+        errors = {name: abs(row["error_percent"]) for name, row in found.items()}
+        good, worst = sum(error <= 5 for error in errors.values()), max(errors, key=lambda name: errors[name])
+        rows.append(
+            ("memory predicted within 5 %", f"{good} of {len(errors)}; worst {errors[worst]:.1f} % ({worst})")
+        )
     if found := parts.get("persistent cache"):
         cold, warm = found["no cache"]["first_call_s"], found["warm cache"]["first_call_s"]
         rows.append(
