@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 bench docs clean
+.PHONY: help setup demo test lint types unit unit8 oracle bench docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -45,6 +45,10 @@ unit: $(STAMP)   ## all tests, on one device
 
 unit8: $(STAMP)  ## the core again, on 8 simulated devices
 	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit tests/laws
+
+oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
+	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 & \
+	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2 && wait %1
 
 bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py

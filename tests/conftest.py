@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ from jaxworlds.runtime import configure
 
 jax.config.update("jax_num_cpu_devices", DEVICES)
 configure(cache_dir="auto")
+
+
+@pytest.fixture
+def quick_compile() -> Iterator[None]:
+    """Programs compiled without most optimizations, in less than half the time: for tests of what comes out."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

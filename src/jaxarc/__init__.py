@@ -1,1 +1,1 @@
-"""ARC puzzles as reinforcement-learning environments. So far: the shared tools; the environment comes next."""
+"""ARC puzzles as reinforcement-learning environments: exact, on the device, millions at once."""

@@ -12,7 +12,7 @@ import tyro
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Run the core on a small real world and write a page to look at.
+    """Run every system on embedded defaults and write a page to look at.
 
     Example: jaxworlds demo --out report
     """

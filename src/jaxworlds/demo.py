@@ -4,9 +4,11 @@ The world is the Gray–Scott reaction–diffusion system (Pearson, Science 261,
 feeding on the other. Each world has its own feed and kill rate, so one program draws the whole map of patterns.
 """
 
+import dataclasses
 import html
 import time
 from importlib import resources
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -26,9 +28,20 @@ from .rollout import Rollout, resume, run
 from .runtime import RuntimeReport, runtime_report
 from .store import atomic_write
 
+GROUP = "jaxworlds.demos"
+"""Entry points of this group are functions `(out, console) -> Section`: each system adds its own part of the demo."""
+
 # Rates of Pearson's map that hold spots, worms, mazes and dividing cells.
 FEED = (0.018, 0.026, 0.034, 0.042, 0.050, 0.058)
 KILL = (0.053, 0.056, 0.0585, 0.061, 0.063, 0.065)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """One system's part of the demo's page: a heading, and what stands under it as HTML."""
+
+    title: str
+    body: str
 
 
 class GrayScott(eqx.Module):
@@ -111,10 +124,11 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     frames = _frames(whole, size)
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
+    sections = [_section(part, out, console) for part in _parts()]
     path = out / "index.html"
     with atomic_write(path) as file:
-        file.write(_page(report, whole, resumed, watch, memory.peak, frames).encode())
-    console.print(_next_steps())
+        file.write(_page(report, whole, resumed, watch, memory.peak, frames, sections).encode())
+    console.print("\nTry also: jaxworlds doctor, make bench, make docs.")
     console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)")
     return path
 
@@ -159,11 +173,18 @@ def _frames(whole: Rollout, size: int) -> list[np.ndarray]:
     return [pictures.levels(pictures.mosaic(v.reshape(shape)), 0.0, 0.4) for v in whole.records]
 
 
-def _next_steps() -> str:
-    return (
-        "\nThis is the core. Next on it: [bold]jaxarc[/] (ARC puzzles as environments), [bold]jaxtrace[/] (particle "
-        "tracking),\n[bold]acbo[/] (causal Bayesian optimization). Try also: jaxworlds doctor, make bench, make docs."
-    )
+def _parts() -> list[EntryPoint]:
+    """The parts that installed systems bring, by name; the core knows none of them."""
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+def _section(part: EntryPoint, out: Path, console: Any) -> Section:
+    """What one system shows; if a package it needs is not installed, how to get it."""
+    try:
+        return part.load()(out, console)
+    except ImportError as error:
+        console.print(f"[bold]{part.name}[/] is not shown: {error}")
+        return Section(part.name, f"<p>Not shown: {html.escape(str(error))}</p>")
 
 
 def _page(
@@ -173,6 +194,7 @@ def _page(
     watch: CompileWatch,
     peak: int,
     frames: list[np.ndarray],
+    sections: list[Section],
 ) -> str:
     rate = whole.world_steps_per_second
     cells = whole.carry.u.shape[-1] * whole.carry.u.shape[-2]
@@ -196,4 +218,5 @@ def _page(
         ),
         compilations=html.escape(watch.report()),
         machine=html.escape(str(report)),
+        systems="".join(f"<h2>{html.escape(part.title)}</h2>\n{part.body}\n" for part in sections),
     )

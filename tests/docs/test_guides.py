@@ -1,9 +1,9 @@
 """The guides as people read them: every Python block has an owner, and the core's blocks run, one by one.
 
-`OWNERS` assigns each block to the part of the project that serves it. The blocks of "core" run here, each after its
-stated preamble (imports and small real objects that the guide uses without making them). A line that cannot work is
-listed in `CASES` with its reason and what stands in its place: the test first proves that the guide's own line fails.
-The blocks of a system arrive with that system and its own tests.
+`guide_blocks.OWNERS` assigns each block to the part of the project that serves it. The blocks of "core" run here, each
+after its stated preamble (imports and small real objects that the guide uses without making them). A line that cannot
+work is listed in `CASES` with its reason and what stands in its place: the test first proves that the guide's own line
+fails. Those of "jaxarc" run in `test_guides_jaxarc.py`; the others arrive with their system.
 """
 
 import importlib
@@ -13,8 +13,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from guide_blocks import (
+    GUIDES,
+    OWNERS,
+    Allowed,
+    Case,
+    Key,
+    Namespace,
+    allowed_lines,
+    blocks,
+    name_of,
+    needs_guides,
+    owned_by,
+    play,
+    with_lines,
+)
 
 import acbo
 import jaxarc.performance
@@ -30,32 +43,6 @@ import jaxarc.utils.visualization as visualization
 import jaxtrace.utils
 from jaxworlds import checking, compiling, runtime, static, store, taps
 from jaxworlds.batching import shard_worlds, world_mesh
-
-GUIDES = Path(__file__).resolve().parents[3] / "shared" / "guides"
-BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```", re.DOTALL | re.MULTILINE)
-
-needs_guides = pytest.mark.skipif(not GUIDES.is_dir(), reason="the guides are not here (../shared/guides)")
-
-# Guide -> owner -> blocks. "core" runs here; the others arrive with their system: jaxarc's environment (issue 3),
-# jaxtrace's fields and tracker (issue 4), acbo's surrogate (issue 5) and policy (issue 6).
-OWNERS: dict[str, dict[str, list[int]]] = {
-    "000": {"core": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]},
-    "001": {"core": [4, 13, 14, 19], "jaxarc": [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 18]},
-    "002": {"core": [0, 4, 9], "jaxarc": [1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]},
-    "003": {"core": [0, 1, 2, 3, 4, 5, 6, 8, 14, 15], "acbo": [7, 9, 10, 11, 12, 13]},
-    "004": {
-        "core": [0, 1, 7, 12, 13],
-        "jaxtrace": [2, 3, 4, 5, 6, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 22],
-    },
-}
-
-Namespace = dict[str, Any]
-
-
-def blocks(guide: str) -> list[str]:
-    """The Python blocks of a guide, without the indentation that a list puts before them."""
-    (file,) = GUIDES.glob(f"{guide}_*.txt")
-    return [textwrap.dedent(match["code"]) for match in BLOCK.finditer(file.read_text(encoding="utf-8"))]
 
 
 @needs_guides
@@ -68,56 +55,7 @@ def test_every_block_of_every_guide_has_exactly_one_owner() -> None:
 
 
 def test_every_block_of_the_core_is_run() -> None:
-    owned = {(guide, index) for guide, owners in OWNERS.items() for index in owners["core"]}
-    assert owned == set(CASES) | OWN_PROCESS
-
-
-# --- how a block runs ---
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """A line of a guide that cannot work: the error it gives, why, and the line that runs instead."""
-
-    line: str
-    error: type[BaseException]
-    reason: str
-    instead: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """How one block is run: after `preamble`, with `allowed` lines replaced; `outcome` says what must come of it.
-
-    `fill` puts code where the guide leaves a comment for the reader to fill in.
-    """
-
-    outcome: Callable[[Namespace, str], None]
-    preamble: str = ""
-    allowed: tuple[Allowed, ...] = ()
-    fill: tuple[tuple[str, str], ...] = ()
-
-
-def with_lines(code: str, changes: dict[str, str]) -> str:
-    """`code` with whole lines replaced, each found exactly once, at its own indentation."""
-    lines = code.splitlines()
-    for old, new in changes.items():
-        (position,) = [i for i, line in enumerate(lines) if line.strip() == old]
-        indent = lines[position][: len(lines[position]) - len(lines[position].lstrip())]
-        lines[position] = textwrap.indent(textwrap.dedent(new), indent)
-    return "\n".join(lines)
-
-
-def play(guide: str, index: int, capsys: pytest.CaptureFixture[str], keep: str | None = None) -> None:
-    """Run the preamble, the block and its outcome; `keep` is an allowed line that stays as the guide has it."""
-    case = CASES[guide, index]
-    changes = {bad.line: bad.instead for bad in case.allowed if bad.line != keep} | dict(case.fill)
-    code = with_lines(blocks(guide)[index], changes)
-    namespace: Namespace = {"__name__": "guide"}
-    exec(compile(textwrap.dedent(case.preamble), f"preamble of {guide}[{index}]", "exec"), namespace)
-    exec(compile(code, f"guide {guide}[{index}]", "exec"), namespace)
-    taps.flush_taps(5.0)
-    case.outcome(namespace, capsys.readouterr().out)
+    assert owned_by("core") == set(CASES) | OWN_PROCESS
 
 
 @pytest.fixture(autouse=True)
@@ -522,23 +460,7 @@ CASES: dict[tuple[str, int], Case] = {
     ("002", 0): Case(targets_are_ours),
     ("002", 4): Case(
         configs_are_hashable,
-        # The guide's configs arrive with jaxarc's environment; these are made the same way.
-        """
-    from jaxworlds.static import config
-
-    @config
-    class EnvironmentConfig:
-        max_episode_steps: int = 100
-
-    @config
-    class UnifiedActionConfig:
-        selection_format: str = "point"
-
-    @config
-    class JaxArcConfig:
-        environment: EnvironmentConfig = EnvironmentConfig()
-        action: UnifiedActionConfig = UnifiedActionConfig()
-    """,
+        "from jaxarc.envs import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig",
     ),
     ("002", 9): Case(
         tasks_load_once,
@@ -642,27 +564,19 @@ CASES: dict[tuple[str, int], Case] = {
 }
 
 
-def name_of(case: tuple[str, int]) -> str:
-    return f"{case[0]}-{case[1]}"
+@needs_guides
+@pytest.mark.parametrize("key", CASES, ids=name_of)
+def test_a_block_of_the_core_runs(key: Key, capsys: pytest.CaptureFixture[str]) -> None:
+    play(CASES[key], key, capsys)
 
 
 @needs_guides
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_a_block_of_the_core_runs(case: tuple[str, int], capsys: pytest.CaptureFixture[str]) -> None:
-    play(*case, capsys)
-
-
-@needs_guides
-@pytest.mark.parametrize(
-    ("case", "bad"),
-    [(case, bad) for case, found in CASES.items() for bad in found.allowed],
-    ids=lambda value: value.line[:30] if isinstance(value, Allowed) else name_of(value),
-)
+@pytest.mark.parametrize(("key", "bad"), allowed_lines(CASES), ids=name_of)
 def test_a_line_that_is_allowed_to_fail_does_fail(
-    case: tuple[str, int], bad: Allowed, capsys: pytest.CaptureFixture[str]
+    key: Key, bad: Allowed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(bad.error):
-        play(*case, capsys, keep=bad.line)
+        play(CASES[key], key, capsys, keep=bad.line)
 
 
 # --- blocks that need a process of their own: they act before JAX starts, or open a debugger ---

@@ -1,11 +1,13 @@
 """The core's ledger, row by row: each promise of the guides, its structure and at least one value.
 
 `CORE` and `JAXARC` name the test of every row of `ledger/core.md` section 1 and `ledger/jaxarc.md` section 1a, in the
-order of the ledger; a phrase identifies the row. A row that needs a system names the issue that brings it.
+order of the ledger; a phrase identifies the row. A row that needs a system names the issue that brings it; what jaxarc's
+environment adds to a row is in `test_ledger_jaxarc.py`.
 """
 
 import gc
 import importlib.util
+import json
 import re
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ import jaxarc.performance
 import jaxtrace
 import jaxtrace.utils
 import jaxworlds
+from jaxarc.envs.adapter import config_from_yaml, config_to_dict
 from jaxarc.utils.visualization import (
     CompressedStorage,
     GarbageCollectionOptimizer,
@@ -77,11 +80,11 @@ CORE: list[tuple[str, str, str]] = [
     ("1a", "adaptive_visualization_callback", "test_adaptive_callbacks_throttle_themselves"),
     ("1a", "Array serialization", "test_callbacks_receive_plain_arrays"),
     ("1a", "async_logging", "test_a_queue_keeps_a_slow_sink_from_stalling_the_program"),
-    ("1a", "JAXErrorHandler.validate_action", "test_checks_in_compiled_code"),  # the handler itself: issue 3
+    ("1a", "JAXErrorHandler.validate_action", "test_checks_in_compiled_code"),  # and `test_ledger_jaxarc.py`
     ("1a", "same", "test_checkify_changes_the_result_and_check_does_not"),
     ("1a", "JAX_DEBUG_NANS", "test_jaxs_own_debugging_flags"),
     ("1b", "equinox.filter_jit", "test_python_numbers_retrace_filter_jit_and_not_the_driver"),
-    ("1b", "prepare_static_args", "test_static_arguments"),  # debug_jit_compilation: issue 3
+    ("1b", "prepare_static_args", "test_static_arguments"),  # debug_jit_compilation: `test_ledger_jaxarc.py`
     ("1b", "create_adaptive_train_step", "test_the_fallback_is_loud"),  # the train steps themselves: issue 5
     ("1b", "tracker._compiled_step", "test_compiling_ahead_is_the_proof"),
     ("1b", "profile_jit_compilation", "test_compile_and_run_are_measured_apart"),
@@ -95,13 +98,13 @@ CORE: list[tuple[str, str, str]] = [
     ("1c", "CompressedStorage", "test_compressed_storage"),
     ("1c", "optimize_array_memory", "test_smaller_arrays"),
     ("1c", "GC optimisation", "test_garbage_collection"),
-    ("1c", "monitor_memory_usage", "test_memory_tools_see_device_arrays"),  # profile_memory_usage: issue 3
+    ("1c", "monitor_memory_usage", "test_memory_tools_see_device_arrays"),  # and `test_ledger_jaxarc.py`
     ("1c", "detect_memory_leaks", "test_leaks_are_found"),
     ("1c", "find_optimal_batch_size", "test_the_batch_size_is_planned"),
     ("1c", "DynamicBatchProcessor", "test_batches_of_any_size_compile_rarely"),
     ("1c", "hierarchical_batch_processing", "test_batches_of_batches"),
     ("1c", "StateMemoryPool", "test_donation_instead_of_a_pool"),
-    ("1c", "MemoryMappedTaskLoader", "test_memory_mapped_data"),  # the task loader itself: issue 3
+    ("1c", "MemoryMappedTaskLoader", "test_memory_mapped_data"),  # and `test_ledger_jaxarc.py`
     ("1c", "zarr", "test_data_larger_than_a_batch_needs_no_extra_package"),
     ("1c", "save_state_efficiently", "test_states_without_their_task"),
     ("1c", "jt.configure", "test_configure"),
@@ -110,7 +113,7 @@ CORE: list[tuple[str, str, str]] = [
     ("1c", "TrainingBatchJAX", "test_batches_are_pytrees"),  # the class itself: issue 5
     ("1c", "jax.pmap", "test_sharding_instead_of_pmap"),
     ("1c", "jax.experimental.mixed_precision", "test_precision_is_explicit"),
-    ("1c", "Hydra YAML", "issue 3"),
+    ("1c", "Hydra YAML", "test_the_guides_yaml_file_changes_the_configuration"),
     ("1c", "progress", "test_progress_is_reported_between_chunks"),
 ]
 JAXARC: list[tuple[str, str]] = [
@@ -134,7 +137,7 @@ JAXARC: list[tuple[str, str]] = [
     ("GC tuning", "test_garbage_collection"),
     ("jax.debug.callback", "test_every_callback_is_isolated_converted_and_counted"),
     ("troubleshooting", "test_troubleshooting_is_answered"),
-    ("Hydra file", "issue 3"),
+    ("Hydra file", "test_the_guides_yaml_file_changes_the_configuration"),
 ]
 
 
@@ -873,6 +876,31 @@ def test_precision_is_explicit(tmp_path: Path) -> None:
     loaded = load_state(tmp_path / "half", half)
     assert loaded["w"].dtype == jnp.bfloat16  # npz turns it into void
     np.testing.assert_array_equal(loaded["w"].astype(jnp.float32), [1.0, 1.0])
+
+
+def test_the_guides_yaml_file_changes_the_configuration(tmp_path: Path) -> None:
+    """Every key of the file, and what Hydra makes of it; each key's own test is in `test_arc_adapter.py`."""
+    keys = {
+        "level": "research",
+        "async_logging": False,
+        "performance_monitoring": False,
+        "memory_management": {
+            "max_cache_mb": 7.0,
+            "max_total_mb": 70.0,
+            "lazy_loading": False,
+            "compression": False,
+        },
+    }
+    file = tmp_path / "conf" / "visualization" / "debug_standard.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"debug": keys}), encoding="utf-8")  # JSON is YAML
+    assert config_to_dict(config_from_yaml(file))["visualization"] == {"enabled": True, "debug": keys}
+    shown = config_from_yaml(overrides=["visualization=debug_standard"]).visualization
+    assert (shown.enabled, shown.debug.level) == (True, "standard")
+    assert (shown.debug.async_logging, shown.debug.performance_monitoring) == (True, True)
+    memory = shown.debug.memory_management
+    assert (memory.max_cache_mb, memory.max_total_mb) == (100.0, 500.0)
+    assert (memory.lazy_loading, memory.compression) == (True, True)
 
 
 def test_progress_is_reported_between_chunks(capsys: pytest.CaptureFixture[str]) -> None:

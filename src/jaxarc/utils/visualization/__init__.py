@@ -1,4 +1,4 @@
-"""Seeing what a compiled program does: callbacks, caches and storage under the names the guides teach."""
+"""Seeing grids, tasks and episodes, also from inside compiled code: terminal, SVG, PNG, HTML, caches and storage."""
 
 from jaxworlds.store import CompressedStorage as CompressedStorage
 
@@ -9,6 +9,18 @@ from .callbacks import jax_log_grid as jax_log_grid
 from .callbacks import log_grid_to_console as log_grid_to_console
 from .callbacks import print_callback_performance_report as print_callback_performance_report
 from .callbacks import reset_callback_performance_stats as reset_callback_performance_stats
+from .colors import ARC_COLORS as ARC_COLORS
+from .colors import COLOR_NAMES as COLOR_NAMES
+from .colors import arc_palette as arc_palette
+from .console import print_episode as print_episode
+from .console import print_grid as print_grid
+from .console import print_pair as print_pair
+from .console import print_step as print_step
+from .console import print_task as print_task
+from .console import render_grid as render_grid
+from .console import render_pair as render_pair
+from .console import render_step as render_step
+from .console import render_task as render_task
 from .memory import GarbageCollectionOptimizer as GarbageCollectionOptimizer
 from .memory import LazyLoader as LazyLoader
 from .memory import MemoryManager as MemoryManager
@@ -16,3 +28,20 @@ from .memory import VisualizationCache as VisualizationCache
 from .memory import create_lazy_visualization_loader as create_lazy_visualization_loader
 from .memory import get_memory_manager as get_memory_manager
 from .memory import optimize_array_memory as optimize_array_memory
+from .png import episode_animation as episode_animation
+from .png import episode_png as episode_png
+from .png import grid_png as grid_png
+from .png import pair_png as pair_png
+from .png import step_png as step_png
+from .png import task_png as task_png
+from .records import EpisodeRecord as EpisodeRecord
+from .records import PairRecord as PairRecord
+from .records import StepRecord as StepRecord
+from .records import record_episode as record_episode
+from .replay import episode_html as episode_html
+from .session import VisualizationSession as VisualizationSession
+from .svg import episode_svg as episode_svg
+from .svg import grid_svg as grid_svg
+from .svg import pair_svg as pair_svg
+from .svg import step_svg as step_svg
+from .svg import task_svg as task_svg

@@ -17,20 +17,9 @@ from jaxtyping import ArrayLike
 
 from jaxworlds.taps import measure_call_cost, print_tap_report, reset_tap_stats, tap, tap_stats
 
-# The ten colours of ARC, as the official viewer paints them.
-ARC_COLORS = (
-    "#000000",
-    "#0074D9",
-    "#FF4136",
-    "#2ECC40",
-    "#FFDC00",
-    "#AAAAAA",
-    "#F012BE",
-    "#FF851B",
-    "#7FDBFF",
-    "#870C25",
-)
-_DARK = frozenset({0, 1, 6, 9})  # colours on which a white digit reads better than a black one
+from .colors import ARC_COLORS as ARC_COLORS
+from .colors import readable_ink
+
 _SHOWN = 3  # members of a batch that are printed; the rest is counted
 
 
@@ -52,13 +41,15 @@ def _print_tapped_grid(value: dict[str, Any]) -> None:
 def log_grid_to_console(grid: ArrayLike, mask: ArrayLike | None = None, title: str = "Grid") -> None:
     """Print a grid: in ARC's colours on a terminal, as digits elsewhere.
 
-    Cells outside `mask` show as `.`. A stack of grids prints its first few. For use outside of compiled
-    code; inside it is `jax_log_grid`.
+    Cells outside `mask` show as `.`, and so do cells of −1 in a grid of ARC's colours. A stack of grids
+    prints its first few. For use outside of compiled code; inside it is `jax_log_grid`.
     """
     cells = np.asarray(grid)
     valid = np.ones(cells.shape, bool) if mask is None else np.asarray(mask).astype(bool)
     _check_grid(cells.shape, valid.shape)
     valid = np.broadcast_to(valid, cells.shape)
+    if cells.dtype.kind == "i" and cells.size and cells.min() == -1 and cells.max() < len(ARC_COLORS):
+        valid = valid & (cells >= 0)
     stack = cells.reshape(-1, *cells.shape[-2:])
     valid = valid.reshape(stack.shape)
     for i in range(min(len(stack), _SHOWN)):
@@ -98,7 +89,7 @@ def _cell_style(cell: Any, is_valid: Any) -> str:
         return "dim"
     if cell not in range(len(ARC_COLORS)):
         return ""
-    return f"{'white' if int(cell) in _DARK else 'black'} on {ARC_COLORS[int(cell)]}"
+    return f"{readable_ink(int(cell))} on {ARC_COLORS[int(cell)]}"
 
 
 def jax_log_episode_summary(
@@ -114,13 +105,19 @@ def jax_log_episode_summary(
 
 
 def _print_episodes(columns: list[np.ndarray]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     rows = list(zip(*(column.reshape(-1).tolist() for column in columns), strict=True))
+    lines = []
     for number, steps, reward, similarity, success in rows[:_SHOWN]:
-        outcome = "success" if success else "failure"
-        result = f"reward {reward:.3f}, similarity {similarity:.3f}, {outcome}"
-        print(f"Episode {number:g}: {steps:g} steps, {result}")
+        result = f"reward {reward:.3f}, similarity {similarity:.3f}, "
+        outcome = ("success", "green") if success else ("failure", "red")
+        lines.append(Text.assemble(f"Episode {number:g}: {steps:g} steps, ", result, outcome))
     if len(rows) > _SHOWN:
-        print(f"(+{len(rows) - _SHOWN} more; {sum(bool(row[-1]) for row in rows)} of {len(rows)} succeeded)")
+        successes = sum(bool(row[-1]) for row in rows)
+        lines.append(Text(f"(+{len(rows) - _SHOWN} more; {successes} of {len(rows)} succeeded)"))
+    Console(file=sys.stdout).print(Text("\n").join(lines), soft_wrap=True)
 
 
 class _Throttle:

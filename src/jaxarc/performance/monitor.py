@@ -1,69 +1,19 @@
-"""The performance guide's tools that need no environment: targets, hashable configs, lazy tasks, a monitor."""
+"""The guide's monitor: times of resets and steps while a program runs, compilation kept apart."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array
 
-from jaxworlds.caching import LazyLoader
 from jaxworlds.memory import MB, live_bytes
 from jaxworlds.monitoring import PerformanceMonitor as _CallMonitor
-from jaxworlds.static import unhashable_path
 
-TARGET_STEP_TIME = 1.0
-"""Milliseconds per step of one environment."""
-TARGET_THROUGHPUT = 10000
-"""Steps per second of a batch."""
-TARGET_MEMORY_REDUCTION = 0.9
-"""Share of memory saved, against the mask format."""
-TARGET_BATCH_EFFICIENCY = 0.8
-"""Share of the best throughput that the hardware allows."""
-
-# The guide's records, field by field, at 30×30: operation, selection, timestamp, pair index, validity.
-_FIELDS_PER_ACTION = {"point": 6, "bbox": 8, "mask": 904}
-
-
-def get_fields_per_action(format_name: str) -> int:
-    """Numbers in one record of the action history, as the guide counts them for 30×30 grids."""
-    if format_name not in _FIELDS_PER_ACTION:
-        choices = ", ".join(map(repr, _FIELDS_PER_ACTION))
-        raise ValueError(f"`format_name` must be one of {choices}; got {format_name!r}.")
-    return _FIELDS_PER_ACTION[format_name]
-
-
-def verify_config_hashability(config: Any) -> bool:
-    """Whether `config` can be a static argument; prints the answer, and the path of the part that cannot.
-
-    >>> verify_config_hashability(("point", [3, 4]))
-    ❌ Configuration is not hashable: `config[1]` has no hash. Use tuples, frozensets or a `@config` there.
-    False
-    """
-    path = unhashable_path(config)
-    if path is None:
-        print("✅ Configuration is hashable")
-        return True
-    remedy = "Use tuples, frozensets or a `@config` there."
-    print(f"❌ Configuration is not hashable: `{path}` has no hash. {remedy}")
-    return False
-
-
-class LazyTaskLoader:
-    """One task of a parser, read on first access to `task_data` and forgotten by `clear_cache`."""
-
-    def __init__(self, task_index: int, parser: Any):
-        self.task_index = task_index
-        self.parser = parser
-        self._loader = LazyLoader(functools.partial(parser.get_task_by_index, task_index))
-
-    @property
-    def task_data(self) -> Any:
-        """The task; the first access, and the first after `clear_cache`, reads it."""
-        return self._loader.get()
-
-    def clear_cache(self) -> None:
-        """Forget the task; what you still hold stays alive with you."""
-        self._loader.release()
+from ..envs.config import JaxArcConfig
+from ..envs.functional import Stepped, arc_reset, arc_step, batch_step
+from ..envs.observations import ArcObservation
+from ..envs.state import ArcEnvState
+from ..envs.structured_actions import AbstractAction
 
 
 class PerformanceMonitor:
@@ -74,7 +24,8 @@ class PerformanceMonitor:
     (`jit_compilation_times`), which count in none of the others.
 
         monitor = PerformanceMonitor()
-        state = monitor.monitor("step_times", step, state, items=1024)
+        state, obs = monitor.monitor_reset(key, config, task)
+        state, obs, reward, done, info = monitor.monitor_step(state, action, config)
         monitor.print_report()
     """
 
@@ -97,11 +48,33 @@ class PerformanceMonitor:
         """Call `func`, file its time under `step_times` or `reset_times`, and return its result."""
         if metric not in ("step_times", "reset_times"):
             raise ValueError(f"`metric` must be 'step_times' or 'reset_times'; got {metric!r}.")
+        return self._timed(metric, items, func, *args, **kwargs)
+
+    def monitor_reset(
+        self, key: Array, config: JaxArcConfig, task: Any
+    ) -> tuple[ArcEnvState, ArcObservation]:
+        """`arc_reset`, timed into `reset_times`."""
+        return self._timed("reset_times", None, arc_reset, key, config, task)
+
+    def monitor_step(self, state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -> Stepped:
+        """`arc_step`, timed into `step_times`."""
+        return self._timed("step_times", None, arc_step, state, action, config)
+
+    def monitor_batch_step(
+        self, states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig
+    ) -> Stepped:
+        """`batch_step`, timed into `throughput` as environment steps per second."""
+        return self._timed("batch_step", states.height.size, batch_step, states, actions, config)
+
+    def _timed(
+        self, metric: str, items: int | None, func: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         call = _CallMonitor()
         result = call.monitor(metric, func, *args, items=items, **kwargs)
         if metric in call.compiling:
             self.metrics["jit_compilation_times"].setdefault(metric, []).extend(call.compiling[metric])
-        self.metrics[metric].extend(call.metrics.get(metric, []))
+        if metric in self.metrics:
+            self.metrics[metric].extend(call.metrics.get(metric, []))
         self.metrics["throughput"].extend(call.throughput.get(metric, []))
         self.metrics["memory_usage"].append(sum(live_bytes().values()) / MB)
         return result

@@ -1,0 +1,67 @@
+"""Operations 35 to 41: going to another pair of the task without leaving the episode."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int32
+
+from ..tasks.bank import TEST, TRAIN, TaskBank
+from . import operations as ops
+from .state import ArcEnvState
+
+
+def switch_pair(
+    state: ArcEnvState, bank: TaskBank, operation: Int32[Array, ""]
+) -> tuple[ArcEnvState, Bool[Array, ""], Bool[Array, ""]]:
+    """The state at the pair that the operation names, whether it is such an operation, and whether that pair exists.
+
+    The pair's input becomes the grid; the clipboard stays, except when the pair is reset; submissions that were wrong
+    stay counted.
+    """
+    is_control = (operation >= ops.NEXT_DEMONSTRATION) & (operation <= ops.FIRST_UNSOLVED_TEST)
+    mode, pair, there = _destination(state, bank, operation)
+    goes = is_control & there
+    rows = state.planes.shape[-1]
+    source = bank.input_at(bank.place_of(state.task_index, mode, pair), rows)
+    resets = goes & (operation == ops.RESET_PAIR)
+    fields = lambda s: (  # noqa: E731
+        *(s.planes, s.height, s.width, s.episode_mode, s.pair_index, s.attempts_used),
+        *(s.clipboard, s.clipboard_mask),
+    )
+    pairs = (
+        (source.planes, state.planes),
+        (source.height, state.height),
+        (source.width, state.width),
+        (mode, state.episode_mode),
+        (pair, state.pair_index),
+        (state.wrong[mode, pair].astype(jnp.int32), state.attempts_used),
+    )
+    moved = [jnp.where(goes, new, old) for new, old in pairs]
+    emptied = [jnp.where(resets, jnp.uint32(0), held) for held in (state.clipboard, state.clipboard_mask)]
+    return eqx.tree_at(fields, state, (*moved, *emptied)), is_control, there | ~is_control
+
+
+def _destination(state: ArcEnvState, bank: TaskBank, operation: Array) -> tuple[Array, Array, Array]:
+    """Mode and pair that the operation goes to, and whether there is such a pair (else the current one)."""
+    demo = _any_of(
+        operation, ops.NEXT_DEMONSTRATION, ops.PREVIOUS_DEMONSTRATION, ops.FIRST_UNSOLVED_DEMONSTRATION
+    )
+    test = _any_of(operation, ops.NEXT_TEST, ops.PREVIOUS_TEST, ops.FIRST_UNSOLVED_TEST)
+    mode = jnp.where(demo, TRAIN, jnp.where(test, TEST, state.episode_mode))
+    count = bank.pairs_of(state.task_index, mode)
+    stays = mode == state.episode_mode
+    many = jnp.maximum(count, 1)
+    following = jnp.where(stays, (state.pair_index + 1) % many, 0)
+    preceding = jnp.where(stays, (state.pair_index - 1) % many, many - 1)
+    unsolved = ~state.solved[mode] & (jnp.arange(state.solved.shape[1]) < count)
+    forward = _any_of(operation, ops.NEXT_DEMONSTRATION, ops.NEXT_TEST)
+    backward = _any_of(operation, ops.PREVIOUS_DEMONSTRATION, ops.PREVIOUS_TEST)
+    seeks = _any_of(operation, ops.FIRST_UNSOLVED_DEMONSTRATION, ops.FIRST_UNSOLVED_TEST)
+    pair = jnp.where(forward, following, jnp.where(backward, preceding, state.pair_index))
+    pair = jnp.where(seeks, jnp.argmax(unsolved).astype(jnp.int32), pair)
+    there = (count > 0) & (~seeks | jnp.any(unsolved))
+    here = jnp.where(there, mode, state.episode_mode).astype(jnp.int32)
+    return here, jnp.where(there, pair, state.pair_index).astype(jnp.int32), there
+
+
+def _any_of(operation: Array, *codes: int) -> Array:
+    return jnp.stack([operation == code for code in codes]).any(0)

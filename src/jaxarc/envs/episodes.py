@@ -1,0 +1,213 @@
+"""Playing whole episodes: a random policy, rollouts in one compiled loop, and the official score on test pairs."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
+
+from jaxworlds.static import replace
+
+from ..tasks import planes
+from .config import JaxArcConfig, official
+from .functional import batch_reset, batch_step
+from .observations import ArcObservation
+from .state import ArcEnvState
+from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+
+Policy = Callable[[PyTree, ArcObservation, PRNGKeyArray], AbstractAction]
+"""`policy(params, observations, key)` gives one action for each environment of a batch."""
+
+
+def random_actions(
+    key: PRNGKeyArray | UInt32[Array, " words"],
+    config: JaxArcConfig,
+    batch: int,
+    selection_format: str | None = None,
+) -> AbstractAction:
+    """A batch of actions: operations uniform over those allowed, coordinates uniform over the canvas.
+
+    A mask selects each cell with probability one half.
+    """
+    form = selection_format or config.action.selection_format
+    rows, cols = config.canvas
+    allowed = config.action.allowed_operations or tuple(range(config.action.num_operations))
+    # One draw for the whole batch is what a GPU likes best.
+    words = jr.bits(key, (batch, 5 if form != "mask" else 1 + rows), jnp.uint32)
+    operation = jnp.asarray(allowed, jnp.int32)[_below(words[:, 0], len(allowed))]
+    if form == "mask":
+        return MaskAction(operation, words[:, 1:] & planes.low_bits(jnp.int32(cols)))
+    row, col = _below(words[:, 1], rows), _below(words[:, 2], cols)
+    if form == "point":
+        return PointAction(operation, row, col)
+    return BboxAction(operation, row, col, _below(words[:, 3], rows), _below(words[:, 4], cols))
+
+
+def _below(words: UInt32[Array, " b"], count: int) -> Int32[Array, " b"]:
+    """Numbers from 0 to `count` − 1, all as likely (to 1 in 2^16 ÷ count), without a division."""
+    return (((words >> 16) * jnp.uint32(count)) >> 16).astype(jnp.int32)
+
+
+def random_policy(config: JaxArcConfig, selection_format: str | None = None) -> Policy:
+    """A policy that draws `random_actions`, whatever it sees."""
+
+    def policy(params: PyTree, seen: ArcObservation, key: PRNGKeyArray) -> AbstractAction:
+        return random_actions(key, config, seen.step_count.shape[0], selection_format)
+
+    return policy
+
+
+class Played(eqx.Module):
+    """What came of a rollout, one number for each environment: summed rewards, episodes ended and solved, steps taken."""
+
+    states: ArcEnvState
+    observations: ArcObservation
+    reward: Float32[Array, " b"]
+    episodes: Int32[Array, " b"]
+    successes: Int32[Array, " b"]
+    steps: Int32[Array, " b"]
+
+
+@functools.partial(jax.jit, static_argnames=("policy", "config", "steps"))
+def rollout(
+    policy: Policy,
+    params: PyTree,
+    states: ArcEnvState,
+    observations: ArcObservation,
+    key: PRNGKeyArray,
+    config: JaxArcConfig,
+    steps: int,
+) -> Played:
+    """Let a policy play a batch for `steps` steps in one compiled loop.
+
+    Without autoreset, environments whose episode is over wait: they earn nothing and count no step.
+    """
+    tasks = states.task_data
+
+    def step(carry: Played, key: PRNGKeyArray) -> tuple[Played, None]:
+        states = eqx.tree_at(lambda s: s.task_data, carry.states, tasks, is_leaf=lambda x: x is None)
+        live = ~states.done
+        actions = policy(params, carry.observations, key)
+        states, seen, reward, done, info = batch_step(states, actions, config)
+        ended = done & live
+        return Played(
+            states=eqx.tree_at(lambda s: s.task_data, states, None),
+            observations=seen,
+            reward=carry.reward + reward,
+            episodes=carry.episodes + ended,
+            successes=carry.successes + (info["success"] & ended),
+            steps=carry.steps + live,
+        ), None
+
+    batch = states.height.shape
+    zero = jnp.zeros(batch, jnp.int32)
+    # The tasks stay out of the loop's carry: they never change.
+    bare = eqx.tree_at(lambda s: s.task_data, states, None)
+    start = Played(bare, observations, jnp.zeros(batch, jnp.float32), zero, zero, zero)
+    played, _ = jax.lax.scan(step, start, jr.split(key, steps))
+    whole = eqx.tree_at(lambda s: s.task_data, played.states, tasks, is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda p: p.states, played, whole)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The official score: `outputs_solved` of `outputs` test outputs, each with two attempts.
+
+    `score` is the share of outputs solved; `tasks_solved` counts tasks all of whose outputs are.
+    """
+
+    solved: dict[str, tuple[bool, ...]]
+
+    @property
+    def outputs(self) -> int:
+        """Test outputs asked for."""
+        return sum(map(len, self.solved.values()))
+
+    @property
+    def outputs_solved(self) -> int:
+        """Test outputs that an attempt got right."""
+        return sum(map(sum, self.solved.values()))
+
+    @property
+    def tasks_solved(self) -> int:
+        """Tasks with every test output right."""
+        return sum(map(all, self.solved.values()))
+
+    @property
+    def score(self) -> float:
+        """Share of test outputs solved, from 0 to 1."""
+        return self.outputs_solved / self.outputs if self.outputs else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.outputs_solved} of {self.outputs} test outputs ({100 * self.score:.1f} %), "
+            f"{self.tasks_solved} of {len(self.solved)} tasks"
+        )
+
+
+def evaluate(
+    policy: Policy, params: PyTree, tasks: Any, config: JaxArcConfig, key: PRNGKeyArray, attempts: int = 2
+) -> Score:
+    """Play every test pair of a set of tasks once, with two attempts each, and score the submissions.
+
+    `tasks` is a `jaxarc.tasks.TaskSet`; rewards, attempts and mode of the config are set to the official rules.
+    """
+    config = official(config)
+    rules = replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair")
+    config = replace(config, environment=rules)
+    pairs = [(task, pair) for task, raw in enumerate(tasks) for pair in range(len(raw.test))]
+    if not pairs:
+        raise ValueError("`tasks` must have test pairs to be scored; got none. Load a split that has them.")
+    key_reset, key_play = jr.split(key)
+    task, pair = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    states, seen = batch_reset(
+        jr.split(key_reset, len(pairs)), config, tasks, initial_pair_idx=pair, task_index=task
+    )
+    played = rollout(policy, params, states, seen, key_play, config, config.environment.max_episode_steps)
+    success = np.asarray(played.states.success)
+    return Score(
+        {tasks.id_of(i): tuple(bool(s) for s in success[task == i]) for i in np.unique(task).tolist()}
+    )
+
+
+def score_submissions(
+    tasks: Any, submissions: Mapping[str, Sequence[Sequence[Any]]], attempts: int = 2
+) -> Score:
+    """Score answers made elsewhere: for each task id, for each test output, up to two grids.
+
+    Grids are lists of rows or integer arrays; tasks that are missing count as unsolved.
+
+    ```python
+    score_submissions(tasks, {"007bbfb7": [[first_grid, second_grid]]})
+    ```
+    """
+    known = set(tasks.ids)
+    for task_id in submissions:
+        if task_id not in known:
+            raise KeyError(f"`submissions` must name tasks of `tasks`; it has no {task_id!r}.")
+    solved: dict[str, tuple[bool, ...]] = {}
+    for raw in tasks:
+        if not raw.test:
+            continue
+        answers = submissions.get(raw.id, ())
+        if len(answers) not in (0, len(raw.test)):
+            raise ValueError(
+                f"`submissions[{raw.id!r}]` must hold attempts for all {len(raw.test)} test outputs; "
+                f"got {len(answers)}."
+            )
+        for at, tries in enumerate(answers):
+            if len(tries) > attempts:
+                raise ValueError(
+                    f"`submissions[{raw.id!r}][{at}]` must hold at most {attempts} attempts; got {len(tries)}."
+                )
+        solved[raw.id] = tuple(
+            any(np.array_equal(np.asarray(grid), output) for grid in (answers[at] if answers else ()))
+            for at, (_, output) in enumerate(raw.test)
+        )
+    return Score(solved)

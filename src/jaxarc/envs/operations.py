@@ -1,0 +1,211 @@
+"""Operations 0 to 33: one pipeline for all of them, exact, on bit planes.
+
+Under `vmap` every branch of a switch would run anyway. So each step does the same work: the selected cells are lifted
+to a corner, turned, put down somewhere, and laid over the grid together with one painted region; the operation only
+chooses the numbers. `docs/jaxarc/operations.md` says what each one means; `tests/support/arc_oracle.py` says it in NumPy.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int32, UInt32
+
+from ..tasks import planes
+from ..tasks.bank import Grid
+
+FILL, FLOOD = 0, 10
+MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT = 20, 21, 22, 23
+ROTATE_CLOCKWISE, ROTATE_COUNTER_CLOCKWISE, FLIP_LEFT_RIGHT, FLIP_UP_DOWN = 24, 25, 26, 27
+COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE, SUBMIT = 28, 29, 30, 31, 32, 33, 34
+NEXT_DEMONSTRATION, PREVIOUS_DEMONSTRATION, NEXT_TEST, PREVIOUS_TEST = 35, 36, 37, 38
+RESET_PAIR, FIRST_UNSOLVED_DEMONSTRATION, FIRST_UNSOLVED_TEST = 39, 40, 41
+
+OPERATION_NAMES = (
+    *(f"fill {colour}" for colour in range(10)),
+    *(f"flood {colour}" for colour in range(10)),
+    *("move up", "move down", "move left", "move right"),
+    *("rotate clockwise", "rotate counter-clockwise", "flip left-right", "flip up-down"),
+    *("copy", "paste", "cut", "clear", "copy input", "resize", "submit"),
+    *("next demonstration", "previous demonstration", "next test", "previous test"),
+    *("reset pair", "first unsolved demonstration", "first unsolved test"),
+)
+OPERATION_TYPES = ("fill", "flood", "move", "rotate", "flip", "clipboard", "grid", "submit", "control")
+"""Names of the values of `operation_type`; an operation that does not exist has type −1."""
+
+# Type of each operation, in the order of `OPERATION_NAMES`.
+_TYPES = [0] * 10 + [1] * 10 + [2] * 4 + [3] * 2 + [4] * 2 + [5] * 3 + [6] * 3 + [7] + [8] * 7
+_ALL = np.uint32(0xFFFFFFFF)
+
+
+class Workspace(eqx.Module):
+    """What operations change: the grid, and the clipboard's patch (at the top-left corner) with its mask."""
+
+    grid: Grid
+    clipboard: UInt32[Array, "4 rows"]
+    clipboard_mask: UInt32[Array, " rows"]
+
+
+class Box(eqx.Module):
+    """The bounding box of a selection; meaningless where the selection is empty."""
+
+    top: Int32[Array, ""]
+    left: Int32[Array, ""]
+    bottom: Int32[Array, ""]
+    right: Int32[Array, ""]
+
+    @property
+    def height(self) -> Int32[Array, ""]:
+        """Rows of the box."""
+        return self.bottom - self.top + 1
+
+    @property
+    def width(self) -> Int32[Array, ""]:
+        """Columns of the box."""
+        return self.right - self.left + 1
+
+
+def operation_type(operation: Int32[Array, ""]) -> Int32[Array, ""]:
+    """The kind of an operation, as a place in `OPERATION_TYPES`; −1 for one that does not exist."""
+    table = jnp.asarray(_TYPES, jnp.int32)
+    return table.at[operation].get(mode="fill", fill_value=-1, wrap_negative_indices=False)
+
+
+def bounding_box(mask: UInt32[Array, " rows"]) -> Box:
+    """The smallest box around the cells of a mask."""
+    rows = mask.shape[0]
+    at = jnp.arange(rows, dtype=jnp.int32)
+    columns = jax.lax.reduce(mask, jnp.uint32(0), jax.lax.bitwise_or, (0,))
+    lowest = columns & (jnp.uint32(0) - columns)
+    return Box(
+        top=jnp.where(mask != 0, at, rows).min(),
+        left=jax.lax.population_count(lowest - jnp.uint32(1)).astype(jnp.int32),
+        bottom=jnp.where(mask != 0, at, -1).max(),
+        right=31 - jax.lax.clz(columns).astype(jnp.int32),
+    )
+
+
+def flood(seed: UInt32[Array, " rows"], region: UInt32[Array, " rows"]) -> UInt32[Array, " rows"]:
+    """All cells of `region` that the seed reaches through neighbours above, below, left and right.
+
+    Each round fills whole runs along the rows and then, transposed, along the columns. So real grids need two rounds
+    (evidence.md: at most 10, where growing by one cell needs up to 174); the loop ends when nothing changes, whatever
+    the shape.
+    """
+    across = planes.fit_rows(region, planes.MAX_SIDE)
+    down = planes.transpose(across)
+
+    def grow(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        filled, _ = state
+        wider = planes.transpose(_fill_runs(planes.transpose(_fill_runs(filled, across)), down))
+        return wider, jnp.any(wider != filled)
+
+    # A batch leaves the loop together; where nobody floods, it is not entered.
+    start = planes.fit_rows(seed, planes.MAX_SIDE), jnp.any(seed != 0)
+    return jax.lax.while_loop(lambda state: state[1], grow, start)[0][: seed.shape[0]]
+
+
+def _fill_runs(seed: Array, region: Array) -> Array:
+    """Every run of a row of `region` that the seed touches."""
+    # An addition carries from each seed through the ones above it and leaves zeros there (evidence.md).
+    right = seed | ((region ^ (region + seed)) & region)
+    left, way = seed, region
+    for by in (1, 2, 4, 8, 16):
+        left |= way & (left >> by)
+        way &= way >> by
+    return right | left
+
+
+def apply_operation(
+    space: Workspace, operation: Int32[Array, ""], selection: UInt32[Array, " rows"], source: Grid
+) -> tuple[Workspace, Bool[Array, ""]]:
+    """The workspace after an operation, and whether the operation was valid; an invalid one changes nothing.
+
+    Numbers outside 0 to 33 change nothing and are valid here: the caller knows what they mean. `source` is the input
+    that operation 32 copies.
+    """
+    grid, rows = space.grid, selection.shape[0]
+    inside = grid.active
+    moves = (operation >= MOVE_UP) & (operation <= MOVE_RIGHT)
+    turns = (operation >= ROTATE_CLOCKWISE) & (operation <= FLIP_UP_DOWN)
+    copies, pastes = (operation == COPY) | (operation == CUT), operation == PASTE
+    clears, resizes = operation == CLEAR, operation == RESIZE
+
+    picked = jnp.where(resizes, selection, selection & inside)
+    empty = ~jnp.any(picked != 0)
+    cells = jnp.where(empty & (moves | turns | clears), inside, picked)
+    box = bounding_box(cells)
+
+    region = _painted_region(grid, operation, cells)
+    single = planes.count(picked) == 1
+    floods = (operation >= FLOOD) & (operation < MOVE_UP)
+    valid = ~((floods & ~single) | (empty & (copies | resizes)))
+
+    patch = _lift(grid.planes, cells, box)
+    held = jnp.concatenate([space.clipboard, space.clipboard_mask[None]])
+    moved = _put_down(jnp.where(pastes, held, patch), operation, box, rows) & inside
+    lifts = moves | turns | clears | (operation == CUT)
+    cleared = jnp.where(lifts, cells, jnp.uint32(0))
+    landed = jnp.where((moves | turns | (pastes & ~empty)), moved[planes.PLANES], jnp.uint32(0))
+    colour = jnp.where(operation >= FLOOD, operation - FLOOD, operation)
+    painted = _colour_planes(colour) & region
+    kept = grid.planes & ~(cleared | landed | region)
+    worked = kept | (moved[: planes.PLANES] & landed) | painted
+
+    copies_input = operation == COPY_INPUT
+    grows = resizes & valid
+    height = jnp.where(copies_input, source.height, jnp.where(grows, box.bottom + 1, grid.height))
+    width = jnp.where(copies_input, source.width, jnp.where(grows, box.right + 1, grid.width))
+    result = Grid(jnp.where(copies_input, source.planes, worked), height, width)
+    result = Grid(result.planes & result.active, height, width)
+    keeps = copies & valid
+    clipboard = jnp.where(keeps, patch, held)
+    return Workspace(result, clipboard[: planes.PLANES], clipboard[planes.PLANES]), valid
+
+
+def _painted_region(grid: Grid, operation: Array, cells: Array) -> Array:
+    """The cells that fill (the selection) or flood (the component of a single cell) paints."""
+    fills = (operation >= FILL) & (operation < FLOOD)
+    floods = (operation >= FLOOD) & (operation < MOVE_UP) & (planes.count(cells) == 1)
+    seed = jnp.where(floods, cells, jnp.uint32(0))
+    same = grid.active
+    for level in range(planes.PLANES):
+        bit = jnp.any((grid.planes[level] & seed) != 0)
+        same &= ~(grid.planes[level] ^ jnp.where(bit, _ALL, jnp.uint32(0)))
+    return jnp.where(fills, cells, flood(seed, same))
+
+
+def _lift(grid: Array, cells: Array, box: Box) -> Array:
+    """The selected cells and their mask (fifth plane), moved to the top-left corner."""
+    stack = jnp.concatenate([grid & cells, cells[None]])
+    rows = jnp.arange(cells.shape[0], dtype=jnp.int32)
+    return planes.shift_columns(planes.take_rows(stack, rows + box.top), -box.left)
+
+
+def _put_down(patch: Array, operation: Array, box: Box, rows: int) -> Array:
+    """A patch from the top-left corner, turned as the operation says, and moved to where it lands."""
+    rotates = (operation == ROTATE_CLOCKWISE) | (operation == ROTATE_COUNTER_CLOCKWISE)
+    full = planes.fit_rows(patch, planes.MAX_SIDE)
+    turned = jnp.where(rotates, planes.transpose(full), full)
+    height = jnp.where(rotates, box.width, box.height)
+    width = jnp.where(rotates, box.height, box.width)
+    # Clockwise is a transposition and a left-right flip, counter-clockwise a transposition and an up-down flip.
+    mirrors = (operation == FLIP_LEFT_RIGHT) | (operation == ROTATE_CLOCKWISE)
+    topples = (operation == FLIP_UP_DOWN) | (operation == ROTATE_COUNTER_CLOCKWISE)
+    turned = jnp.where(mirrors, planes.shift_columns(planes.reverse_bits(turned), width - 32), turned)
+    top = box.top + (operation == MOVE_DOWN) - (operation == MOVE_UP)
+    left = box.left + (operation == MOVE_RIGHT) - (operation == MOVE_LEFT)
+    at = jnp.arange(rows, dtype=jnp.int32) - top
+    return planes.shift_columns(planes.take_rows(turned, jnp.where(topples, height - 1 - at, at)), left)
+
+
+def _colour_planes(colour: Array) -> Array:
+    bits = (colour >> jnp.arange(planes.PLANES, dtype=jnp.int32)) & 1
+    return jnp.where(bits == 1, _ALL, jnp.uint32(0))[:, None]
+
+
+def agreement(grid: Grid, target: Grid) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
+    """Cells in which both grids agree, and cells of the union of their active parts."""
+    differs = jax.lax.reduce(grid.planes ^ target.planes, jnp.uint32(0), jax.lax.bitwise_or, (0,))
+    mine, theirs = grid.active, target.active
+    return planes.count(mine & theirs & ~differs), planes.count(mine | theirs)

@@ -1,0 +1,76 @@
+"""Rewards: pure functions of a transition, and their weighted sum."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float32, Int32
+
+from .config import RewardConfig
+
+
+class Transition(eqx.Module):
+    """What a reward may depend on: one step of one environment.
+
+    When the pair changed, both similarities are that of the new pair.
+    `submitted` marks a valid submission, `success` one that ended the episode with success.
+    """
+
+    operation: Int32[Array, ""]
+    valid: Bool[Array, ""]
+    similarity_before: Float32[Array, ""]
+    similarity_after: Float32[Array, ""]
+    submitted: Bool[Array, ""]
+    solved: Bool[Array, ""]
+    success: Bool[Array, ""]
+    truncated: Bool[Array, ""]
+    episode_mode: Int32[Array, ""]
+    step_count: Int32[Array, ""]
+
+
+Term = Callable[[Transition], Float32[Array, ""]]
+
+
+def similarity_gain(transition: Transition) -> Float32[Array, ""]:
+    """How much nearer to the target the step came: similarity after − before, in [−1, 1].
+
+    On demonstration pairs only: on a test pair it would tell the agent about the answer, so there it is 0.
+    """
+    gain = transition.similarity_after - transition.similarity_before
+    return jnp.where(transition.episode_mode == 0, gain, jnp.float32(0))
+
+
+def sparse_success(transition: Transition) -> Float32[Array, ""]:
+    """1 for the submission that solves the episode, else 0."""
+    return transition.success.astype(jnp.float32)
+
+
+def step_cost(transition: Transition) -> Float32[Array, ""]:
+    """1 for every step."""
+    return jnp.ones_like(transition.similarity_after)
+
+
+def wrong_submission(transition: Transition) -> Float32[Array, ""]:
+    """1 for a submission that is not the answer, else 0."""
+    return (transition.submitted & ~transition.solved).astype(jnp.float32)
+
+
+def weighted(*terms: tuple[Term, float]) -> Term:
+    """The sum of terms, each times its weight: `weighted((sparse_success, 1.0), (step_cost, -0.01))`."""
+
+    def total(transition: Transition) -> Float32[Array, ""]:
+        parts = [jnp.float32(weight) * jnp.asarray(term(transition), jnp.float32) for term, weight in terms]
+        return jnp.stack([jnp.zeros_like(transition.similarity_after), *parts]).sum()
+
+    return total
+
+
+def reward_of(config: RewardConfig) -> Term:
+    """The reward that a config describes; a term with weight 0 is left out."""
+    named = (
+        (similarity_gain, config.similarity),
+        (sparse_success, config.success),
+        (step_cost, -config.step_penalty),
+        (wrong_submission, -config.submission_penalty),
+    )
+    return weighted(*((term, weight) for term, weight in (*named, *config.extra) if weight))

@@ -1,0 +1,158 @@
+"""The state of one environment: what it works on, where in the task it is, and the tasks that all share."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt8, UInt32
+
+from ..tasks import planes
+from ..tasks.bank import Grid, JaxArcTask, TaskBank, as_bank
+from .history import ActionHistory
+from .operations import Workspace
+
+
+class ArcEnvState(eqx.Module):
+    """One environment, or a batch of them: every field has the batch's axes in front, except `task_data`.
+
+    `task_data` holds the task or the bank, once for the whole batch; the state only says which task and pair it is at.
+    `reset_mode` is the mode that an autoreset starts in. `wrong` and `solved` count wrong submissions and mark solved
+    pairs, by mode and pair; they are there only if the operations that change the pair are.
+    """
+
+    planes: UInt32[Array, "*b 4 rows"]
+    height: Int32[Array, "*b"]
+    width: Int32[Array, "*b"]
+    clipboard: UInt32[Array, "*b 4 rows"]
+    clipboard_mask: UInt32[Array, "*b rows"]
+    task_index: Int32[Array, "*b"]
+    episode_mode: Int32[Array, "*b"]
+    reset_mode: Int32[Array, "*b"]
+    pair_index: Int32[Array, "*b"]
+    step_count: Int32[Array, "*b"]
+    attempts_used: Int32[Array, "*b"]
+    similarity: Float32[Array, "*b"]
+    terminated: Bool[Array, "*b"]
+    truncated: Bool[Array, "*b"]
+    success: Bool[Array, "*b"]
+    wrong: UInt8[Array, "*b 2 pairs"]
+    solved: Bool[Array, "*b 2 pairs"]
+    key: UInt32[Array, "*b 2"]
+    action_history: ActionHistory
+    task_data: Any
+    canvas_width: int = eqx.field(static=True)
+
+    @property
+    def working_grid(self) -> Int8[Array, "*b rows cols"]:
+        """The grid as colours, 0 outside of the active part."""
+        return planes.decode(self.planes, self.canvas_width)
+
+    @property
+    def working_grid_mask(self) -> Bool[Array, "*b rows cols"]:
+        """The active part of the grid."""
+        return planes.show(self.planes, self.height, self.width, self.canvas_width) >= 0
+
+    @property
+    def done(self) -> Bool[Array, "*b"]:
+        """Whether the episode is over."""
+        return self.terminated | self.truncated
+
+    @property
+    def workspace(self) -> Workspace:
+        """What operations act on, of one environment."""
+        return Workspace(Grid(self.planes, self.height, self.width), self.clipboard, self.clipboard_mask)
+
+    @property
+    def input_grid(self) -> Int8[Array, "*b rows cols"]:
+        """The input of the current pair, −1 outside of it."""
+        return _each(self, lambda state, bank: _shown(state, bank.input_at))
+
+    @property
+    def target_grid(self) -> Int8[Array, "*b rows cols"]:
+        """The output that solves the current pair, −1 outside of it. For people: no observation shows it."""
+        return _each(self, lambda state, bank: _shown(state, bank.output_at))
+
+
+def _shown(state: ArcEnvState, read: Any) -> Array:
+    place = as_bank(state.task_data).place_of(state.task_index, state.episode_mode, state.pair_index)
+    grid = read(place, state.planes.shape[-1])
+    return planes.show(grid.planes, grid.height, grid.width, state.canvas_width)
+
+
+def _each(state: ArcEnvState, look: Any) -> Array:
+    """`look` at every environment of a batch, however many axes it has."""
+    if state.height.ndim == 0:
+        return look(state, as_bank(state.task_data))
+    return jax.vmap(lambda one: _each(one, look), in_axes=(state_axes(state),))(state)
+
+
+def with_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
+    """The same state with other tasks, or without; quicker than `eqx.tree_at`, for it runs at every step."""
+    new = object.__new__(ArcEnvState)
+    for name in _FIELDS:
+        object.__setattr__(new, name, getattr(state, name))
+    object.__setattr__(new, "task_data", task_data)
+    return new
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(ArcEnvState) if field.name != "task_data")
+
+
+def is_shared(task_data: Any) -> bool:
+    """Whether tasks stand once for a whole batch (as `batch_reset` leaves them) and not once per environment."""
+    if isinstance(task_data, JaxArcTask):
+        return task_data.num_train_pairs.ndim == 0
+    return not isinstance(task_data, TaskBank) or task_data.first_pair.ndim == 1
+
+
+def state_axes(state: ArcEnvState) -> Any:
+    """The `in_axes` and `out_axes` of a batch of states, for a `jax.vmap` of your own.
+
+    ```python
+    axes = state_axes(states)
+    step = jax.vmap(arc_step, in_axes=(axes, 0, None), out_axes=(axes, 0, 0, 0, 0))
+    ```
+    """
+    axes = jax.tree.map(lambda _: 0, state)
+    if not is_shared(state.task_data):
+        return axes
+    return eqx.tree_at(
+        lambda s: s.task_data,
+        axes,
+        jax.tree.map(lambda _: None, state.task_data),
+        is_leaf=lambda x: x is None,
+    )
+
+
+def state_bytes(state: ArcEnvState) -> int:
+    """Bytes of one environment, the shared tasks not counted."""
+    own = eqx.tree_at(lambda s: s.task_data, state, None)
+    count = max(1, state.height.size)
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(own)) // count
+
+
+def consistent(state: ArcEnvState, bank: TaskBank) -> Bool[Array, ""]:
+    """Whether the state of one environment could have come about: sizes, indices, and nothing outside of the grid."""
+    rows = state.planes.shape[-1]
+    inside = Grid(state.planes, state.height, state.width).active
+    row = state.task_index - bank.offset
+    return (
+        (state.height >= 1)
+        & (state.height <= rows)
+        & (state.width >= 1)
+        & (state.width <= state.canvas_width)
+        & ~jnp.any((state.planes & ~inside) != 0)
+        & ~jnp.any((state.clipboard & ~state.clipboard_mask) != 0)
+        # Colours above 9 have bit 3 and one of bits 1 and 2.
+        & ~jnp.any((state.planes[3] & (state.planes[1] | state.planes[2])) != 0)
+        & (row >= 0)
+        & (row < len(bank))
+        & (state.pair_index >= 0)
+        & (state.pair_index < bank.pairs_of(state.task_index, state.episode_mode))
+        & (state.step_count >= 0)
+        & (state.similarity >= 0)
+        & (state.similarity <= 1)
+        & ~(state.success & ~state.terminated)
+    )

@@ -1,0 +1,32 @@
+"""The performance guide's tools: targets, measuring, memory, batches, whole episodes, a monitor."""
+
+from ..envs.saving import load_state_efficiently as load_state_efficiently
+from ..envs.saving import save_state_efficiently as save_state_efficiently
+from ..tasks.datasets import create_jax_task_from_data as create_jax_task_from_data
+from .batching import DynamicBatchProcessor as DynamicBatchProcessor
+from .batching import find_optimal_batch_size as find_optimal_batch_size
+from .batching import hierarchical_batch_processing as hierarchical_batch_processing
+from .compiling import debug_jit_compilation as debug_jit_compilation
+from .compiling import optimized_reset as optimized_reset
+from .compiling import optimized_step as optimized_step
+from .compiling import process_action as process_action
+from .compiling import profile_jit_compilation as profile_jit_compilation
+from .compiling import profile_with_jax_profiler as profile_with_jax_profiler
+from .compiling import warm_up_functions as warm_up_functions
+from .mapped import MemoryMappedTaskLoader as MemoryMappedTaskLoader
+from .memory import LazyTaskLoader as LazyTaskLoader
+from .memory import StateMemoryPool as StateMemoryPool
+from .memory import analyze_memory_usage_by_format as analyze_memory_usage_by_format
+from .memory import detect_memory_leaks as detect_memory_leaks
+from .memory import profile_memory_usage as profile_memory_usage
+from .monitor import PerformanceMonitor as PerformanceMonitor
+from .runners import create_optimized_episode_runner as create_optimized_episode_runner
+from .runners import random_policy as random_policy
+from .runners import scripted_policy as scripted_policy
+from .targets import TARGET_BATCH_EFFICIENCY as TARGET_BATCH_EFFICIENCY
+from .targets import TARGET_MEMORY_REDUCTION as TARGET_MEMORY_REDUCTION
+from .targets import TARGET_STEP_TIME as TARGET_STEP_TIME
+from .targets import TARGET_THROUGHPUT as TARGET_THROUGHPUT
+from .targets import create_memory_optimized_config as create_memory_optimized_config
+from .targets import get_fields_per_action as get_fields_per_action
+from .targets import verify_config_hashability as verify_config_hashability

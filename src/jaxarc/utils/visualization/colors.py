@@ -1,0 +1,45 @@
+"""The ten colours of ARC: how the official viewer paints them, what people call them, and which ink reads on them."""
+
+import numpy as np
+from jaxtyping import UInt8
+
+ARC_COLORS = (
+    "#000000",
+    "#0074D9",
+    "#FF4136",
+    "#2ECC40",
+    "#FFDC00",
+    "#AAAAAA",
+    "#F012BE",
+    "#FF851B",
+    "#7FDBFF",
+    "#870C25",
+)
+COLOR_NAMES = (
+    "black",
+    "blue",
+    "red",
+    "green",
+    "yellow",
+    "grey",
+    "magenta",
+    "orange",
+    "cyan",
+    "maroon",
+)
+_DARK = frozenset({0, 1, 6, 9})  # colours on which white reads better than black
+
+
+def color_rgb(color: str) -> tuple[int, int, int]:
+    """Red, green and blue, each 0 to 255, of a colour written `#RRGGBB`."""
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+
+
+def arc_palette() -> UInt8[np.ndarray, "10 3"]:
+    """Red, green and blue of the ten colours: `arc_palette()[grid]` is a picture of one pixel a cell."""
+    return np.array([color_rgb(color) for color in ARC_COLORS], np.uint8)
+
+
+def readable_ink(color: int) -> str:
+    """`"white"` or `"black"`, whichever reads better on a cell of this ARC colour."""
+    return "white" if color in _DARK else "black"
