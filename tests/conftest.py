@@ -24,7 +24,7 @@ jax.config.update("jax_num_cpu_devices", DEVICES)
 configure(cache_dir="auto")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quick_compile() -> Iterator[None]:
     """Programs compiled without most optimizations, in less than half the time: for tests of what comes out."""
     jax.config.update("jax_disable_most_optimizations", True)

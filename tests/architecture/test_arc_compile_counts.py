@@ -24,6 +24,8 @@ from jaxarc.tasks import RawTask, TaskSet
 from jaxworlds.compiling import CompileWatch, no_recompile
 from jaxworlds.static import aval_differences
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SIDE, TASKS, BATCH = 7, 9, 5
 # Names of the compiled functions behind the four public ones.
 RESET, STEP, BATCH_RESET, BATCH_STEP = "_reset", "_step", "_batch_reset", "_batch_step"

@@ -28,6 +28,8 @@ from jaxarc.tasks import (
 from jaxarc.tasks.bank import Grid
 from jaxworlds.checking import CheckError, checking_on, clear_errors
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 ORACLE = {
     "identity": lambda m: m,
     "rotate counter-clockwise": lambda m: np.rot90(m),

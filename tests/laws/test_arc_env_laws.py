@@ -29,6 +29,8 @@ from jaxarc.envs.observations import observe
 from jaxarc.tasks import JaxArcTask, RawTask, TaskSet
 from jaxworlds.static import replace
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SIDE, BATCH, STEPS = 8, 6, 12
 CONFIG = JaxArcConfig(
     environment=EnvironmentConfig(max_episode_steps=20, max_attempts=2),

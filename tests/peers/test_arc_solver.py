@@ -21,6 +21,8 @@ from jaxarc.envs import (
 from jaxarc.envs.scripted import painting_actions, solve_by_painting
 from jaxarc.testing import create_mock_task, create_test_config
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 # The longest of all plans: 639 points, 122 boxes, 11 masks; so the limit is one that points do not meet.
 CONFIG = JaxArcConfig(
     environment=EnvironmentConfig(max_episode_steps=640), action=UnifiedActionConfig(history=False)

@@ -30,6 +30,8 @@ from jaxarc.envs import (
     batch_step,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SIDE, ATTEMPTS, ROUND, SUBMIT = 30, 3, 40, 34
 CONFIG = JaxArcConfig(
     environment=EnvironmentConfig(max_episode_steps=ROUND + 1, max_attempts=ATTEMPTS),

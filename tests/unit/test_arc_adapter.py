@@ -16,6 +16,8 @@ from jaxarc.envs.rewards import step_cost
 from jaxarc.tasks import create_jax_task_from_data
 from jaxworlds.checking import CheckError
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 # A value other than the default for every key, and the test of what the key does.
 KEYS: dict[str, tuple[Any, str]] = {
     "environment.max_episode_steps": (4, "test_the_episode"),

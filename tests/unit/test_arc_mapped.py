@@ -25,6 +25,8 @@ from jaxarc.tasks import (
 )
 from jaxworlds.store import StoreError
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 COUNT = 40
 
 

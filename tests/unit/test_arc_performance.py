@@ -22,6 +22,8 @@ from jaxworlds.compiling import Compiled, CompileWatch
 from jaxworlds.memory import MB, MemoryPrediction
 from jaxworlds.static import replace
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 CONFIG = create_test_config(max_episode_steps=12, grid_size=6)
 TASK = create_mock_task(6, canvas=6)
 

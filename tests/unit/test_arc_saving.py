@@ -19,6 +19,8 @@ from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.testing import create_test_config
 from jaxworlds import store
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 CONFIG = create_test_config(max_episode_steps=20, grid_size=8)
 
 

@@ -34,6 +34,8 @@ from jaxarc.utils.visualization import (
     task_svg,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 RNG = np.random.default_rng(1)
 TASK = create_mock_task(size=4, canvas=6)
 

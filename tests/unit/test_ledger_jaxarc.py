@@ -347,9 +347,8 @@ def test_a_reset_gives_state_and_observation() -> None:
     assert int(np.sum(obs.grid >= 0)) == 225  # −1 outside of the active part
     assert int(state.task_index) == int(task().task_index) == 0
     assert state.task_data is task()
-    # Packed: 4 bytes a step, where the guide's float32 records had 24; the state is 1,600 bytes, not 0.52 MB.
-    assert state.action_history.nbytes == 400
-    assert state_bytes(state) < 2_000
+    # Packed: 4 bytes a step, where the guide's float32 records had 24; and the state is not 0.52 MB.
+    assert (state.action_history.nbytes, state_bytes(state)) == (400, 1531)  # the migration page says so
     chosen, _ = arc_reset(KEY, CONFIG, task(), episode_mode=1, initial_pair_idx=0)
     np.testing.assert_array_equal(chosen.working_grid, task().test_input_grids[0])
 
