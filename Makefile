@@ -48,7 +48,8 @@ unit8: $(STAMP)  ## the core again, on 8 simulated devices
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 & \
-	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2 && wait %1
+	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2; other=$$?; wait $$! && exit $$other
+	@$(BIN)/python tests/peers/test_arcle.py --steps 100000
 
 bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py

@@ -38,8 +38,6 @@ def main() -> None:
     (state, *_), step = timed(arc_step, state, PointAction(4, 1, 1), make_config())
     print(f"  arc_reset {first_reset * 1e3:8.1f} ms, then {reset * 1e3:6.2f} ms")
     print(f"  arc_step  {first_step * 1e3:8.1f} ms, then {step * 1e3:6.2f} ms")
-    assert reset < first_reset
-    assert step < first_step
 
     print("\nEvery task, five random steps each, and not one compilation more:")
     draw = np.random.default_rng(0)

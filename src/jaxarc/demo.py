@@ -34,7 +34,7 @@ def demo(out: Path, console: Any, *, batch: int = 1024, steps: int = 100) -> Sec
     began = time.perf_counter()
     training = tasks.load("arc-agi-1", split="training")
     seconds = time.perf_counter() - began
-    console.print(f"{len(training)} tasks of ARC-AGI-1 loaded in {seconds:.2f} s; this is {TASK}:")
+    console.print(f"{len(training)} tasks of ARC-AGI-1 loaded in {seconds:.2f} s")
     picture, replay = _solve(training, out, console)
     report = _random_play(training, batch, steps)
     console.print(report)

@@ -12,6 +12,7 @@ from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
     MaskAction,
+    ObservationConfig,
     PointAction,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
@@ -21,6 +22,7 @@ from jaxarc.envs import (
     batch_step,
 )
 from jaxarc.tasks import RawTask, TaskSet
+from jaxarc.testing import create_mock_task
 from jaxworlds.compiling import CompileWatch, no_recompile
 from jaxworlds.static import aval_differences
 
@@ -145,3 +147,20 @@ def test_the_count_sees_another_shape(tasks: TaskSet) -> None:
         for batch in (2, 3):
             batch_reset(jax.random.split(jax.random.key(0), batch), config, tasks)
     assert watch[BATCH_RESET].compiles == 2
+
+
+def test_the_program_of_a_step_stays_lean() -> None:
+    """What a slower step would show first: a host call, a loop besides the flood's, or large temporaries."""
+    config = JaxArcConfig(
+        action=UnifiedActionConfig(selection_format="bbox", history=False),
+        observation=ObservationConfig(format="packed", input=False, clipboard=False),
+    )
+    batch = 256
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), batch), config, create_mock_task().bank)
+    actions = BboxAction(jnp.zeros(batch, jnp.int32), 0, 0, 3, 3)
+    program = jax.jit(lambda s, a: batch_step(s, a, config)[:4]).lower(states, actions).compile()
+    text = program.as_text()
+    assert "callback" not in text
+    assert text.count(" while(") == 1
+    analysis = program.memory_analysis()
+    assert analysis.temp_size_in_bytes / batch < 8000

@@ -38,6 +38,8 @@ from jaxarc.envs.structured_actions import demand_action
 from jaxarc.tasks import JaxArcTask, TaskSet, extract_task_id_from_index
 from jaxworlds.compiling import CompileWatch
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 @pytest.fixture(autouse=True)
 def _as_a_user_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,14 +27,15 @@ from jaxarc.envs import (
     official,
     state_bytes,
 )
+from jaxarc.envs.choosing import prepared
+from jaxarc.envs.config import _one_of
 from jaxarc.envs.episodes import evaluate, random_actions, random_policy, rollout, score_submissions
-from jaxarc.envs.functional import _prepared
 from jaxarc.envs.history import records, replayed_actions
 from jaxarc.envs.structured_actions import demand_action
 from jaxarc.tasks import JaxArcTask, RawTask, TaskSet
 from jaxarc.testing import create_mock_task, create_test_config
 from jaxarc.utils.error_handling import JAXErrorHandler
-from jaxworlds import CheckError, checking_on
+from jaxworlds import CheckError, checking_on, clear_errors
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -82,7 +83,7 @@ def point(operation: int, row: int = 0, col: int = 0) -> PointAction:
         (lambda: UnifiedActionConfig(selection_format="lasso"), "`selection_format` must be one of"),  # type: ignore
         (lambda: UnifiedActionConfig(allowed_operations=(35,)), "35 to 41 need `control_operations=True`"),
         (lambda: UnifiedActionConfig(allowed_operations=()), "`allowed_operations` must name at least one"),
-        (lambda: RewardConfig(success=float("nan")), "`success` must be a number"),
+        (lambda: RewardConfig(success=float("nan")), "`success` must be a finite number"),
         (lambda: ObservationConfig(format="png"), "`format` must be one of"),  # type: ignore
         (lambda: JaxArcConfig(environment=EnvironmentConfig(solve="all")), "`solve='all'` needs operations"),
     ],
@@ -91,8 +92,24 @@ def test_a_wrong_setting_is_refused_in_words(make: Any, words: str) -> None:
     # The annotations already refuse some of them in tests; users run without that.
     with pytest.raises((ValueError, TypeError)) as caught:
         make()
-    if caught.type is ValueError:
+    if "Type-check" not in str(caught.value):
         assert words in str(caught.value)
+
+
+def test_a_word_that_is_none_of_the_choices_is_refused() -> None:
+    with pytest.raises(ValueError, match="`autoreset` must be one of None, 'task'; got 'never'"):
+        _one_of("autoreset", "never", (None, "task"))
+
+
+def test_flags_and_weights_are_what_they_should_be() -> None:
+    for make in (
+        lambda: UnifiedActionConfig(history="no"),  # type: ignore
+        lambda: UnifiedActionConfig(allowed_operations=(True,)),
+        lambda: RewardConfig(success=float("inf")),
+        lambda: RewardConfig(extra=((len, float("nan")),)),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            make()
 
 
 def test_configs_are_hashable_and_equal_by_value() -> None:
@@ -135,6 +152,11 @@ def test_reset_to_a_chosen_task_pair_and_mode(tasks: TaskSet) -> None:
         jax.random.split(jax.random.key(0), 3), SMALL, tasks, task_index=jnp.arange(3), initial_pair_idx=0
     )
     assert states.task_index.tolist() == [0, 1, 2]
+    # Task b has one demonstration, so without a task only pair 0 is sure to exist.
+    with pytest.raises(IndexError, match=r"from 0 to 0; got 1\. That is what every task has"):
+        arc_reset(jax.random.key(1), SMALL, tasks, initial_pair_idx=1)
+    beyond = jax.jit(lambda pair: arc_reset(jax.random.key(1), SMALL, tasks.bank, None, pair, 1)[0])(5)
+    assert (int(beyond.pair_index), int(beyond.working_grid[0, 0])) == (0, 3)
     for wrong, words in (
         ({"task_index": 3}, "`task_index` must be from 0 to 2; got 3"),
         ({"task_index": 1, "initial_pair_idx": 1}, "`initial_pair_idx` must be from 0 to 0; got 1"),
@@ -143,6 +165,39 @@ def test_reset_to_a_chosen_task_pair_and_mode(tasks: TaskSet) -> None:
             arc_reset(jax.random.key(0), SMALL, tasks, **wrong)
     with pytest.raises(ValueError, match="`episode_mode` must be 0"):
         arc_reset(jax.random.key(0), SMALL, tasks, episode_mode=2)
+    untested = TaskSet.of([raw("d", ([[1]], [[2]]), tests=0), raw("e", ([[1]], [[2]]), ([[3]], [[4]]))])
+    for mode in (1, jnp.array([0, 1])):
+        with pytest.raises(ValueError, match="needs test pairs, and a task that may be drawn has none"):
+            batch_reset(jax.random.split(jax.random.key(0), 2), SMALL, untested, episode_mode=mode)
+    states, _ = batch_reset(
+        jax.random.split(jax.random.key(0), 2),
+        SMALL,
+        untested,
+        episode_mode=jnp.array([0, 1]),
+        task_index=[0, 1],
+    )
+    assert np.asarray(states.working_grid)[:, 0, 0].tolist() == [1, 3]
+
+
+def test_what_does_not_belong_together_is_refused(tasks: TaskSet) -> None:
+    state, _ = arc_reset(jax.random.key(0), SMALL, tasks)
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), SMALL, tasks)
+    with pytest.raises(ValueError, match="Use `batch_step` for these"):
+        arc_step(states, point(0), SMALL)
+    with pytest.raises(ValueError, match="Use `arc_step` for these"):
+        batch_step(state, point(0), SMALL)
+    with pytest.raises(ValueError, match="the canvas of the state, 5×5; got 30×30"):
+        arc_step(state, point(0), JaxArcConfig())
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        with pytest.raises(ValueError, match="`keys` must hold one key for each environment"):
+            batch_reset(key, SMALL, tasks)
+
+
+def test_a_traced_task_that_is_too_large_fails_with_checks_on() -> None:
+    config = create_test_config(grid_size=10)
+    start = jax.jit(lambda task: arc_reset(jax.random.key(0), config, task)[0].height)
+    with pytest.raises(CheckError, match="`task_data` must fit the canvas"), checking_on():
+        clear_errors(start)(create_mock_task())
 
 
 def test_tasks_that_do_not_fit_or_are_none_are_refused() -> None:
@@ -155,7 +210,7 @@ def test_tasks_that_do_not_fit_or_are_none_are_refused() -> None:
         arc_reset(jax.random.key(0), config, {"train": []})
     # The annotation of `arc_reset` refuses it first, in tests only.
     with pytest.raises(TypeError, match=r"The order is arc_reset\(key, config, task_data\)"):
-        _prepared(create_mock_task(), config, None, None, None)
+        prepared(create_mock_task(), config, None, None, None)
 
 
 def test_a_task_on_a_larger_canvas_gives_the_same_episode() -> None:
@@ -255,19 +310,19 @@ def test_autoreset_starts_a_new_episode_and_tells_of_the_old(tasks: TaskSet, how
     assert seen_tasks == ({0, 1, 2} if how == "task" else {2})
 
 
-def test_control_operations_return_to_the_mode_of_the_reset(tasks: TaskSet) -> None:
+def test_control_operations_return_to_the_start_of_the_episode(tasks: TaskSet) -> None:
     config = JaxArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=2, autoreset="pair"),
+        environment=EnvironmentConfig(max_episode_steps=2, autoreset="same"),
         dataset=UnifiedDatasetConfig(5, 5),
         action=UnifiedActionConfig(control_operations=True),
     )
-    state, _ = arc_reset(jax.random.key(0), config, tasks, task_index=2)
+    state, _ = arc_reset(jax.random.key(0), config, tasks, task_index=2, initial_pair_idx=1)
     state, obs, _, _, info = arc_step(state, point(37), config)
     assert (int(info["episode_mode"]), int(obs.grid[0, 0])) == (1, 6)
     assert bool(info["is_control_operation"])
     state, obs, _, done, _ = arc_step(state, point(0), config)
     assert bool(done)
-    assert (int(state.episode_mode), int(obs.episode_mode)) == (0, 0)
+    assert (int(state.episode_mode), int(obs.episode_mode), int(state.pair_index)) == (0, 0, 1)
 
 
 def test_allowed_operations_are_enforced(tasks: TaskSet) -> None:

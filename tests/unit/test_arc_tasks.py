@@ -108,7 +108,8 @@ def test_kaggle_solutions_are_found_or_given(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"solutions\.json: must hold tasks; got lists by id"):
         parse_file(beside)
     write(tmp_path / "arc_training_solutions.json", {"x": [[[5]]]})
-    with pytest.raises(TaskError, match=r"task 'x': the solutions must hold 2 test outputs; got 1"):
+    expected = r"arc_training_solutions\.json: task 'x': the solutions must hold 2 test outputs; got 1"
+    with pytest.raises(TaskError, match=expected):
         parse_file(path)
 
 

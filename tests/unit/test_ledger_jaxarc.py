@@ -39,6 +39,8 @@ from jaxarc.testing import create_mock_task, create_test_config
 from jaxarc.utils.error_handling import JAXErrorHandler
 from jaxworlds.memory import process_memory
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = ROOT.parent / "shared" / "ledger" / "jaxarc.md"
 

@@ -2,6 +2,10 @@
 
 from ..tasks.bank import JaxArcTask as JaxArcTask
 from ..tasks.bank import TaskBank as TaskBank
+from .adapter import config_from_dict as config_from_dict
+from .adapter import config_from_hydra as config_from_hydra
+from .adapter import config_from_yaml as config_from_yaml
+from .adapter import config_to_dict as config_to_dict
 from .config import DebugConfig as DebugConfig
 from .config import EnvironmentConfig as EnvironmentConfig
 from .config import JaxArcConfig as JaxArcConfig

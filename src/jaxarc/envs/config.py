@@ -1,5 +1,6 @@
 """What an environment is made of: hashable settings, checked when they are written down."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -25,6 +26,18 @@ def debug_level_number(level: int | str) -> int:
 def _at_least(least: int, name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
+
+
+def _booleans(config: Any, *names: str) -> None:
+    for name in names:
+        if not isinstance(getattr(config, name), bool):
+            raise ValueError(f"`{name}` must be True or False; got {getattr(config, name)!r}.")
+
+
+def _finite(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"`{name}` must be a finite number; got {value!r}.")
+    return float(value)
 
 
 def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -92,12 +105,14 @@ class UnifiedActionConfig:
 
     def __post_init__(self) -> None:
         _one_of("selection_format", self.selection_format, ("point", "bbox", "mask"))
+        _booleans(self, "control_operations", "history")
         if self.allowed_operations is None:
             return
         if not self.allowed_operations:
             raise ValueError("`allowed_operations` must name at least one; got none. Pass None for all.")
         for operation in self.allowed_operations:
-            if not (isinstance(operation, int) and 0 <= operation < self.num_operations):
+            whole = isinstance(operation, int) and not isinstance(operation, bool)
+            if not (whole and 0 <= operation < self.num_operations):
                 hint = "" if self.control_operations else " 35 to 41 need `control_operations=True`."
                 raise ValueError(
                     f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}; "
@@ -127,13 +142,11 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         for name in ("similarity", "success", "step_penalty", "submission_penalty"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-                raise ValueError(f"`{name}` must be a number; got {value!r}.")
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, _finite(name, getattr(self, name)))
         for term in self.extra:
             if not (isinstance(term, tuple) and len(term) == 2 and callable(term[0])):
                 raise ValueError(f"`extra` must hold pairs (function, weight); got {term!r}.")
+            _finite("extra", term[1])
 
 
 @config
@@ -152,6 +165,7 @@ class ObservationConfig:
 
     def __post_init__(self) -> None:
         _one_of("format", self.format, ("grid", "packed", "onehot"))
+        _booleans(self, "input", "clipboard", "demonstrations")
 
 
 @config
@@ -164,11 +178,12 @@ class MemoryManagementConfig:
     compression: bool = True
 
     def __post_init__(self) -> None:
+        _booleans(self, "lazy_loading", "compression")
         for name in ("max_cache_mb", "max_total_mb"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-                raise ValueError(f"`{name}` must be a positive number; got {value!r}.")
-            object.__setattr__(self, name, float(value))
+            value = _finite(name, getattr(self, name))
+            if value <= 0:
+                raise ValueError(f"`{name}` must be above 0; got {value!r}.")
+            object.__setattr__(self, name, value)
 
 
 @config
@@ -181,6 +196,7 @@ class DebugConfig:
     memory_management: MemoryManagementConfig = MemoryManagementConfig()
 
     def __post_init__(self) -> None:
+        _booleans(self, "async_logging", "performance_monitoring")
         object.__setattr__(self, "level", DEBUG_LEVELS[debug_level_number(self.level)])
 
 
@@ -190,6 +206,9 @@ class VisualizationConfig:
 
     enabled: bool = False
     debug: DebugConfig = DebugConfig()
+
+    def __post_init__(self) -> None:
+        _booleans(self, "enabled")
 
 
 @config

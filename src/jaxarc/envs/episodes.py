@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 
-from jaxworlds.static import replace
+from jaxworlds.static import config, replace
 
 from ..tasks import planes
 from .config import JaxArcConfig, official
@@ -22,45 +22,55 @@ from .state import ArcEnvState
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 Policy = Callable[[PyTree, ArcObservation, PRNGKeyArray], AbstractAction]
-"""`policy(params, observations, key)` gives one action for each environment of a batch."""
+"""`policy(params, observation, key)` gives the action; of a batch, one for each environment."""
 
 
 def random_actions(
     key: PRNGKeyArray | UInt32[Array, " words"],
     config: JaxArcConfig,
-    batch: int,
+    batch: int | None = None,
     selection_format: str | None = None,
 ) -> AbstractAction:
-    """A batch of actions: operations uniform over those allowed, coordinates uniform over the canvas.
+    """A batch of actions, or one: operations uniform over those allowed, coordinates uniform over the canvas.
 
     A mask selects each cell with probability one half.
     """
     form = selection_format or config.action.selection_format
     rows, cols = config.canvas
     allowed = config.action.allowed_operations or tuple(range(config.action.num_operations))
+    shape = () if batch is None else (batch,)
     # One draw for the whole batch is what a GPU likes best.
-    words = jr.bits(key, (batch, 5 if form != "mask" else 1 + rows), jnp.uint32)
-    operation = jnp.asarray(allowed, jnp.int32)[_below(words[:, 0], len(allowed))]
+    words = jr.bits(key, (5 if form != "mask" else 1 + rows, *shape), jnp.uint32)
+    operation = jnp.asarray(allowed, jnp.int32)[_below(words[0], len(allowed))]
     if form == "mask":
-        return MaskAction(operation, words[:, 1:] & planes.low_bits(jnp.int32(cols)))
-    row, col = _below(words[:, 1], rows), _below(words[:, 2], cols)
+        return MaskAction(operation, jnp.moveaxis(words[1:], 0, -1) & planes.low_bits(jnp.int32(cols)))
+    row, col = _below(words[1], rows), _below(words[2], cols)
     if form == "point":
         return PointAction(operation, row, col)
-    return BboxAction(operation, row, col, _below(words[:, 3], rows), _below(words[:, 4], cols))
+    return BboxAction(operation, row, col, _below(words[3], rows), _below(words[4], cols))
 
 
-def _below(words: UInt32[Array, " b"], count: int) -> Int32[Array, " b"]:
+def _below(words: UInt32[Array, "*b"], count: int) -> Int32[Array, "*b"]:
     """Numbers from 0 to `count` − 1, all as likely (to 1 in 2^16 ÷ count), without a division."""
     return (((words >> 16) * jnp.uint32(count)) >> 16).astype(jnp.int32)
 
 
 def random_policy(config: JaxArcConfig, selection_format: str | None = None) -> Policy:
-    """A policy that draws `random_actions`, whatever it sees."""
+    """A policy that draws `random_actions`, whatever it sees: one of them, or one for each environment of a batch.
 
-    def policy(params: PyTree, seen: ArcObservation, key: PRNGKeyArray) -> AbstractAction:
-        return random_actions(key, config, seen.step_count.shape[0], selection_format)
+    Equal settings make equal policies, so that a compiled rollout is found again.
+    """
+    return _RandomPolicy(config, selection_format)
 
-    return policy
+
+@config
+class _RandomPolicy:
+    settings: JaxArcConfig
+    selection_format: str | None
+
+    def __call__(self, params: PyTree, seen: ArcObservation, key: PRNGKeyArray) -> AbstractAction:
+        batch = seen.step_count.shape[0] if seen.step_count.ndim else None
+        return random_actions(key, self.settings, batch, self.selection_format)
 
 
 class Played(eqx.Module):

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float32, PyTree
 
 from jaxworlds.checking import check, checking_on, clear_errors, is_checking
 
-from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
+from ..tasks.bank import TEST, TRAIN, TaskBank, as_bank
 from . import operations as ops
+from .choosing import demand_batch, demand_match, prepared
 from .config import JaxArcConfig, debug_level_number
 from .control import switch_pair
 from .history import ActionHistory, empty_history, remember
@@ -45,11 +45,14 @@ def arc_reset(
     - `episode_mode`: 0 takes demonstration pairs, 1 test pairs; by default what the config says.
     - `initial_pair_idx`, `task_index`: the pair and the task to start with.
 
+    What does not exist or does not fit the canvas is refused. Inside your own `jit` values cannot be looked at: there a
+    pair that is too large becomes the last one, and a grid that does not fit fails only with checks on.
+
     ```python
     state, obs = arc_reset(jax.random.key(0), JaxArcConfig(), jaxarc.tasks.load("arc-agi-1"))
     ```
     """
-    task_data, chosen = _prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
+    task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
     state, seen = _reset(key, task_data, chosen, config)
     return with_tasks(state, task_data), seen
 
@@ -66,13 +69,8 @@ def batch_reset(
 
     The state's arrays have the batch's axis in front, except `state.task_data`, which is there once.
     """
-    task_data, chosen = _prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
-    batch = keys.shape[0]
-    for name, value in chosen.items():
-        if value.ndim and value.shape != (batch,):
-            raise ValueError(
-                f"`{name}` must be one number, or one for each of the {batch} keys; got shape {value.shape}."
-            )
+    task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
+    demand_batch(keys, chosen)
     states, seen = _batch_reset(keys, task_data, chosen, config)
     return with_tasks(states, task_data), seen
 
@@ -83,6 +81,7 @@ def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -
     `info` describes the step just taken, also when the state that comes back is that of a new episode (`autoreset`):
     `terminated`, `truncated`, `success`, `similarity`, `step_count`, `valid_action`, `final_observation` and more.
     """
+    demand_match(state, config, batched=False)
     tasks = state.task_data
     new, *rest = _checked(config, _step, with_tasks(state, None), tasks, demand_action(action), config)
     return with_tasks(new, tasks), *rest
@@ -90,6 +89,7 @@ def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -
 
 def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> Stepped:
     """`arc_step` for each environment of a batch; everything that comes back has the batch's axis in front."""
+    demand_match(states, config, batched=True)
     if demand_action(actions).operation.shape != states.height.shape:
         raise ValueError(
             f"`actions` must hold one action for each of the {states.height.shape} environments; "
@@ -101,59 +101,6 @@ def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfi
 
 
 # --- reset ---
-
-
-def _prepared(
-    config: Any, task_data: Any, mode: Any, pair: Any, task: Any
-) -> tuple[JaxArcTask | TaskBank, dict[str, Array]]:
-    """The tasks as the state will hold them, and what was chosen, as int32 arrays; wrong choices raise."""
-    if not isinstance(config, JaxArcConfig):
-        raise TypeError(
-            f"`config` must be a JaxArcConfig; got {type(config).__name__}. "
-            "The order is arc_reset(key, config, task_data)."
-        )
-    if not isinstance(task_data, JaxArcTask):
-        task_data = as_bank(task_data)
-    demand_fit(task_data, *config.canvas)
-    if mode is None:
-        mode = TEST if config.environment.episode_mode == "test" else TRAIN
-    given = {"episode_mode": mode, "initial_pair_idx": pair, "task_index": task}
-    chosen = {name: jnp.asarray(value, jnp.int32) for name, value in given.items() if value is not None}
-    _demand_there(task_data, chosen)
-    return task_data, chosen
-
-
-def _demand_there(task_data: JaxArcTask | TaskBank, chosen: dict[str, Array]) -> None:
-    """Raise if a chosen task or pair does not exist; what is being traced cannot be looked at."""
-    parts = jax.tree.leaves((task_data, chosen))
-    plain = len(chosen) == 1 and not isinstance(chosen["episode_mode"], Tracer)
-    if any(isinstance(leaf, Tracer) for leaf in parts) or (plain and not np.any(chosen["episode_mode"])):
-        return
-    found = {name: np.asarray(value) for name, value in chosen.items()}
-    mode = found["episode_mode"]
-    if not np.isin(mode, (TRAIN, TEST)).all():
-        raise ValueError(f"`episode_mode` must be 0 (train) or 1 (test); got {mode}.")
-    bank = as_bank(task_data)
-    first, counts = int(bank.offset), (np.asarray(bank.num_train), np.asarray(bank.num_test))
-    rows = np.arange(len(bank))
-    if "task_index" in found:
-        rows = found["task_index"] - first
-        if not ((rows >= 0) & (rows < len(bank))).all():
-            raise IndexError(
-                f"`task_index` must be from {first} to {first + len(bank) - 1}; got {found['task_index']}."
-            )
-    for value, name in ((TRAIN, "demonstration"), (TEST, "test")):
-        pairs = counts[value][rows]
-        if (mode == value).any() and (np.where(mode == value, pairs, 1) < 1).any() and mode.ndim == 0:
-            raise ValueError(
-                f"`episode_mode` {value} needs {name} pairs, and a task has none. Select tasks that have them."
-            )
-    if "initial_pair_idx" in found and ("task_index" in found or len(bank) == 1):
-        rows = rows if "task_index" in found else 0
-        pairs = np.where(mode == TEST, counts[TEST][rows], counts[TRAIN][rows])
-        pair = found["initial_pair_idx"]
-        if not ((pair >= 0) & (pair < pairs)).all():
-            raise IndexError(f"`initial_pair_idx` must be from 0 to {pairs - 1}; got {pair}.")
 
 
 @jax.jit
@@ -175,6 +122,8 @@ def _reset_one(
     words = jr.bits(key, (2,), jnp.uint32)
     mode = chosen["episode_mode"]
     state = _new_episode(words, bank, mode, chosen.get("task_index"), chosen.get("initial_pair_idx"), config)
+    rows, cols = config.canvas
+    state = check(state, (state.height > rows) | (state.width > cols), TOO_LARGE)
     return state, observe(state, bank, config)
 
 
@@ -191,10 +140,13 @@ def _new_episode(
     bits = jr.bits(jr.wrap_key_data(words, impl="threefry2x32"), (4,), jnp.uint32)
     if task is None:
         task = bank.draw_task(bits[2])
+    count = bank.pairs_of(task, mode)
     if pair is None:
-        count = bank.pairs_of(task, mode)
         # The upper 16 bits times the count, divided by 2^16: any pair is as likely, to 1 in 6,000 for 10 pairs.
         pair = ((bits[3] >> 16).astype(jnp.int32) * count) >> 16
+    else:
+        # A number that is too large, which only traced code can pass, must not reach the pairs of another mode or task.
+        pair = jnp.clip(pair, 0, jnp.maximum(count - 1, 0))
     rows, cols = config.canvas
     place = bank.place_of(task, mode, pair)
     source, target = bank.input_at(place, rows), bank.output_at(place, rows)
@@ -209,6 +161,7 @@ def _new_episode(
         task_index=task,
         episode_mode=mode,
         reset_mode=mode,
+        reset_pair=pair,
         pair_index=pair,
         step_count=zero,
         attempts_used=zero,
@@ -226,7 +179,9 @@ def _new_episode(
 
 
 def _similarity(agree: Array, union: Array) -> Array:
-    return agree.astype(jnp.float32) / union.astype(jnp.float32)
+    # A GPU divides with an error of up to 2 units in the last place (seen on an H200); all right must still be 1.
+    share = agree.astype(jnp.float32) / union.astype(jnp.float32)
+    return jnp.where(agree == union, jnp.float32(1), share)
 
 
 # --- step ---
@@ -356,6 +311,7 @@ SELECTION = (
     "`action` must select exactly one cell of the grid to flood, at least one to copy, cut or resize, and name a pair "
     "that is there and unsolved. Without checks such an action is ignored."
 )
+TOO_LARGE = "`task_data` must fit the canvas of `max_grid_height` × `max_grid_width` cells. Raise these, or select smaller tasks."
 INCONSISTENT = (
     "`state` must be one that reset and step can make: a size within the canvas, nothing outside of it, a task and a "
     "pair that exist. Do not change its fields; start again with `arc_reset`."
@@ -423,10 +379,7 @@ def _restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcCo
     """The state, or that of a new episode where the old one is over. Costs one read of the bank, no branch."""
     how = config.environment.autoreset
     task = None if how == "task" else state.task_index
-    pair = None
-    if how == "same":
-        # The pair at the end may be one that the episode went to; then its number must exist in the mode of the start.
-        pair = jnp.minimum(state.pair_index, bank.pairs_of(state.task_index, state.reset_mode) - 1)
+    pair = state.reset_pair if how == "same" else None
     old = state.action_history
     history = ActionHistory(old.words, jnp.zeros_like(old.length), old.format)
     new = _new_episode(state.key, bank, state.reset_mode, task, pair, config, history)

@@ -89,7 +89,7 @@ def flood(seed: UInt32[Array, " rows"], region: UInt32[Array, " rows"]) -> UInt3
     """All cells of `region` that the seed reaches through neighbours above, below, left and right.
 
     Each round fills whole runs along the rows and then, transposed, along the columns. So real grids need two rounds
-    (evidence.md: at most 10, where growing by one cell needs up to 174); the loop ends when nothing changes, whatever
+    (measured on ARC: at most 10, where growing by one cell needs up to 174); the loop ends when nothing changes, whatever
     the shape.
     """
     across = planes.fit_rows(region, planes.MAX_SIDE)
@@ -107,7 +107,7 @@ def flood(seed: UInt32[Array, " rows"], region: UInt32[Array, " rows"]) -> UInt3
 
 def _fill_runs(seed: Array, region: Array) -> Array:
     """Every run of a row of `region` that the seed touches."""
-    # An addition carries from each seed through the ones above it and leaves zeros there (evidence.md).
+    # An addition carries from each seed through the ones above it and leaves zeros there.
     right = seed | ((region ^ (region + seed)) & region)
     left, way = seed, region
     for by in (1, 2, 4, 8, 16):

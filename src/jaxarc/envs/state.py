@@ -18,8 +18,9 @@ class ArcEnvState(eqx.Module):
     """One environment, or a batch of them: every field has the batch's axes in front, except `task_data`.
 
     `task_data` holds the task or the bank, once for the whole batch; the state only says which task and pair it is at.
-    `reset_mode` is the mode that an autoreset starts in. `wrong` and `solved` count wrong submissions and mark solved
-    pairs, by mode and pair; they are there only if the operations that change the pair are.
+    `reset_mode` and `reset_pair` are where the episode began, and where `autoreset="same"` returns to. `wrong` and
+    `solved` count wrong submissions and mark solved pairs, by mode and pair; they are there only if the operations that
+    change the pair are.
     """
 
     planes: UInt32[Array, "*b 4 rows"]
@@ -30,6 +31,7 @@ class ArcEnvState(eqx.Module):
     task_index: Int32[Array, "*b"]
     episode_mode: Int32[Array, "*b"]
     reset_mode: Int32[Array, "*b"]
+    reset_pair: Int32[Array, "*b"]
     pair_index: Int32[Array, "*b"]
     step_count: Int32[Array, "*b"]
     attempts_used: Int32[Array, "*b"]

@@ -1,5 +1,6 @@
 """The performance guide's tools: targets, measuring, memory, batches, whole episodes, a monitor."""
 
+from ..envs.episodes import random_policy as random_policy
 from ..envs.saving import load_state_efficiently as load_state_efficiently
 from ..envs.saving import save_state_efficiently as save_state_efficiently
 from ..tasks.datasets import create_jax_task_from_data as create_jax_task_from_data
@@ -21,7 +22,6 @@ from .memory import detect_memory_leaks as detect_memory_leaks
 from .memory import profile_memory_usage as profile_memory_usage
 from .monitor import PerformanceMonitor as PerformanceMonitor
 from .runners import create_optimized_episode_runner as create_optimized_episode_runner
-from .runners import random_policy as random_policy
 from .runners import scripted_policy as scripted_policy
 from .targets import TARGET_BATCH_EFFICIENCY as TARGET_BATCH_EFFICIENCY
 from .targets import TARGET_MEMORY_REDUCTION as TARGET_MEMORY_REDUCTION

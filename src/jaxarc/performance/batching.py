@@ -13,10 +13,11 @@ from jaxworlds.measuring import measure, timed
 from jaxworlds.memory import live_bytes, predict_memory
 
 from ..envs.config import JaxArcConfig
+from ..envs.episodes import Policy
 from ..envs.functional import arc_reset, batch_step
 from ..envs.state import ArcEnvState, with_tasks
 from ..envs.structured_actions import AbstractAction
-from .runners import Policy, prepared, run_many, scripted_action, scripted_policy
+from .runners import prepared, run_many, scripted_action, scripted_policy
 
 _GB = 2**30
 

@@ -13,14 +13,12 @@ from jaxtyping import Array, Int
 from jaxworlds.static import replace
 
 from ..envs.config import JaxArcConfig
+from ..envs.episodes import Policy
 from ..envs.functional import arc_reset, arc_step
 from ..envs.observations import ArcObservation
 from ..envs.state import ArcEnvState, with_tasks
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.bank import JaxArcTask, TaskBank, as_bank, demand_fit
-
-Policy = Callable[[Any, ArcObservation, Array], AbstractAction]
-"""`(policy_params, observation, key) -> action`, for one environment."""
 
 
 def create_optimized_episode_runner(
@@ -62,11 +60,6 @@ def scripted_policy(config: JaxArcConfig) -> Policy:
     return eqx.Partial(_scripted, config)
 
 
-def random_policy(config: JaxArcConfig) -> Policy:
-    """Any operation that is allowed, on a random point, box, or mask of about a tenth of the cells."""
-    return eqx.Partial(_random, config)
-
-
 def scripted_action(config: JaxArcConfig, step: Int[Array, "*b"] | Int[np.ndarray, "*b"]) -> AbstractAction:
     """The action of `scripted_policy` at a step: rows 5 to 14 in turn, or fewer on a smaller canvas."""
     height, width = config.canvas
@@ -82,19 +75,6 @@ def scripted_action(config: JaxArcConfig, step: Int[Array, "*b"] | Int[np.ndarra
 
 def _scripted(config: JaxArcConfig, policy_params: Any, obs: ArcObservation, key: Array) -> AbstractAction:
     return scripted_action(config, obs.step_count)
-
-
-def _random(config: JaxArcConfig, policy_params: Any, obs: ArcObservation, key: Array) -> AbstractAction:
-    key_operation, key_rows, key_cols = jr.split(key, 3)
-    height, width = config.canvas
-    allowed = jnp.array(config.action.allowed_operations or range(config.action.num_operations), jnp.int32)
-    operation = allowed[jr.randint(key_operation, (), 0, allowed.size)]
-    if config.action.selection_format == "mask":
-        return MaskAction(operation, jr.bernoulli(key_rows, 0.1, (height, width)))
-    rows, cols = jr.randint(key_rows, (2,), 0, height), jr.randint(key_cols, (2,), 0, width)
-    if config.action.selection_format == "point":
-        return PointAction(operation, rows[0], cols[0])
-    return BboxAction(operation, rows[0], cols[0], rows[1], cols[1])
 
 
 def prepared(config: JaxArcConfig, task: Any) -> tuple[JaxArcConfig, JaxArcTask | TaskBank]:

@@ -55,6 +55,8 @@ def parse_file(
     if known is not None and not isinstance(known, dict):
         raise TaskError(f"{answers}: must hold test outputs by task id; got {_named(known)}.")
     options: dict[str, Any] = {"source": str(path), "null_as": null_as, "flat_rows": flat_rows}
+    if known is not None:
+        options["solutions_source"] = str(answers)
     if isinstance(content.get("train"), list) or "test" in content:
         own = known.get(path.stem) if known is not None else None
         return [parse_task(content, task_id=path.stem, solutions=own, **options)]
@@ -78,15 +80,18 @@ def parse_task(
     task_id: str,
     source: str = "",
     solutions: Any = None,
+    solutions_source: str | None = None,
     null_as: int | None = None,
     flat_rows: bool = False,
 ) -> RawTask:
     """One task from `{"train": [{"input": grid, "output": grid}, …], "test": […]}`.
 
-    A test output may be missing or null; `solutions` gives the outputs of all test pairs instead. `null_as` is the
+    A test output may be missing or null; `solutions` gives the outputs of all test pairs instead, and
+    `solutions_source` says in messages where these come from. `null_as` is the
     colour of null cells (by default an error); `flat_rows` takes a flat list of cells as a grid of one row.
     """
     place = f"{source}: task '{task_id}'" if source else f"task '{task_id}'"
+    answered = place if solutions_source is None else f"{solutions_source}: task '{task_id}'"
     if not isinstance(data, Mapping):
         raise TaskError(f"{place}: must be an object with 'train' and 'test'; got {_named(data)}.")
     if null_as is not None and null_as not in range(COLOURS):
@@ -107,11 +112,11 @@ def parse_task(
         solutions = [pair.get("output") for _, pair in tests]
     if not isinstance(solutions, list | tuple) or len(solutions) != len(tests):
         got = len(solutions) if isinstance(solutions, list | tuple) else _named(solutions)
-        raise TaskError(f"{place}: the solutions must hold {len(tests)} test outputs; got {got}.")
+        raise TaskError(f"{answered}: the solutions must hold {len(tests)} test outputs; got {got}.")
     test = tuple(
         (
             _grid(pair["input"], f"{place}, test pair {at} input", *options),
-            None if answer is None else _grid(answer, f"{place}, test pair {at} output", *options),
+            None if answer is None else _grid(answer, f"{answered}, test pair {at} output", *options),
         )
         for (at, pair), answer in zip(tests, solutions, strict=True)
     )

@@ -82,6 +82,7 @@ class _Writer:
             self._number(key, 0)
 
     def add(self, task: RawTask) -> None:
+        """Write one task behind the others."""
         cells, sizes = pack_one(task)
         self.file.write(cells)
         self.cells.update(cells)
@@ -99,6 +100,7 @@ class _Writer:
         self.slots = np.maximum(self.slots, (len(task.train), len(task.test)))
 
     def finish(self, names: dict[str, str], splits: Mapping[str, Any]) -> None:
+        """Write the tables and the header, after which the file is whole."""
         if not self.tasks:
             raise ValueError("`tasks` must hold at least one task; got none.")
         hashes = np.frombuffer(self.hashes, np.uint64)
@@ -218,6 +220,7 @@ def _digest16(data: bytes) -> bytes:
 
 
 def digest_of(data: np.ndarray) -> str:
+    """The checksum of bytes that may be mapped and larger than memory."""
     state = hashlib.blake2b(digest_size=16)
     for start in range(0, len(data), 1 << 20):
         state.update(data[start : start + (1 << 20)].tobytes())

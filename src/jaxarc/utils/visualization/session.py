@@ -11,6 +11,7 @@ from typing import Any
 from jaxworlds.caching import LazyLoader
 from jaxworlds.store import atomic_write
 
+from ...envs.config import debug_level_number
 from .archive import STEP_NUMBERS, EpisodeArchive
 from .console import print_episode, print_step
 from .memory import MemoryManager, VisualizationCache
@@ -18,7 +19,6 @@ from .records import EpisodeRecord, StepRecord, operation_name
 from .replay import episode_html
 from .svg import episode_svg
 
-LEVELS = ("off", "minimal", "standard", "verbose", "research")
 _QUEUE = 256  # steps and episodes that may wait for the writing thread
 
 
@@ -46,7 +46,7 @@ class VisualizationSession:
 
     def __init__(self, config: Any, folder: str | Path, *, console: Any = None) -> None:
         debug = config.debug
-        level = debug.level if isinstance(debug.level, int) else LEVELS.index(debug.level)
+        level = debug_level_number(debug.level)
         self.level = level if config.enabled else 0
         self.folder = Path(folder)
         self.errors, self.dropped = 0, 0

@@ -1,0 +1,96 @@
+"""What people pass to reset and step, looked at before anything is compiled: wrong choices raise, in words."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+
+from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
+from .config import JaxArcConfig
+
+
+def prepared(
+    config: Any, task_data: Any, mode: Any, pair: Any, task: Any
+) -> tuple[JaxArcTask | TaskBank, dict[str, Array]]:
+    """The tasks as the state will hold them, and what was chosen, as int32 arrays."""
+    if not isinstance(config, JaxArcConfig):
+        raise TypeError(
+            f"`config` must be a JaxArcConfig; got {type(config).__name__}. "
+            "The order is arc_reset(key, config, task_data)."
+        )
+    if not isinstance(task_data, JaxArcTask):
+        task_data = as_bank(task_data)
+    demand_fit(task_data, *config.canvas)
+    if mode is None:
+        mode = TEST if config.environment.episode_mode == "test" else TRAIN
+    given = {"episode_mode": mode, "initial_pair_idx": pair, "task_index": task}
+    chosen = {name: jnp.asarray(value, jnp.int32) for name, value in given.items() if value is not None}
+    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((task_data, chosen))):
+        _demand_there(as_bank(task_data), {name: np.asarray(value) for name, value in chosen.items()})
+    return task_data, chosen
+
+
+def _demand_there(bank: TaskBank, chosen: dict[str, np.ndarray]) -> None:
+    """Raise if a chosen task or pair does not exist, or a task that may be drawn has no pair of the mode."""
+    mode = chosen["episode_mode"]
+    if not np.isin(mode, (TRAIN, TEST)).all():
+        raise ValueError(f"`episode_mode` must be 0 (train) or 1 (test); got {mode}.")
+    if len(chosen) == 1 and not mode.any():
+        return  # every task has demonstrations: nothing to look up on the device
+    counts = np.stack([np.asarray(bank.num_train), np.asarray(bank.num_test)])
+    if "task_index" in chosen:
+        first, index = int(bank.offset), chosen["task_index"]
+        if not ((index >= first) & (index < first + len(bank))).all():
+            raise IndexError(f"`task_index` must be from {first} to {first + len(bank) - 1}; got {index}.")
+        pairs = counts[mode, index - first]
+    else:
+        drawn = np.diff(np.asarray(bank.cumulative), prepend=0) > 0
+        pairs = counts[:, drawn].min(axis=1)[mode]
+    if (pairs < 1).any():
+        raise ValueError(
+            "`episode_mode` 1 needs test pairs, and a task that may be drawn has none. Select tasks that have them."
+        )
+    if "initial_pair_idx" in chosen:
+        pair = chosen["initial_pair_idx"]
+        if not ((pair >= 0) & (pair < pairs)).all():
+            remedy = (
+                "" if "task_index" in chosen else " That is what every task has; choose a `task_index` too."
+            )
+            raise IndexError(f"`initial_pair_idx` must be from 0 to {np.min(pairs) - 1}; got {pair}.{remedy}")
+
+
+def demand_batch(keys: Array, chosen: dict[str, Array]) -> None:
+    """Raise unless there are several keys, and one choice for all or one for each."""
+    typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    if keys.ndim != (1 if typed else 2):
+        raise ValueError(
+            f"`keys` must hold one key for each environment; got shape {keys.shape}. Use `jax.random.split(key, batch)`."
+        )
+    for name, value in chosen.items():
+        if value.ndim and value.shape != keys.shape[:1]:
+            raise ValueError(
+                f"`{name}` must be one number, or one for each of the {keys.shape[0]} keys; got shape {value.shape}."
+            )
+
+
+def demand_match(state: Any, config: Any, *, batched: bool) -> None:
+    """Raise unless the state is one (or a batch), and the config has its canvas."""
+    if not isinstance(config, JaxArcConfig):
+        raise TypeError(
+            f"`config` must be a JaxArcConfig; got {type(config).__name__}. "
+            "The order is arc_step(state, action, config)."
+        )
+    if state.height.ndim != batched:
+        right = "batch_step" if state.height.ndim else "arc_step"
+        raise ValueError(
+            f"`state` holds environments of shape {state.height.shape}. Use `{right}` for these."
+        )
+    canvas = (state.planes.shape[-1], state.canvas_width)
+    if canvas != config.canvas:
+        raise ValueError(
+            f"`config` must have the canvas of the state, {canvas[0]}×{canvas[1]}; got {config.canvas[0]}×"
+            f"{config.canvas[1]}. Step with the config of the reset."
+        )
