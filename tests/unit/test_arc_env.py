@@ -12,6 +12,7 @@ import pytest
 import jaxarc.tasks
 from jaxarc.envs import (
     BboxAction,
+    DebugConfig,
     EnvironmentConfig,
     JaxArcConfig,
     MaskAction,
@@ -20,11 +21,13 @@ from jaxarc.envs import (
     RewardConfig,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
+    VisualizationConfig,
     arc_reset,
     arc_step,
     batch_reset,
     batch_step,
     official,
+    state_axes,
     state_bytes,
 )
 from jaxarc.envs.choosing import prepared
@@ -35,7 +38,8 @@ from jaxarc.envs.structured_actions import demand_action
 from jaxarc.tasks import JaxArcTask, RawTask, TaskSet
 from jaxarc.testing import create_mock_task, create_test_config
 from jaxarc.utils.error_handling import JAXErrorHandler
-from jaxworlds import CheckError, checking_on, clear_errors
+from jaxarc.utils.visualization import VisualizationSession, record_episode
+from jaxworlds import CheckError, checking_on, clear_errors, no_recompile, shard_worlds, world_mesh
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -647,3 +651,131 @@ def test_a_policy_of_chance_plays_real_tasks() -> None:
     assert played.steps.tolist() == [20] * 32
     assert int(played.episodes.min()) >= 4
     assert len(set(played.states.task_index.tolist())) > 20
+
+
+# --- found by a reviewer ---
+
+
+def test_the_score_counts_test_pairs_only(tasks: TaskSet) -> None:
+    """A policy that goes to a demonstration, solves it and submits has solved no test output."""
+    config = dataclasses.replace(SMALL, action=UnifiedActionConfig(control_operations=True))
+
+    def cheat(params: Any, seen: Any, key: Any) -> PointAction:
+        operation = jnp.select([seen.step_count == 0, seen.step_count == 1], [35, 2], 34)
+        return PointAction(operation, 0, 0)
+
+    assert evaluate(cheat, None, tasks.subset([0]), config, jax.random.key(0)).outputs_solved == 0
+
+
+def test_kaggles_submissions_are_understood_and_what_is_no_grid_is_refused(tasks: TaskSet) -> None:
+    right = [[2], [2]]
+    kaggle = {"a": [{"attempt_1": [[0]], "attempt_2": right}]}
+    assert score_submissions(tasks, kaggle).solved["a"] == (True,)
+    for bad in ([right], [[[[1], [1, 2]]]], [["ab"]]):
+        with pytest.raises(ValueError, match=r"attempt 0, must be a grid"):
+            score_submissions(tasks, {"a": bad})
+    one = np.ones((1, 1), np.int8)
+    unknown = TaskSet.of([RawTask("k", ((one, one),), ((one, None),), "")])
+    for score in (
+        lambda: score_submissions(unknown, {}),
+        lambda: evaluate(random_policy(SMALL), None, unknown, SMALL, jax.random.key(0)),
+    ):
+        with pytest.raises(ValueError, match="1 of 1 test outputs are missing"):
+            score()
+
+
+def test_an_action_off_the_canvas_is_never_replayed_as_another(tasks: TaskSet) -> None:
+    for form, action in (("mask", point(20, 7, 7)), ("point", BboxAction(6, 4, 4, 9, 9))):
+        config = dataclasses.replace(SMALL, action=UnifiedActionConfig(selection_format=form))  # type: ignore
+        state, _ = arc_reset(jax.random.key(0), config, tasks, task_index=1)
+        state, *_ = arc_step(state, action, config)
+        kept = records(state.action_history, 5)
+        assert (bool(kept["valid"][0]), bool(kept["exact"][0])) == (False, False)
+        with pytest.raises(ValueError, match="step 0 of the history"):
+            replayed_actions(state.action_history, 5)
+
+
+def test_autoreset_never_draws_a_pair_that_is_not_there() -> None:
+    pairs = (([[1]], [[2]]), ([[1, 1]], [[2, 2]]))
+    mixed = TaskSet.of([raw("a", *pairs, tests=0), raw("b", *pairs, tests=1)])
+    config = dataclasses.replace(
+        SMALL, environment=EnvironmentConfig(max_episode_steps=1, autoreset="task", episode_mode="test")
+    )
+    with pytest.raises(ValueError, match="a task that may be drawn has none"):
+        arc_reset(jax.random.key(0), config, mixed, task_index=1)
+    drawable = mixed.bank.with_weights([0.0, 1.0])
+    assert int(arc_reset(jax.random.key(0), config, drawable)[0].task_index) == 1
+    # Traced, it cannot be refused: the episode stays inside its task and says what it works on.
+    start = jax.jit(lambda mode, task: arc_reset(jax.random.key(0), SMALL, mixed.bank, mode, None, task)[0])
+    state = start(1, 0)
+    assert (int(state.task_index), int(state.episode_mode)) == (0, 0)
+    assert int(start(0, 99).task_index) == 1
+
+
+def test_weight_zero_is_never_drawn() -> None:
+    """At this word a plain float32 running sum gave task 320 of 400, whose weight is 0."""
+    draw = np.random.default_rng(1)
+    weights = draw.random(400).astype(np.float32)
+    weights[draw.random(400) < 0.5] = 0
+    real = jaxarc.tasks.load("arc-agi-1", split="training").bank.with_weights(weights)
+    steps = np.diff(np.asarray(real.cumulative), prepend=0)
+    assert (steps >= 0).all()
+    assert (steps[weights == 0] == 0).all()
+    assert float(real.cumulative[-1]) == 1.0
+    assert weights[int(real.draw_task(jnp.uint32(3410163968)))] > 0
+    large = TaskSet.of([raw("a", ([[1]], [[2]]), tests=0), raw("b", ([[1]], [[2]]), tests=0)]).bank
+    assert np.asarray(large.with_weights([3e38, 3e38]).cumulative).tolist() == [0.5, 1.0]
+
+
+def test_keys_of_every_kind_mean_the_same_in_a_batch(tasks: TaskSet) -> None:
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), 6)
+    states, _ = batch_reset(keys, SMALL, tasks)
+    for i in (0, 3):
+        single, _ = arc_reset(keys[i], SMALL, tasks)
+        np.testing.assert_array_equal(single.key, states.key[i])
+    assert len({tuple(row) for row in np.asarray(states.key).tolist()}) == 6
+    words = jax.random.key_data(keys[3])
+    np.testing.assert_array_equal(arc_reset(words, SMALL, tasks)[0].key, states.key[3])
+
+
+def test_a_sharded_batch_compiles_once_and_steps_alike(tasks: TaskSet, devices: list[jax.Device]) -> None:
+    config = dataclasses.replace(SMALL, action=UnifiedActionConfig(history=False))
+    batch = 2 * len(devices)
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), batch), config, tasks)
+    actions = random_actions(jax.random.key(1), config, batch)
+    alone = batch_step(batch_step(states, actions, config)[0], actions, config)[0]
+    spread = shard_worlds(states, world_mesh(), state_axes(states))
+    once, *_ = batch_step(spread, actions, config)
+    with no_recompile():
+        twice, *_ = batch_step(once, actions, config)
+    np.testing.assert_array_equal(twice.planes, alone.planes)
+
+
+def test_messages_for_values_that_cannot_be(tasks: TaskSet) -> None:
+    state, _ = arc_reset(jax.random.key(0), SMALL, tasks)
+    assert PointAction([0, 1], [1, 2], [3, 4]).row.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="`row` must fit 32 bits"):
+        PointAction(0, np.int64(2**32), 0)
+    with pytest.raises(ValueError, match="`action` must be one action"):
+        arc_step(state, PointAction([0, 1], 0, 0), SMALL)
+    with pytest.raises(TypeError, match="`initial_pair_idx` must be an integer"):
+        arc_reset(jax.random.key(0), SMALL, tasks, initial_pair_idx=1.7)
+    control = dataclasses.replace(SMALL, action=UnifiedActionConfig(control_operations=True))
+    with pytest.raises(ValueError, match="has control operations, and the state was reset without"):
+        arc_step(state, point(0), control)
+    with pytest.raises(ValueError, match="`history` is off"):
+        records(dataclasses.replace(state.action_history, words=None), 5)
+
+
+def test_a_session_keeps_what_an_earlier_one_wrote(tmp_path: Any, tasks: TaskSet) -> None:
+    start = arc_reset(jax.random.key(0), SMALL, tasks, task_index=0, initial_pair_idx=0)
+    episode = record_episode(start, [point(2), point(34)], SMALL)
+    config = VisualizationConfig(enabled=True, debug=DebugConfig("research", async_logging=False))
+    names = []
+    for _ in range(2):
+        with VisualizationSession(config, tmp_path) as session:
+            names.append(session.log_episode(episode))
+            with pytest.raises(ValueError, match="`key` must be a file name without folders"):
+                session.log_episode(episode, key="../x")
+    assert names == ["episode_00001", "episode_00002"]
+    assert len(list(tmp_path.glob("episode_*.svg"))) == 2

@@ -27,29 +27,39 @@ def prepared(
     if mode is None:
         mode = TEST if config.environment.episode_mode == "test" else TRAIN
     given = {"episode_mode": mode, "initial_pair_idx": pair, "task_index": task}
-    chosen = {name: jnp.asarray(value, jnp.int32) for name, value in given.items() if value is not None}
+    chosen = {name: _whole(name, value) for name, value in given.items() if value is not None}
     if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((task_data, chosen))):
-        _demand_there(as_bank(task_data), {name: np.asarray(value) for name, value in chosen.items()})
+        draws = "task_index" not in chosen or config.environment.autoreset == "task"
+        _demand_there(task_data, {name: np.asarray(value) for name, value in chosen.items()}, draws)
     return task_data, chosen
 
 
-def _demand_there(bank: TaskBank, chosen: dict[str, np.ndarray]) -> None:
+def _whole(name: str, value: Any) -> Array:
+    """A choice as an int32 array; words and fractions are refused."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"`{name}` must be an integer, or one for each environment; got {value!r}.")
+    return jnp.asarray(array, jnp.int32)
+
+
+def _demand_there(task_data: JaxArcTask | TaskBank, chosen: dict[str, np.ndarray], draws: bool) -> None:
     """Raise if a chosen task or pair does not exist, or a task that may be drawn has no pair of the mode."""
     mode = chosen["episode_mode"]
     if not np.isin(mode, (TRAIN, TEST)).all():
         raise ValueError(f"`episode_mode` must be 0 (train) or 1 (test); got {mode}.")
     if len(chosen) == 1 and not mode.any():
         return  # every task has demonstrations: nothing to look up on the device
+    bank = as_bank(task_data)
     counts = np.stack([np.asarray(bank.num_train), np.asarray(bank.num_test)])
+    drawn = np.diff(np.asarray(bank.cumulative), prepend=0) > 0
+    least = counts[:, drawn].min(axis=1)[mode]
+    pairs = least
     if "task_index" in chosen:
         first, index = int(bank.offset), chosen["task_index"]
         if not ((index >= first) & (index < first + len(bank))).all():
             raise IndexError(f"`task_index` must be from {first} to {first + len(bank) - 1}; got {index}.")
         pairs = counts[mode, index - first]
-    else:
-        drawn = np.diff(np.asarray(bank.cumulative), prepend=0) > 0
-        pairs = counts[:, drawn].min(axis=1)[mode]
-    if (pairs < 1).any():
+    if (pairs < 1).any() or (draws and (least < 1).any()):
         raise ValueError(
             "`episode_mode` 1 needs test pairs, and a task that may be drawn has none. Select tasks that have them."
         )
@@ -84,9 +94,11 @@ def demand_match(state: Any, config: Any, *, batched: bool) -> None:
             "The order is arc_step(state, action, config)."
         )
     if state.height.ndim != batched:
-        right = "batch_step" if state.height.ndim else "arc_step"
+        right = ("`arc_step`", "`batch_step`", "`jax.vmap` over `batch_step`")[min(state.height.ndim, 2)]
+        raise ValueError(f"`state` holds environments of shape {state.height.shape}. Use {right} for these.")
+    if config.action.control_operations and state.wrong is None:
         raise ValueError(
-            f"`state` holds environments of shape {state.height.shape}. Use `{right}` for these."
+            "`config` has control operations, and the state was reset without. Step with the config of the reset."
         )
     canvas = (state.planes.shape[-1], state.canvas_width)
     if canvas != config.canvas:

@@ -17,6 +17,10 @@ def switch_pair(
     The pair's input becomes the grid; the clipboard stays, except when the pair is reset; submissions that were wrong
     stay counted.
     """
+    if state.wrong is None or state.solved is None:
+        raise ValueError(
+            "`state` must come from a reset with `control_operations=True`; it has no marks of pairs."
+        )
     is_control = (operation >= ops.NEXT_DEMONSTRATION) & (operation <= ops.FIRST_UNSOLVED_TEST)
     mode, pair, there = _destination(state, bank, operation)
     goes = is_control & there
@@ -52,7 +56,8 @@ def _destination(state: ArcEnvState, bank: TaskBank, operation: Array) -> tuple[
     many = jnp.maximum(count, 1)
     following = jnp.where(stays, (state.pair_index + 1) % many, 0)
     preceding = jnp.where(stays, (state.pair_index - 1) % many, many - 1)
-    unsolved = ~state.solved[mode] & (jnp.arange(state.solved.shape[1]) < count)
+    solved = state.solved if state.solved is not None else jnp.zeros((2, 1), bool)
+    unsolved = ~solved[mode] & (jnp.arange(solved.shape[1]) < count)
     forward = _any_of(operation, ops.NEXT_DEMONSTRATION, ops.NEXT_TEST)
     backward = _any_of(operation, ops.PREVIOUS_DEMONSTRATION, ops.PREVIOUS_TEST)
     seeks = _any_of(operation, ops.FIRST_UNSOLVED_DEMONSTRATION, ops.FIRST_UNSOLVED_TEST)

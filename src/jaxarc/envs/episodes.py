@@ -15,10 +15,12 @@ from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 from jaxworlds.static import config, replace
 
 from ..tasks import planes
+from ..tasks.taskset import TaskSet
 from .config import JaxArcConfig, official
 from .functional import batch_reset, batch_step
 from .observations import ArcObservation
-from .state import ArcEnvState
+from .operations import SUBMIT
+from .state import ArcEnvState, with_tasks
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 Policy = Callable[[PyTree, ArcObservation, PRNGKeyArray], AbstractAction]
@@ -84,7 +86,6 @@ class Played(eqx.Module):
     steps: Int32[Array, " b"]
 
 
-@functools.partial(jax.jit, static_argnames=("policy", "config", "steps"))
 def rollout(
     policy: Policy,
     params: PyTree,
@@ -99,15 +100,31 @@ def rollout(
     Without autoreset, environments whose episode is over wait: they earn nothing and count no step.
     """
     tasks = states.task_data
+    played = play(policy, params, with_tasks(states, None), tasks, observations, key, config, steps)
+    return eqx.tree_at(lambda p: p.states, played, with_tasks(played.states, tasks))
+
+
+@functools.partial(jax.jit, static_argnames=("policy", "config", "steps"))
+def play(
+    policy: Policy,
+    params: PyTree,
+    states: ArcEnvState,
+    tasks: Any,
+    observations: ArcObservation,
+    key: PRNGKeyArray,
+    config: JaxArcConfig,
+    steps: int,
+) -> Played:
+    """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy."""
 
     def step(carry: Played, key: PRNGKeyArray) -> tuple[Played, None]:
-        states = eqx.tree_at(lambda s: s.task_data, carry.states, tasks, is_leaf=lambda x: x is None)
+        states = with_tasks(carry.states, tasks)
         live = ~states.done
         actions = policy(params, carry.observations, key)
         states, seen, reward, done, info = batch_step(states, actions, config)
         ended = done & live
         return Played(
-            states=eqx.tree_at(lambda s: s.task_data, states, None),
+            states=with_tasks(states, None),
             observations=seen,
             reward=carry.reward + reward,
             episodes=carry.episodes + ended,
@@ -117,12 +134,8 @@ def rollout(
 
     batch = states.height.shape
     zero = jnp.zeros(batch, jnp.int32)
-    # The tasks stay out of the loop's carry: they never change.
-    bare = eqx.tree_at(lambda s: s.task_data, states, None)
-    start = Played(bare, observations, jnp.zeros(batch, jnp.float32), zero, zero, zero)
-    played, _ = jax.lax.scan(step, start, jr.split(key, steps))
-    whole = eqx.tree_at(lambda s: s.task_data, played.states, tasks, is_leaf=lambda x: x is None)
-    return eqx.tree_at(lambda p: p.states, played, whole)
+    start = Played(states, observations, jnp.zeros(batch, jnp.float32), zero, zero, zero)
+    return jax.lax.scan(step, start, jr.split(key, steps))[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,18 +175,24 @@ class Score:
 
 
 def evaluate(
-    policy: Policy, params: PyTree, tasks: Any, config: JaxArcConfig, key: PRNGKeyArray, attempts: int = 2
+    policy: Policy, params: PyTree, tasks: TaskSet, config: JaxArcConfig, key: PRNGKeyArray, attempts: int = 2
 ) -> Score:
     """Play every test pair of a set of tasks once, with two attempts each, and score the submissions.
 
-    `tasks` is a `jaxarc.tasks.TaskSet`; rewards, attempts and mode of the config are set to the official rules.
+    Rewards, attempts and mode of the config are set to the official rules, and an episode stays on its pair: control
+    operations are off.
     """
+    _demand_answers(tasks)
     config = official(config)
-    rules = replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair")
-    config = replace(config, environment=rules)
+    allowed = config.action.allowed_operations
+    if allowed is not None:
+        allowed = tuple(operation for operation in allowed if operation <= SUBMIT)
+    config = replace(
+        config,
+        environment=replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair"),
+        action=replace(config.action, control_operations=False, allowed_operations=allowed),
+    )
     pairs = [(task, pair) for task, raw in enumerate(tasks) for pair in range(len(raw.test))]
-    if not pairs:
-        raise ValueError("`tasks` must have test pairs to be scored; got none. Load a split that has them.")
     key_reset, key_play = jr.split(key)
     task, pair = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
     states, seen = batch_reset(
@@ -186,17 +205,17 @@ def evaluate(
     )
 
 
-def score_submissions(
-    tasks: Any, submissions: Mapping[str, Sequence[Sequence[Any]]], attempts: int = 2
-) -> Score:
+def score_submissions(tasks: TaskSet, submissions: Mapping[str, Sequence[Any]], attempts: int = 2) -> Score:
     """Score answers made elsewhere: for each task id, for each test output, up to two grids.
 
-    Grids are lists of rows or integer arrays; tasks that are missing count as unsolved.
+    An output's attempts are a list of grids, or `{"attempt_1": grid, "attempt_2": grid}` as in Kaggle's file. Grids are
+    lists of rows or integer arrays; tasks that are missing count as unsolved.
 
     ```python
     score_submissions(tasks, {"007bbfb7": [[first_grid, second_grid]]})
     ```
     """
+    _demand_answers(tasks)
     known = set(tasks.ids)
     for task_id in submissions:
         if task_id not in known:
@@ -205,19 +224,54 @@ def score_submissions(
     for raw in tasks:
         if not raw.test:
             continue
-        answers = submissions.get(raw.id, ())
-        if len(answers) not in (0, len(raw.test)):
+        answers = submissions.get(raw.id, [()] * len(raw.test))
+        if len(answers) != len(raw.test):
             raise ValueError(
                 f"`submissions[{raw.id!r}]` must hold attempts for all {len(raw.test)} test outputs; "
                 f"got {len(answers)}."
             )
-        for at, tries in enumerate(answers):
-            if len(tries) > attempts:
-                raise ValueError(
-                    f"`submissions[{raw.id!r}][{at}]` must hold at most {attempts} attempts; got {len(tries)}."
-                )
+        tries = [
+            _attempts(given, attempts, f"submissions[{raw.id!r}][{at}]") for at, given in enumerate(answers)
+        ]
         solved[raw.id] = tuple(
-            any(np.array_equal(np.asarray(grid), output) for grid in (answers[at] if answers else ()))
-            for at, (_, output) in enumerate(raw.test)
+            output is not None and any(np.array_equal(grid, output) for grid in grids)
+            for grids, (_, output) in zip(tries, raw.test, strict=True)
         )
     return Score(solved)
+
+
+def _attempts(given: Any, most: int, place: str) -> list[np.ndarray]:
+    """The attempts at one output as arrays; what is no grid is refused by its place."""
+    grids = list(given.values() if isinstance(given, Mapping) else given)
+    if len(grids) > most:
+        raise ValueError(f"`{place}` must hold at most {most} attempts; got {len(grids)}.")
+    made = []
+    for number, grid in enumerate(grids):
+        try:
+            cells = np.asarray(grid)
+        except ValueError:  # rows of different length
+            cells = np.empty(0)
+        if cells.ndim != 2 or not np.issubdtype(cells.dtype, np.integer):
+            raise ValueError(
+                f"`{place}`, attempt {number}, must be a grid: rows of equal length that hold colours 0 to 9; "
+                f"got {grid!r:.60}. Attempts at one output are a list of grids."
+            )
+        made.append(cells)
+    return made
+
+
+def _demand_answers(tasks: TaskSet) -> None:
+    """Raise unless every test output is known, for otherwise a score says nothing."""
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(
+            f"`tasks` must be a TaskSet, such as `jaxarc.tasks.load('arc-agi-1')`; got {type(tasks).__name__}."
+        )
+    outputs = [output for raw in tasks for _, output in raw.test]
+    if not outputs:
+        raise ValueError("`tasks` must have test pairs to be scored; got none. Load a split that has them.")
+    missing = sum(output is None for output in outputs)
+    if missing:
+        raise ValueError(
+            f"`tasks` must know the answers to be scored; {missing} of {len(outputs)} test outputs are missing. "
+            "Load the challenges together with their solutions file."
+        )

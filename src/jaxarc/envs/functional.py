@@ -53,7 +53,7 @@ def arc_reset(
     ```
     """
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
-    state, seen = _reset(key, task_data, chosen, config)
+    state, seen = _checked(config, _reset, key, task_data, chosen, config)
     return with_tasks(state, task_data), seen
 
 
@@ -71,7 +71,7 @@ def batch_reset(
     """
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
     demand_batch(keys, chosen)
-    states, seen = _batch_reset(keys, task_data, chosen, config)
+    states, seen = _checked(config, _batch_reset, keys, task_data, chosen, config)
     return with_tasks(states, task_data), seen
 
 
@@ -82,8 +82,12 @@ def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -
     `terminated`, `truncated`, `success`, `similarity`, `step_count`, `valid_action`, `final_observation` and more.
     """
     demand_match(state, config, batched=False)
+    if demand_action(action).operation.ndim:
+        raise ValueError(
+            f"`action` must be one action; got {action.operation.shape} of them. Use `batch_step` for a batch."
+        )
     tasks = state.task_data
-    new, *rest = _checked(config, _step, with_tasks(state, None), tasks, demand_action(action), config)
+    new, *rest = _checked(config, _step, with_tasks(state, None), tasks, action, config)
     return with_tasks(new, tasks), *rest
 
 
@@ -103,28 +107,45 @@ def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfi
 # --- reset ---
 
 
-@jax.jit
-def _reset(key: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig) -> Any:
-    return _reset_one(key, task_data, chosen, config)
+@functools.partial(jax.jit, static_argnames="on_error")
+def _reset(
+    key: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig, on_error: str | None
+) -> Any:
+    return _reset_one(key, as_bank(task_data), chosen, config, on_error)
 
 
-@jax.jit
-def _batch_reset(keys: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig) -> Any:
+@functools.partial(jax.jit, static_argnames="on_error")
+def _batch_reset(
+    keys: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig, on_error: str | None
+) -> Any:
+    bank = as_bank(task_data)
     axes = {name: 0 if value.ndim else None for name, value in chosen.items()}
-    reset = lambda key, picked: _reset_one(key, task_data, picked, config)  # noqa: E731
+    reset = lambda key, picked: _reset_one(key, bank, picked, config, on_error)  # noqa: E731
     return jax.vmap(reset, in_axes=(0, axes))(keys, chosen)
 
 
 def _reset_one(
-    key: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig
+    key: Array, bank: TaskBank, chosen: dict[str, Array], config: JaxArcConfig, on_error: str | None
 ) -> tuple[ArcEnvState, ArcObservation]:
-    bank = as_bank(task_data)
-    words = jr.bits(key, (2,), jnp.uint32)
+    words = _key_words(key)
     mode = chosen["episode_mode"]
     state = _new_episode(words, bank, mode, chosen.get("task_index"), chosen.get("initial_pair_idx"), config)
-    rows, cols = config.canvas
-    state = check(state, (state.height > rows) | (state.width > cols), TOO_LARGE)
+    if on_error is not None:
+        place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
+        sizes = jnp.stack([bank.input_sizes[place], bank.output_sizes[place]])
+        too_large = jnp.any(sizes > jnp.asarray(config.canvas, jnp.int32))
+        state = check(state, too_large, TOO_LARGE, on_error=on_error)
     return state, observe(state, bank, config)
+
+
+def _key_words(key: Array) -> Array:
+    """Two random words from a key of any kind; `vmap` gives what one key alone gives, which JAX's rbg keys do not."""
+    data = jr.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    folded = data[:2]
+    for start in range(2, data.shape[0], 2):
+        mixed = jr.bits(jr.wrap_key_data(folded, impl="threefry2x32"), (2,), jnp.uint32)
+        folded = mixed ^ data[start : start + 2]
+    return jr.bits(jr.wrap_key_data(folded, impl="threefry2x32"), (2,), jnp.uint32)
 
 
 def _new_episode(
@@ -140,18 +161,20 @@ def _new_episode(
     bits = jr.bits(jr.wrap_key_data(words, impl="threefry2x32"), (4,), jnp.uint32)
     if task is None:
         task = bank.draw_task(bits[2])
+    # Choices that do not exist, which only traced code can make, must not reach another task: they become the nearest.
+    task = jnp.clip(task, bank.offset, bank.offset + len(bank) - 1)
+    mode = jnp.where(bank.pairs_of(task, mode) > 0, mode, TRAIN).astype(jnp.int32)
     count = bank.pairs_of(task, mode)
     if pair is None:
         # The upper 16 bits times the count, divided by 2^16: any pair is as likely, to 1 in 6,000 for 10 pairs.
         pair = ((bits[3] >> 16).astype(jnp.int32) * count) >> 16
     else:
-        # A number that is too large, which only traced code can pass, must not reach the pairs of another mode or task.
-        pair = jnp.clip(pair, 0, jnp.maximum(count - 1, 0))
+        pair = jnp.clip(pair, 0, count - 1)
     rows, cols = config.canvas
     place = bank.place_of(task, mode, pair)
     source, target = bank.input_at(place, rows), bank.output_at(place, rows)
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    slots = bank.max_pairs if config.action.control_operations else 0
+    marks = (2, bank.max_pairs) if config.action.control_operations else None
     return ArcEnvState(
         planes=source.planes,
         height=source.height,
@@ -169,8 +192,9 @@ def _new_episode(
         terminated=no,
         truncated=no,
         success=no,
-        wrong=jnp.zeros((2, slots), jnp.uint8),
-        solved=jnp.zeros((2, slots), bool),
+        # Absent, not empty: XLA places arrays without elements as it likes, and a sharded batch would compile twice.
+        wrong=None if marks is None else jnp.zeros(marks, jnp.uint8),
+        solved=None if marks is None else jnp.zeros(marks, bool),
         key=bits[:2],
         action_history=history or empty_history(config),
         task_data=None,
@@ -190,11 +214,11 @@ def _similarity(agree: Array, union: Array) -> Array:
 def _checked(config: JaxArcConfig, step: Callable[..., Any], *args: Any) -> Any:
     """Call a compiled step: as it is, or with its checks in the program if they were asked for."""
     if not (is_checking() or debug_level_number(config.environment.debug_level)):
-        return step(*args, None)
+        return step(*args, on_error=None)
     # The variable is read here, at every call, so that setting it later still counts.
     on_error = os.environ.get("EQX_ON_ERROR", "raise")
     with checking_on():
-        return clear_errors(step)(*args, on_error)
+        return clear_errors(step)(*args, on_error=on_error)
 
 
 # The tasks go in beside the state and do not come out: `jit` would copy the bank at every step.
@@ -242,17 +266,19 @@ def _step_one(
         worked, is_control, there = switch_pair(worked, bank, operation)
         fits &= there
         place = bank.place_of(worked.task_index, worked.episode_mode, worked.pair_index)
-    if config.environment.solve == "all":
+    if config.environment.solve == "all" and state.solved is not None:
         fits &= ~((operation == ops.SUBMIT) & state.solved[state.episode_mode, state.pair_index])
     valid = known & placed & fits & ~over
 
     after, outcome = _judged(state, worked, bank, place, (operation == ops.SUBMIT) & valid, config)
     before = jnp.where(is_control, outcome.similarity, state.similarity)
+    # On a test pair the similarity would tell the answer to whoever sees the reward.
+    shown = after.episode_mode == TRAIN
     transition = Transition(
         operation=action.operation,
         valid=valid,
-        similarity_before=before,
-        similarity_after=outcome.similarity,
+        similarity_before=jnp.where(shown, before, jnp.float32(0)),
+        similarity_after=jnp.where(shown, outcome.similarity, jnp.float32(0)),
         submitted=outcome.submitted,
         solved=outcome.solved,
         success=outcome.success & ~over,
@@ -262,7 +288,7 @@ def _step_one(
     )
     reward = jnp.where(over, jnp.float32(0), reward_of(config.reward)(transition))
     history = remember(
-        state.action_history, action, selection, valid, state.episode_mode, state.pair_index, ~over
+        state.action_history, action, selection, valid, placed, state.episode_mode, state.pair_index, ~over
     )
     after = eqx.tree_at(lambda s: s.action_history, after, history)
     if on_error is not None:
@@ -353,10 +379,10 @@ def _judged(
     mode, pair = worked.episode_mode, worked.pair_index
     marks, counts = worked.solved, worked.wrong
     won = right
-    if config.action.control_operations:
+    if marks is not None and counts is not None:
         marks = marks.at[mode, pair].set(marks[mode, pair] | right)
         counts = counts.at[mode, pair].set(attempts.astype(jnp.uint8))
-    if rules.solve == "all":
+    if rules.solve == "all" and marks is not None:
         needed = jnp.arange(marks.shape[1]) < bank.pairs_of(worked.task_index, mode)
         won = right & jnp.all(marks[mode] | ~needed)
     steps = state.step_count + ~over
@@ -371,6 +397,7 @@ def _judged(
         ),
         worked,
         (steps, attempts, similarity, terminated, truncated, outcome.success, counts, marks),
+        is_leaf=lambda leaf: leaf is None,
     )
     return after, outcome
 

@@ -22,35 +22,36 @@ _MATCHING = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 
 
 class ActionHistory(eqx.Module):
-    """The steps of the current episode, packed. Rows from `length` on are left over from earlier episodes.
+    """The steps of the current episode, packed; `words` is None if the history is off.
+
+    Rows from `length` on are left over from earlier episodes.
 
     A selection is kept exactly if it fits the format; of any other the box (or its top-left corner) is kept, and the
     record says that it is not exact. Coordinates outside of 0 to 31 are kept as the nearest of these.
     """
 
-    words: UInt32[Array, "*b steps words"]
+    words: UInt32[Array, "*b steps words"] | None
     length: Int32[Array, "*b"]
     format: str = eqx.field(static=True)
 
     @property
     def nbytes(self) -> int:
         """Bytes that the history takes."""
-        return self.words.nbytes
+        return 0 if self.words is None else self.words.nbytes
 
     @property
     def capacity(self) -> int:
         """Steps that fit: the length of the longest episode, or 0 if the history is off."""
-        return self.words.shape[-2]
+        return 0 if self.words is None else self.words.shape[-2]
 
 
 def empty_history(config: JaxArcConfig) -> ActionHistory:
     """A history for one environment, without a step in it."""
     height, _ = config.canvas
     width = {"point": 1, "bbox": 2, "mask": 1 + height}[config.action.selection_format]
-    steps = config.environment.max_episode_steps if config.action.history else 0
-    return ActionHistory(
-        jnp.zeros((steps, width), jnp.uint32), jnp.zeros((), jnp.int32), config.action.selection_format
-    )
+    steps = config.environment.max_episode_steps
+    words = jnp.zeros((steps, width), jnp.uint32) if config.action.history else None
+    return ActionHistory(words, jnp.zeros((), jnp.int32), config.action.selection_format)
 
 
 def remember(
@@ -58,17 +59,18 @@ def remember(
     action: AbstractAction,
     selection: UInt32[Array, " rows"],
     valid: Bool[Array, ""],
+    placed: Bool[Array, ""],
     mode: Int32[Array, ""],
     pair: Int32[Array, ""],
     counts: Bool[Array, ""],
 ) -> ActionHistory:
-    """The history with one more step at its end, if the step `counts`."""
+    """The history with one more step at its end, if the step `counts`; `placed` says that it was on the canvas."""
     length = history.length + counts
-    if not history.capacity:
-        return ActionHistory(history.words, length, history.format)
+    if history.words is None:
+        return ActionHistory(None, length, history.format)
     known = (action.operation >= 0) & (action.operation < UNKNOWN_OPERATION)
     operation = jnp.where(known, action.operation, UNKNOWN_OPERATION).astype(jnp.uint32)
-    corners, exact = _corners(history.format, action, selection)
+    corners, exact = _corners(history.format, action, selection, placed)
     head = operation | _bit(valid, _VALID) | _bit(exact, _EXACT) | _bit(mode == 1, _MODE)
     pair_bits = pair.astype(jnp.uint32)
     if history.format == "point":
@@ -87,10 +89,10 @@ def _bit(flag: Array, place: int) -> Array:
     return flag.astype(jnp.uint32) << place
 
 
-def _corners(form: str, action: AbstractAction, selection: Array) -> tuple[list[Array], Array]:
+def _corners(form: str, action: AbstractAction, selection: Array, placed: Array) -> tuple[list[Array], Array]:
     """Coordinates to keep, as words, and whether they say exactly what was selected."""
     if form == "mask":
-        return [], jnp.bool_(True)
+        return [], placed
     if isinstance(action, _MATCHING[form]):
         names = ("row", "col") if form == "point" else ("r1", "c1", "r2", "c2")
         given = [getattr(action, name) for name in names]
@@ -102,7 +104,7 @@ def _corners(form: str, action: AbstractAction, selection: Array) -> tuple[list[
     some = jnp.any(selection != 0)
     area = 1 if form == "point" else box.height * box.width
     kept = [jnp.where(some, side, 0).astype(jnp.uint32) for side in sides]
-    return kept, some & (planes.count(selection) == area)
+    return kept, placed & some & (planes.count(selection) == area)
 
 
 def records(history: ActionHistory, width: int) -> dict[str, np.ndarray]:
@@ -111,6 +113,8 @@ def records(history: ActionHistory, width: int) -> dict[str, np.ndarray]:
     `operation`, the selection (`row`, `col`, or `r1`, `c1`, `r2`, `c2`, or `selection` of `width` columns), `timestamp`,
     `pair_index` and `valid`, as the guide names them, and `episode_mode` and `exact`.
     """
+    if history.words is None:
+        raise ValueError("`history` is off. Pass `UnifiedActionConfig(history=True)` to keep what was done.")
     words = np.asarray(history.words)
     if words.ndim != 2:
         raise ValueError(

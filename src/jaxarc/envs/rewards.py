@@ -12,7 +12,8 @@ from .config import RewardConfig
 class Transition(eqx.Module):
     """What a reward may depend on: one step of one environment.
 
-    When the pair changed, both similarities are that of the new pair.
+    When the pair changed, both similarities are that of the new pair; on test pairs both are 0, or they would tell the
+    answer.
     `submitted` marks a valid submission, `success` one that ended the episode with success.
     """
 
@@ -36,8 +37,7 @@ def similarity_gain(transition: Transition) -> Float32[Array, ""]:
 
     On demonstration pairs only: on a test pair it would tell the agent about the answer, so there it is 0.
     """
-    gain = transition.similarity_after - transition.similarity_before
-    return jnp.where(transition.episode_mode == 0, gain, jnp.float32(0))
+    return transition.similarity_after - transition.similarity_before
 
 
 def sparse_success(transition: Transition) -> Float32[Array, ""]:

@@ -45,10 +45,10 @@ def save_state_efficiently(state: ArcEnvState, path: PathLike) -> None:
 def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState) -> ArcEnvState:
     """Read a state that `save_state_efficiently` wrote, and give it its tasks again.
 
-    `parser` is the set of tasks that the state came from (`jaxarc.tasks.load(...)`, a subset, a mapped file), or
-    anything with `get_task_by_index` or `get_task_by_id`, and `bank` where the state held one. `dummy_state` is any
-    state of the same config and batch size; its own tasks do not matter. Other tasks than the state had are refused
-    (`StoreError`), whatever their names.
+    `parser` is the set of tasks that the state came from (`jaxarc.tasks.load(...)`, a subset, a mapped file), the bank
+    or the task itself, or anything with `get_task_by_index` or `get_task_by_id`, and `bank` where the state held one.
+    `dummy_state` is any state of the same config and batch size; its own tasks do not matter. Other tasks than the
+    state had are refused (`StoreError`), whatever their names.
 
     ```python
     save_state_efficiently(state, "state.jxw")
@@ -106,8 +106,8 @@ def _rebuilt(path: PathLike, parser: Any, meta: dict[str, Any]) -> Any:
     """The tasks of a saved state from the parser, once for all environments or once for each, as they were."""
     shape = tuple(meta["shape"])
     if meta["tasks"] == "bank":
-        bank = getattr(parser, "bank", None)
-        bank = bank() if callable(bank) else bank
+        bank = parser if isinstance(parser, TaskBank) else getattr(parser, "bank", None)
+        bank = bank() if callable(bank) and not isinstance(bank, TaskBank) else bank
         if not isinstance(bank, TaskBank):
             raise TypeError(
                 f"`parser` must have a `bank`, since the state in {path} was made with one; "
@@ -125,6 +125,8 @@ def _rebuilt(path: PathLike, parser: Any, meta: dict[str, Any]) -> Any:
 
 
 def _task(path: PathLike, parser: Any, index: int) -> JaxArcTask:
+    if isinstance(parser, JaxArcTask):
+        return parser
     try:
         if hasattr(parser, "get_task_by_index"):
             return parser.get_task_by_index(index)

@@ -39,8 +39,8 @@ class ArcEnvState(eqx.Module):
     terminated: Bool[Array, "*b"]
     truncated: Bool[Array, "*b"]
     success: Bool[Array, "*b"]
-    wrong: UInt8[Array, "*b 2 pairs"]
-    solved: Bool[Array, "*b 2 pairs"]
+    wrong: UInt8[Array, "*b 2 pairs"] | None
+    solved: Bool[Array, "*b 2 pairs"] | None
     key: UInt32[Array, "*b 2"]
     action_history: ActionHistory
     task_data: Any

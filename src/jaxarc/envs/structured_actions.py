@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
@@ -123,10 +124,16 @@ def demand_action(action: Any) -> AbstractAction:
 def _integers(**fields: Any) -> list[Array]:
     made = []
     for name, value in fields.items():
-        kind = np.result_type(value) if not hasattr(value, "dtype") else value.dtype
-        if not jnp.issubdtype(kind, jnp.integer):
-            raise TypeError(f"`{name}` must hold integers; got {kind}.")
-        made.append(jnp.asarray(value, jnp.int32))
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise TypeError(f"`{name}` must hold integers; got {array.dtype}.")
+        if (
+            isinstance(array, np.ndarray)
+            and array.size
+            and not (-(2**31) <= array.min() <= array.max() < 2**31)
+        ):
+            raise ValueError(f"`{name}` must fit 32 bits; got values from {array.min()} to {array.max()}.")
+        made.append(jnp.asarray(array, jnp.int32))
     shapes = {array.shape for array in made}
     if len(shapes) > 1:
         shape = np.broadcast_shapes(*shapes)

@@ -67,8 +67,12 @@ class TaskBank(eqx.Module):
                     "`weights` must be finite and not negative, and at least one above 0; "
                     f"got values from {values.min()} to {values.max()}."
                 )
-        sums = jnp.cumsum(shares)
-        return eqx.tree_at(lambda bank: bank.cumulative, self, sums / sums[-1])
+        shares = shares / shares.max()
+        # XLA does not add in order, so sums may wobble by a bit: a task of weight 0 must still get no interval at all.
+        sums = jax.lax.cummax(jnp.where(shares > 0, jnp.cumsum(shares), jnp.float32(0)))
+        # XLA may divide by multiplying with a reciprocal: the end must be 1, or the rest would fall to the last task.
+        parts = jnp.where(sums == sums[-1], jnp.float32(1), sums / sums[-1])
+        return eqx.tree_at(lambda bank: bank.cumulative, self, parts)
 
     def draw_task(self, bits: UInt32[Array, ""]) -> Int32[Array, ""]:
         """The `task_index` of a task drawn by weight, from 32 random bits."""

@@ -2,6 +2,7 @@
 
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -59,7 +60,7 @@ class VisualizationSession:
         self._console = console
         self._times: dict[str, list[float]] | None = {} if debug.performance_monitoring else None
         self._lock = threading.Lock()
-        self._episodes = 0
+        self._episodes = _last_number(self.folder)  # an earlier run in this folder keeps its episodes
         self._queue: queue.Queue[Callable[[], None] | None] | None = None
         if debug.async_logging and self.level:
             self._queue = queue.Queue(_QUEUE)
@@ -76,8 +77,11 @@ class VisualizationSession:
     def log_episode(self, episode: EpisodeRecord, key: str | None = None) -> str:
         """Show and keep one episode (from "minimal" on); returns the name it is kept under."""
         start = time.perf_counter()
-        self._episodes += 1
-        key = f"episode_{self._episodes:05d}" if key is None else key
+        if key is None:
+            self._episodes += 1
+            key = f"episode_{self._episodes:05d}"
+        elif not key or key in (".", "..") or Path(key).name != key:
+            raise ValueError(f"`key` must be a file name without folders; got {key!r}.")
         if self.level:
             self._do("keep", lambda: self.cache.put(key, episode))
             self._hand_over(lambda: self._write_episode(key, episode), wait=True)
@@ -204,6 +208,13 @@ class VisualizationSession:
 
     def _write_times(self) -> None:
         self._write_text("performance.json", json.dumps(self.performance(), indent=2) + "\n")
+
+
+def _last_number(folder: Path) -> int:
+    """The highest number of an episode that the folder holds already; 0 if none."""
+    names = [file.name for file in folder.rglob("episode_*") if folder.is_dir()]
+    found = [re.match(r"episode_(\d+)", name) for name in names]
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def _summary(key: str, episode: EpisodeRecord) -> dict[str, Any]:
