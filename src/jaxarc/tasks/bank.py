@@ -61,7 +61,7 @@ class TaskBank(eqx.Module):
                 f"`weights` must hold one number for each of the {len(self)} tasks; got shape {shares.shape}."
             )
         if not isinstance(shares, Tracer):
-            values = np.asarray(shares)
+            values = np.asarray(shares, np.float64)
             if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
                 raise ValueError(
                     "`weights` must be finite and not negative, and at least one above 0; "
