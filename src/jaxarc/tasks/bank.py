@@ -55,22 +55,23 @@ class TaskBank(eqx.Module):
         It works inside compiled code, and a state takes the new bank with
         `eqx.tree_at(lambda s: s.task_data, state, bank)`: nothing compiles again.
         """
-        shares = jnp.asarray(weights, jnp.float32)
+        shares = weights if isinstance(weights, Tracer) else np.asarray(weights, np.float64)
         if shares.shape != self.first_pair.shape:
             raise ValueError(
                 f"`weights` must hold one number for each of the {len(self)} tasks; got shape {shares.shape}."
             )
-        if not isinstance(shares, Tracer):
-            values = np.asarray(shares, np.float64)
-            if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+        if isinstance(shares, np.ndarray):
+            if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
                 raise ValueError(
                     "`weights` must be finite and not negative, and at least one above 0; "
-                    f"got values from {values.min()} to {values.max()}."
+                    f"got values from {shares.min()} to {shares.max()}."
                 )
-        shares = shares / shares.max()
+            sums = np.cumsum(shares / shares.max())
+            return eqx.tree_at(lambda bank: bank.cumulative, self, jnp.asarray(sums / sums[-1], jnp.float32))
         # XLA does not add in order, so sums may wobble by a bit: a task of weight 0 must still get no interval at all.
-        sums = jax.lax.cummax(jnp.where(shares > 0, jnp.cumsum(shares), jnp.float32(0)))
-        # XLA may divide by multiplying with a reciprocal: the end must be 1, or the rest would fall to the last task.
+        # And it may divide by multiplying with a reciprocal: the end must be 1, or the last task would get the rest.
+        sums = jnp.cumsum(shares.astype(jnp.float32))
+        sums = jax.lax.cummax(jnp.where(shares > 0, sums, jnp.float32(0)))
         parts = jnp.where(sums == sums[-1], jnp.float32(1), sums / sums[-1])
         return eqx.tree_at(lambda bank: bank.cumulative, self, parts)
 
