@@ -43,13 +43,13 @@ types: $(STAMP)  ## static types
 unit: $(STAMP)   ## all tests, on one device
 	@$(BIN)/pytest -n auto
 
-unit8: $(STAMP)  ## the core again, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit tests/laws
+unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit tests/laws --ignore-glob='*/test_arc_*' --ignore-glob='*/test_ledger_*'
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
-	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 & \
-	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2; other=$$?; wait $$! && exit $$other
-	@$(BIN)/python tests/peers/test_arcle.py --steps 100000
+	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \
+	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2 --out benchmarks/results/cpu; other=$$?; wait $$! && exit $$other
+	@$(BIN)/python tests/peers/test_arcle.py --steps 100000 --out benchmarks/results/cpu
 
 bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py

@@ -7,6 +7,7 @@ ARCLE's other operations mean something else (ledger, section 3). As a command i
 import argparse
 import contextlib
 import importlib.metadata
+import json
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,6 +31,8 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
 )
+from jaxworlds.measuring import environment
+from jaxworlds.store import atomic_write
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -236,6 +240,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for a result file")
     args = parser.parse_args()
     start = time.perf_counter()
     with arcle_quiet():
@@ -252,6 +257,17 @@ def main() -> int:
     print(f"  {seconds:.1f} s, batches of {args.batch}, seed {args.seed}, {versions}")
     for line in seen.mismatches[:20]:
         print(f"  {line}")
+    if args.out is not None:
+        figures = {
+            "steps": seen.steps,
+            "pairs": len(seen.pairs),
+            "mismatches": len(seen.mismatches),
+            **seen.kinds,
+        }
+        figures |= {"changed": seen.changed, "right answers": seen.successes, "seconds": round(seconds, 1)}
+        found = {"name": "arcle", "environment": {**environment(), **versions}, "results": figures}
+        with atomic_write(args.out / "arc_arcle.json") as file:
+            file.write((json.dumps(found, indent=1) + "\n").encode())
     return bool(seen.mismatches)
 
 

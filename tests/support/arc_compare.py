@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import arc_oracle
@@ -29,6 +30,8 @@ from jaxarc.envs import (
 from jaxarc.envs.history import records
 from jaxarc.tasks import RawTask, TaskSet
 from jaxarc.tasks.planes import decode_host
+from jaxworlds.measuring import environment
+from jaxworlds.store import atomic_write
 
 KINDS = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 
@@ -313,10 +316,11 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--part", default="0/1", help="k/n: every n-th scenario from the k-th")
+    parser.add_argument("--out", type=Path, help="folder for a result file")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     each = -(-options.steps // len(SCENARIOS))  # the parts together take all of them
-    total, wrong, began = 0, 0, time.perf_counter()
+    total, wrong, began, rows = 0, 0, time.perf_counter(), {}
     for number, scenario in enumerate(SCENARIOS[part::parts]):
         match = play(scenario, each, options.batch, options.seed + 1000 * number + part)
         steps = match.live_steps
@@ -327,11 +331,16 @@ def main() -> int:
         }
         result = f"{steps:,} steps, {len(match.mismatches)} mismatches, {operations} ids"
         print(f"{scenario.name}: {result}, {counts}", flush=True)
+        rows[scenario.name] = {"steps": steps, "mismatches": len(match.mismatches), **counts}
         for line in match.mismatches[:5]:
             print("   ", line)
-    device = jax.devices()[0].device_kind
     summary = {"steps": total, "mismatches": wrong, "seconds": round(time.perf_counter() - began, 1)}
-    print(json.dumps(summary | {"device": device, "jax": jax.__version__, "numpy": np.__version__}))
+    print(json.dumps(summary))
+    if options.out is not None:
+        name = "arc_oracle" if parts == 1 else f"arc_oracle-{part + 1}-of-{parts}"
+        found = {"name": name, "environment": environment(), "results": summary, "scenarios": rows}
+        with atomic_write(options.out / f"{name}.json") as file:
+            file.write((json.dumps(found, indent=1) + "\n").encode())
     return 1 if wrong else 0
 
 

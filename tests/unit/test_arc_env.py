@@ -27,7 +27,6 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
     official,
-    state_axes,
     state_bytes,
 )
 from jaxarc.envs.choosing import prepared
@@ -39,7 +38,7 @@ from jaxarc.tasks import JaxArcTask, RawTask, TaskSet
 from jaxarc.testing import create_mock_task, create_test_config
 from jaxarc.utils.error_handling import JAXErrorHandler
 from jaxarc.utils.visualization import VisualizationSession, record_episode
-from jaxworlds import CheckError, checking_on, clear_errors, no_recompile, shard_worlds, world_mesh
+from jaxworlds import CheckError, checking_on, clear_errors
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -737,19 +736,6 @@ def test_keys_of_every_kind_mean_the_same_in_a_batch(tasks: TaskSet) -> None:
     assert len({tuple(row) for row in np.asarray(states.key).tolist()}) == 6
     words = jax.random.key_data(keys[3])
     np.testing.assert_array_equal(arc_reset(words, SMALL, tasks)[0].key, states.key[3])
-
-
-def test_a_sharded_batch_compiles_once_and_steps_alike(tasks: TaskSet, devices: list[jax.Device]) -> None:
-    config = dataclasses.replace(SMALL, action=UnifiedActionConfig(history=False))
-    batch = 2 * len(devices)
-    states, _ = batch_reset(jax.random.split(jax.random.key(0), batch), config, tasks)
-    actions = random_actions(jax.random.key(1), config, batch)
-    alone = batch_step(batch_step(states, actions, config)[0], actions, config)[0]
-    spread = shard_worlds(states, world_mesh(), state_axes(states))
-    once, *_ = batch_step(spread, actions, config)
-    with no_recompile():
-        twice, *_ = batch_step(once, actions, config)
-    np.testing.assert_array_equal(twice.planes, alone.planes)
 
 
 def test_messages_for_values_that_cannot_be(tasks: TaskSet) -> None:
