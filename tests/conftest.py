@@ -3,6 +3,7 @@
 `JAXWORLDS_TEST_DEVICES=8` runs the same tests on eight simulated CPU devices; the default is one.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ def quick_compile() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # hundreds of programs otherwise stay in the worker, gigabytes in the end
+    gc.collect()
 
 
 @pytest.fixture

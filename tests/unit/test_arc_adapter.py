@@ -151,7 +151,11 @@ def test_pairs_and_autoreset() -> None:
     assert (int(state.pair_index), state.solved[0].tolist()) == (1, [True, False])
     assert (state.action_history.nbytes, int(state.action_history.length)) == (0, 4)
     state, _, _, done, _ = arc_step(state, PointAction(SUBMIT, 0, 0), config_of(*chosen))
-    assert (bool(done), int(state.step_count), int(state.pair_index)) == (True, 0, 1)  # the same pair again
+    assert (bool(done), int(state.step_count), int(state.pair_index)) == (
+        True,
+        0,
+        0,
+    )  # where the episode began
 
 
 def test_checks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,7 +350,7 @@ def test_a_reset_gives_state_and_observation() -> None:
     assert int(state.task_index) == int(task().task_index) == 0
     assert state.task_data is task()
     # Packed: 4 bytes a step, where the guide's float32 records had 24; and the state is not 0.52 MB.
-    assert (state.action_history.nbytes, state_bytes(state)) == (400, 1531)  # the migration page says so
+    assert (state.action_history.nbytes, state_bytes(state)) == (400, 1535)  # the migration page says so
     chosen, _ = arc_reset(KEY, CONFIG, task(), episode_mode=1, initial_pair_idx=0)
     np.testing.assert_array_equal(chosen.working_grid, task().test_input_grids[0])
 
@@ -502,6 +502,7 @@ def test_records_have_the_guides_fields() -> None:
                 action,
                 action.selection_rows(30, 30),
                 jnp.bool_(valid),
+                jnp.bool_(True),
                 at - 1,
                 at + 1,
                 jnp.bool_(True),
