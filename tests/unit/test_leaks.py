@@ -19,6 +19,7 @@ from jaxworlds.leaks import (
     track_memory,
     track_operation_memory,
 )
+from jaxworlds.memory import live_bytes
 
 STEP = jax.jit(lambda x: jnp.sin(x) + 1)
 
