@@ -69,7 +69,7 @@ def test_an_operation_that_fails_is_measured_and_fails():
 PEAK = """
 import numpy as np
 from jaxworlds.leaks import track_operation_memory
-from jaxworlds.memory import live_bytes, process_memory
+from jaxworlds.memory import process_memory
 
 now, peak = process_memory()
 with track_operation_memory("large") as use:
