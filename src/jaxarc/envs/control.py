@@ -22,7 +22,7 @@ def switch_pair(
             "`state` must come from a reset with `control_operations=True`; it has no marks of pairs."
         )
     is_control = (operation >= ops.NEXT_DEMONSTRATION) & (operation <= ops.FIRST_UNSOLVED_TEST)
-    mode, pair, there = _destination(state, bank, operation)
+    mode, pair, there = _destination(state, state.solved, bank, operation)
     goes = is_control & there
     rows = state.planes.shape[-1]
     source = bank.input_at(bank.place_of(state.task_index, mode, pair), rows)
@@ -44,7 +44,9 @@ def switch_pair(
     return eqx.tree_at(fields, state, (*moved, *emptied)), is_control, there | ~is_control
 
 
-def _destination(state: ArcEnvState, bank: TaskBank, operation: Array) -> tuple[Array, Array, Array]:
+def _destination(
+    state: ArcEnvState, solved: Array, bank: TaskBank, operation: Array
+) -> tuple[Array, Array, Array]:
     """Mode and pair that the operation goes to, and whether there is such a pair (else the current one)."""
     demo = _any_of(
         operation, ops.NEXT_DEMONSTRATION, ops.PREVIOUS_DEMONSTRATION, ops.FIRST_UNSOLVED_DEMONSTRATION
@@ -56,7 +58,6 @@ def _destination(state: ArcEnvState, bank: TaskBank, operation: Array) -> tuple[
     many = jnp.maximum(count, 1)
     following = jnp.where(stays, (state.pair_index + 1) % many, 0)
     preceding = jnp.where(stays, (state.pair_index - 1) % many, many - 1)
-    solved = state.solved if state.solved is not None else jnp.zeros((2, 1), bool)
     unsolved = ~solved[mode] & (jnp.arange(solved.shape[1]) < count)
     forward = _any_of(operation, ops.NEXT_DEMONSTRATION, ops.NEXT_TEST)
     backward = _any_of(operation, ops.PREVIOUS_DEMONSTRATION, ops.PREVIOUS_TEST)

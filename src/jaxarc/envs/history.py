@@ -151,8 +151,8 @@ def replayed_actions(history: ActionHistory, width: int) -> list[Any]:
     if not columns["exact"].all():
         step = int(np.argmin(columns["exact"]))
         raise ValueError(
-            f"step {step} of the history was an action of another format, kept only by its box. "
-            "Choose the `selection_format` of your actions, or 'mask'."
+            f"step {step} of the history was an action of another format, kept only by its box, or one off the canvas. "
+            "Choose the `selection_format` of your actions, or 'mask', and leave out what was invalid."
         )
     kind = _MATCHING[history.format]
     names = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2"), "mask": ("selection",)}
