@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +29,7 @@ from ._host import (
     stop_on_interrupt,
     to_host,
 )
+from ._paths import differences, entries
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
 from .meshes import world_shardings
@@ -97,6 +99,7 @@ def run(
     *,
     inputs: PyTree = None,
     shared: PyTree = None,
+    shared_at: Callable[[int, int], PyTree] | None = None,
     axes: PyTree = 0,
     mesh: jax.sharding.Mesh | None = None,
     chunk: int | None = None,
@@ -115,6 +118,11 @@ def run(
     - `inputs`: pytree with a leading axis of `length`; NumPy arrays stay on the host and travel chunk by chunk.
     - `shared`: constants for all worlds (a task bank, a velocity field), handed over as `step(carry, x, shared)`.
       They are neither copied into the carry, nor donated, nor saved.
+    - `shared_at(step, steps)`: in place of `shared`, what the chunk of `steps` steps from `step` on shares, for example
+      the part of a time series that it needs. It is called once for each chunk, while the device still works on the
+      chunk before, and always returns the same structure and shapes. A result may reuse the memory of the one before
+      (donate it): the driver keeps none longer than its chunk. The first call of all has `steps=0` and asks for the
+      shapes; a checkpoint compares the arrays returned there, so give `jax.ShapeDtypeStruct` for those that change.
     - `axes`: pytree prefix of the carry, `0` where the leading axis counts worlds, `None` where one value serves all.
     - `mesh`: spread the worlds over these devices, see `jaxworlds.world_mesh`. Worlds are independent, so the steps
       need no communication. Integer worlds have the same bits on any mesh; with floating point XLA may round the
@@ -147,6 +155,7 @@ def run(
         keep_records=keep_records,
         folder=_open_folder(checkpoint, mesh),
         progress=progress,
+        shared_at=shared_at,
     )
     driver.check_inputs(length)
     placed = driver.place(carry, copy=not donate_carry)
@@ -163,6 +172,7 @@ def resume(
     *,
     inputs: PyTree = None,
     shared: PyTree = None,
+    shared_at: Callable[[int, int], PyTree] | None = None,
     axes: PyTree = 0,
     mesh: jax.sharding.Mesh | None = None,
     keep_records: bool = True,
@@ -173,9 +183,9 @@ def resume(
 ) -> Rollout:
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
-    `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` are
-    those of the run. Length, chunk and recording come from the folder. On another number of devices the run goes on with
-    a warning, since floating-point worlds may then differ in the last bit.
+    `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` (or
+    `shared_at`) are those of the run. Length, chunk and recording come from the folder. On another number of devices
+    the run goes on with a warning, since floating-point worlds may then differ in the last bit.
     Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
     """
     folder = _open_folder(checkpoint, mesh)
@@ -192,6 +202,7 @@ def resume(
         keep_records=keep_records,
         folder=folder,
         progress=progress,
+        shared_at=shared_at,
     )
     like = jax.tree.map(_as_placed, like)
     record = driver.record_shape(like) if keep_records else None
@@ -252,6 +263,15 @@ def _as_array(leaf: Any) -> Any:
     return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
+def _not_described(leaf: Any) -> Any:
+    """A leaf, or an array that stands for one of which only the shape is given."""
+    return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
+
+
 class _Driver:
     """One run: holds what does not change from chunk to chunk, and loops."""
 
@@ -268,9 +288,18 @@ class _Driver:
         keep_records: bool,
         folder: CheckpointFolder | None,
         progress: bool | None,
+        shared_at: Callable[[int, int], Any] | None = None,
     ):
+        if shared is not None and shared_at is not None:
+            raise ValueError(
+                "`shared` and `shared_at` must not both be given: the second takes the place of the first. "
+                "Let `shared_at` return the constants too."
+            )
+        self.shared_at = shared_at
+        shared = jax.tree.map(_as_array, shared if shared_at is None else shared_at(0, 0))
+        standing = shared if shared_at is None else jax.tree.map(_not_described, shared)
         self.step, step_arrays = split(step, "step")
-        self.shared, shared_arrays = split(jax.tree.map(_as_array, shared), "shared")
+        self.shared, shared_arrays = split(standing, "shared")
         self.has_shared = shared is not None
         self.axes, self.mesh = axes, mesh
         self.observe, self.on_chunk = observe, on_chunk
@@ -278,7 +307,16 @@ class _Driver:
         self.folder, self.progress = folder, progress
         self.constants = {"inputs": inputs, "shared": shared_arrays, "step": step_arrays}
         self.inputs = inputs
-        self.shared_arrays = self._replicate(shared_arrays)
+        if shared_at is None:
+            self.shared_arrays = self._replicate(shared_arrays)
+        else:  # the arrays come with each chunk, their shapes stay
+            leaves = jax.tree.leaves(shared)
+            compared = leaves if folder is not None else []
+            self.constants["shared"] = [leaf for leaf in compared if eqx.is_array(leaf)]
+            self.shared_arrays = [
+                None if array is None else _shape_of(leaf)
+                for leaf, array in zip(leaves, shared_arrays, strict=True)
+            ]
         self.step_arrays = self._replicate(step_arrays)
         self.shardings: tuple[Any, ...] | None = None
         self.worlds = 1
@@ -288,6 +326,22 @@ class _Driver:
             None if self.mesh is None else jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
         )
         return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
+
+    def share(self, at: int, steps: int) -> list[Any]:
+        """What all worlds share in this chunk, on the device."""
+        if self.shared_at is None:
+            return self.shared_arrays
+        given = jax.tree.map(_as_array, self.shared_at(at, steps))
+        static, arrays = split(given, "shared")
+        found = jax.tree.map(_shape_of, arrays)
+        if static != self.shared or found != self.shared_arrays:
+            trees = (merge(self.shared, self.shared_arrays), merge(static, found))
+            changes = differences(*(entries(tree, "shared", static=True) for tree in trees), noun="value")
+            raise ValueError(
+                "`shared_at` must return the same structure, shapes and types for every chunk; "
+                f"at step {at}: {'; '.join(changes)}. Pad arrays that vary, and return numbers that vary as arrays."
+            )
+        return self._replicate(arrays)
 
     def place(self, carry: Any, *, copy: bool) -> Any:
         """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
@@ -323,14 +377,18 @@ class _Driver:
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
         every = self.tap_every.value if isinstance(self.tap_every, AdaptivePeriod) else self.tap_every
         inputs = jax.tree.map(lambda a: a[at : at + steps], self.inputs)
-        return carry, self.step_arrays, self.shared_arrays, np.array([at, every], np.int32), inputs
+        return carry, self.step_arrays, self.share(at, steps), np.array([at, every], np.int32), inputs
 
     def record_shape(self, like: Any) -> Any:
         """The shape of one step's `out`."""
         step = merge(self.step, self.step_arrays)
         x = jnp.int32(0) if self.inputs is None else jax.tree.map(lambda a: a[0], self.inputs)
-        extra = (merge(self.shared, self.shared_arrays),) if self.has_shared else ()
-        return jax.eval_shape(lambda carry: step(carry, x, *extra)[1], like)
+
+        def out(carry: Any, arrays: list[Any]) -> Any:
+            extra = (merge(self.shared, arrays),) if self.has_shared else ()
+            return step(carry, x, *extra)[1]
+
+        return jax.eval_shape(out, like, self.shared_arrays)
 
     def _program_text(self, carry: Any, start: ProgressOfRun) -> str:
         """The program of a whole chunk, free of placement: it is the same on any number of devices."""
