@@ -1,0 +1,126 @@
+"""What fields in time slices share, whether all slices lie on the device or a few: samples, moments, time weights."""
+
+import abc
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
+
+from .apart import apart
+from .base import AbstractField, AbstractGrid, AbstractMoment, Interpolation, Moment, Sample, check_choice
+from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, packed, padded, sum_slices
+from .weights import Knots, row_weights
+
+Extrapolation = Literal["clamp", "outside"]
+"""What holds before the first and after the last time: the end slice, or in addition the report `inside = False`."""
+
+
+class AbstractSeries(AbstractField):
+    """A velocity known at some times on a grid."""
+
+    data: eqx.AbstractVar[Shaped[Array, "slots rows dim"]]
+    clock: eqx.AbstractVar[Knots]
+    """When each slice holds."""
+    grid: eqx.AbstractVar[AbstractGrid]
+    time_interpolation: eqx.AbstractVar[Interpolation]
+    extrapolation: eqx.AbstractVar[Extrapolation]
+    layout: eqx.AbstractVar[Layout]
+    scale: eqx.AbstractVar[Float[Array, ""]]
+    """At least the greatest component of the data; 16-bit layouts scale by it."""
+
+    @abc.abstractmethod
+    def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+        """Places in `data` and weights of the slices that count at one time."""
+
+    @property
+    def times(self) -> Float[Array, " times"]:
+        """When each slice holds."""
+        return self.clock.coordinates
+
+    @property
+    def positions(self) -> Float[Array, "rows dim"]:
+        """Where each row of the data lies."""
+        return self.grid.positions
+
+    @property
+    def time_range(self) -> tuple[float, float]:
+        """The first and the last time; a single slice holds for all times."""
+        if self.clock.count == 1:
+            return (-np.inf, np.inf)
+        return (float(self.times[0]), float(self.times[-1]))
+
+    def start(self, x: Float[Array, " dim"]) -> PyTree:
+        return self.grid.start(x)
+
+    def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+        def here(x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+            stencil = self.grid.stencil(x, hint)
+            slices, weights = self.time_stencil(t)
+            velocity = sum_slices(self.data, slices, weights, stencil, x.dtype)
+            return Sample(velocity, stencil.inside & self.knows(t), stencil.hint)
+
+        return apart(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
+
+    def at(self, t: Float[Array, ""]) -> AbstractMoment:
+        """The field at one time, laid out as `layout` says; blended layouts are worth it for many particles at once."""
+        t = jnp.asarray(t, self.times.dtype)
+        if self.layout == "direct":
+            return Moment(self, t)
+        slices, weights = self.time_stencil(t)
+        known = self.knows(t)
+
+        def rows(*given: Array) -> Array:
+            return padded(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
+
+        def cells(*given: Array) -> Array:
+            blended = blend(self.data, list(given[: len(slices)]), list(given[len(slices) :]))
+            return packed(self.grid, blended, self.scale, half=self.layout == "cells16")
+
+        if self.layout == "rows":
+            values = apart(self.always, rows, *slices, *weights)
+            return BlendedMoment(values, self.grid, known, self.always)
+        values = apart(self.always, cells, *slices, *weights)
+        scale = self.scale if self.layout == "cells16" else jnp.ones_like(self.scale)
+        return PackedMoment(values, scale, self.grid, known, self.always)
+
+    def knows(self, t: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether samples at this time count as inside."""
+        if self.extrapolation == "clamp" or self.clock.count == 1:
+            return self.always
+        return (t >= self.times[0]) & (t <= self.times[-1])
+
+    @property
+    def always(self) -> Bool[Array, ""]:
+        """True, as a value the compiler cannot foresee; see `apart`."""
+        return self.times[0] > -jnp.inf
+
+
+def slices_at(
+    clock: Knots,
+    t: Float[Array, ""],
+    interpolation: Interpolation,
+    within: Int32[Array, " 2"] | None = None,
+) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+    """Numbers and weights of the slices that count at one time.
+
+    `within` names the lowest and the highest interval between slices that may be used; beyond them the curve of the
+    nearest one is carried on.
+    """
+    if clock.count == 1:
+        return [jnp.int32(0)], [jnp.ones((), clock.coordinates.dtype)]
+    held = jnp.clip(t, clock.coordinates[0], clock.coordinates[-1]).astype(clock.coordinates.dtype)
+    interval = clock.locate(held)
+    if within is not None:
+        interval = jnp.clip(interval, within[0], within[1])
+    return row_weights(clock.place(held, interval), clock.count, interpolation)
+
+
+def check_layout(layout: Layout, grid: AbstractGrid) -> None:
+    """Refuse a layout that is unknown or that this grid cannot have."""
+    check_choice("layout", layout, LAYOUTS)
+    if layout.startswith("cells") and not grid.packable:
+        raise ValueError(
+            f"`layout` must be 'direct' or 'rows' for this grid, whose cells cannot be packed; got {layout!r}."
+        )
