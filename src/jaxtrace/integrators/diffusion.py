@@ -1,0 +1,158 @@
+"""Random walks: advection by any integrator plus turbulent diffusion that keeps a well-mixed cloud well mixed."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..fields.base import AbstractField
+from .base import AbstractIntegrator, AnyKey, ParticleState, required_key
+from .euler import Euler
+
+# Diffusivity at one point and time: one value for all directions or one per axis.
+Diffusivity = Callable[[Float[Array, " dim"], Float[Array, ""]], Float[Array, "*axes"]]
+
+
+class AbstractRandomWalk(AbstractIntegrator):
+    """Shared by both schemes: advection first, then a kick drawn from the diffusivity at the old position.
+
+    Going back in time reverses the advection and not the spreading: the noise and the drift use `|dt|`.
+    """
+
+    diffusivity: eqx.AbstractVar[Float[Array, "*axes"] | Diffusivity]
+    advection: eqx.AbstractVar[AbstractIntegrator]
+    drift_correction: eqx.AbstractVar[bool]
+
+    def remember(self, position: Float[Array, " dim"]) -> Any:
+        """What the advection remembers."""
+        return self.advection.remember(position)
+
+    def step(
+        self,
+        field: AbstractField,
+        state: ParticleState,
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        key: AnyKey | None = None,
+    ) -> ParticleState:
+        """One advected step and one kick."""
+        x = state.position
+        key = required_key(key, type(self).__name__)
+        noise = jnp.sqrt(jnp.abs(dt)).astype(x.dtype) * jr.normal(key, x.shape, x.dtype)
+        moved = self.advection.step(field, state, t, dt)
+        return eqx.tree_at(lambda s: s.position, moved, moved.position + self.kick(x, t, dt, noise))
+
+    @abc.abstractmethod
+    def kick(
+        self,
+        x: Float[Array, " dim"],
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        noise: Float[Array, " dim"],
+    ) -> Float[Array, " dim"]:
+        """Displacement by diffusion where `noise` is the Wiener increment, of variance `|dt|`."""
+
+    def spread(
+        self, x: Float[Array, " dim"], t: Float[Array, ""]
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        """Diffusivity along each axis and its derivative along that same axis."""
+        if not callable(self.diffusivity):
+            constant = jnp.asarray(self.diffusivity, x.dtype)
+            return jnp.broadcast_to(constant, x.shape), jnp.zeros_like(x)
+        function = _sampled(self.diffusivity)
+
+        def along(x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return jnp.broadcast_to(jnp.asarray(function(x, t), x.dtype), x.shape)
+
+        return along(x), jnp.diagonal(jax.jacfwd(along)(x))
+
+
+class EulerMaruyama(AbstractRandomWalk):
+    """`dx = u dt + K' dt + sqrt(2 K) dW`; weak order 1, strong order 1/2 where `K` varies, else 1.
+
+    `diffusivity` is a number, one number per axis, or a function of position and time (any callable pytree, a field
+    included) with either result. `K'`, its derivative along each axis, keeps particles from piling up where mixing
+    is weak; `drift_correction=False` leaves it out.
+    """
+
+    diffusivity: Float[Array, "*axes"] | Diffusivity = eqx.field(converter=lambda given: _diffusivity(given))
+    advection: AbstractIntegrator = eqx.field(default_factory=Euler)
+    drift_correction: bool = eqx.field(static=True, default=True)
+
+    order: ClassVar[int] = 1
+    stochastic: ClassVar[bool] = True
+    reversible: ClassVar[bool] = True
+
+    def kick(
+        self,
+        x: Float[Array, " dim"],
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        noise: Float[Array, " dim"],
+    ) -> Float[Array, " dim"]:
+        """`K' |dt| + sqrt(2 K) dW`."""
+        amount, slope = self.spread(x, t)
+        drift = slope * jnp.abs(dt) if self.drift_correction else 0.0
+        return drift + _root(2 * amount) * noise
+
+
+class Milstein(AbstractRandomWalk):
+    """`dx = u dt + K' (dW² + dt)/2 + sqrt(2 K) dW`; strong order 1 where each axis' `K` varies along that axis only.
+
+    In several dimensions the areas between two axes' noises are left out, as is usual: weak order 1 remains.
+    """
+
+    diffusivity: Float[Array, "*axes"] | Diffusivity = eqx.field(converter=lambda given: _diffusivity(given))
+    advection: AbstractIntegrator = eqx.field(default_factory=Euler)
+    drift_correction: bool = eqx.field(static=True, default=True)
+
+    order: ClassVar[int] = 1
+    stochastic: ClassVar[bool] = True
+    reversible: ClassVar[bool] = True
+
+    def kick(
+        self,
+        x: Float[Array, " dim"],
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        noise: Float[Array, " dim"],
+    ) -> Float[Array, " dim"]:
+        """`K' (dW² + |dt|)/2 + sqrt(2 K) dW`."""
+        amount, slope = self.spread(x, t)
+        span = jnp.abs(dt)
+        second = 0.5 * slope * (noise**2 - span)
+        drift = slope * span if self.drift_correction else 0.0
+        return drift + second + _root(2 * amount) * noise
+
+
+def _diffusivity(given: Any) -> Float[Array, "*axes"] | Diffusivity:
+    """A callable as it is, anything else as an array of non-negative numbers."""
+    if callable(given):
+        return cast(Diffusivity, given)
+    values = jnp.asarray(given, float)
+    if not isinstance(given, jax.Array) and not (np.asarray(given) >= 0).all():
+        raise ValueError(f"`diffusivity` must be at least 0; got {given}.")
+    if values.ndim > 1:
+        raise ValueError(
+            f"`diffusivity` must be one number or one per axis; got shape {values.shape}. Pass a function."
+        )
+    return values
+
+
+def _sampled(diffusivity: Diffusivity) -> Diffusivity:
+    """A field as a function that stays finite past the edge; other functions as they are."""
+    if isinstance(diffusivity, AbstractField):
+        return lambda x, t: diffusivity.sample(x, t, diffusivity.start(x)).velocity
+    return diffusivity
+
+
+def _root(value: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Square root with slope 0 where there is nothing to take the root of."""
+    positive = value > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, value, 1.0)), 0.0)

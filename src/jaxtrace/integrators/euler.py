@@ -1,0 +1,29 @@
+"""Euler: the velocity at the beginning holds for the whole step; order 1."""
+
+from typing import ClassVar
+
+from jaxtyping import Array, Float
+
+from ..fields.base import AbstractField
+from .base import AbstractIntegrator, AnyKey, ParticleState
+
+
+class Euler(AbstractIntegrator):
+    """`x' = x + dt u(x, t)`."""
+
+    order: ClassVar[int] = 1
+    stochastic: ClassVar[bool] = False
+    reversible: ClassVar[bool] = True
+
+    def step(
+        self,
+        field: AbstractField,
+        state: ParticleState,
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        key: AnyKey | None = None,
+    ) -> ParticleState:
+        """One sample of the field."""
+        first = field.at(t).sample(state.position, state.hint)
+        position = state.position + dt * first.velocity
+        return ParticleState(position, first.velocity, first.hint, first.inside, state.memory)

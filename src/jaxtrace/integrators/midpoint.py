@@ -1,0 +1,31 @@
+"""Midpoint: the velocity half a step ahead holds for the whole step; order 2."""
+
+from typing import ClassVar
+
+from jaxtyping import Array, Float
+
+from ..fields.base import AbstractField
+from .base import AbstractIntegrator, AnyKey, ParticleState
+
+
+class Midpoint(AbstractIntegrator):
+    """`x' = x + dt u(x + dt/2 u(x, t), t + dt/2)`, the Runge–Kutta method also called RK2."""
+
+    order: ClassVar[int] = 2
+    stochastic: ClassVar[bool] = False
+    reversible: ClassVar[bool] = True
+
+    def step(
+        self,
+        field: AbstractField,
+        state: ParticleState,
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        key: AnyKey | None = None,
+    ) -> ParticleState:
+        """Two samples of the field."""
+        x = state.position
+        first = field.at(t).sample(x, state.hint)
+        middle = field.at(t + 0.5 * dt).sample(x + (0.5 * dt) * first.velocity, first.hint)
+        position = x + dt * middle.velocity
+        return ParticleState(position, first.velocity, middle.hint, first.inside, state.memory)
