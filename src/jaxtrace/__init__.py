@@ -1,3 +1,62 @@
-"""Lagrangian particle tracking through time-dependent velocity fields. So far: the shared tools."""
+"""jaxtrace: particles through time-dependent velocity fields, in two and three dimensions, compiled and differentiable.
 
-from jaxworlds.runtime import configure as configure
+Names load on first use, so `import jaxtrace` costs almost nothing and `configure` can be the first call.
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+# Public name -> the module that is its home.
+_HOMES: dict[str, str] = {
+    "AnalyticField": "fields",
+    "Dopri5": "integrators",
+    "Outcome": "tracking",
+    "RectilinearGrid": "fields",
+    "RK4": "integrators",
+    "TimeSeriesField": "fields",
+    "Tracker": "tracking",
+    "Trajectory": "tracking",
+    "UniformGrid": "fields",
+    "configure": "settings",
+    "create_tracker": "tracking",
+    "load_optimized_dataset": "io",
+    "simulate": "tracking",
+    "track_memory": "utils",
+    "track_operation_memory": "utils",
+    "uniform_grid_seeds": "tracking",
+}
+
+if TYPE_CHECKING:
+    from .fields import AnalyticField as AnalyticField
+    from .fields import RectilinearGrid as RectilinearGrid
+    from .fields import TimeSeriesField as TimeSeriesField
+    from .fields import UniformGrid as UniformGrid
+    from .integrators import RK4 as RK4
+    from .integrators import Dopri5 as Dopri5
+    from .io import load_optimized_dataset as load_optimized_dataset
+    from .settings import configure as configure
+    from .tracking import Outcome as Outcome
+    from .tracking import Tracker as Tracker
+    from .tracking import Trajectory as Trajectory
+    from .tracking import create_tracker as create_tracker
+    from .tracking import simulate as simulate
+    from .tracking import uniform_grid_seeds as uniform_grid_seeds
+    from .utils import track_memory as track_memory
+    from .utils import track_operation_memory as track_operation_memory
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(f"jaxtrace.{home}"), name)
+    elif not name.startswith("_") and importlib.util.find_spec(f"jaxtrace.{name}"):
+        value = importlib.import_module(f"jaxtrace.{name}")
+    else:
+        raise AttributeError(f"module 'jaxtrace' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,40 @@
+"""What a GPU gains from: the step as one kernel, and particles sorted in space."""
+
+from typing import Any
+
+import jax
+
+from ..fields.series import AbstractSeries
+from ..integrators.fused import can_fuse
+from .bouncing import Unbounded
+from .moving import Motion
+from .refilling import InletBoundary
+
+# Measured on an H200 with ten million particles in 64³ nodes: sorting takes 1.3 ms, a step 1.06 ms unsorted and 0.68 ms
+# sorted; after 50 steps of the double gyre the order is still good (0.77 ms a step, sorting included).
+_SORT_EVERY = 50
+_SORTED_FROM = 200_000
+
+
+def fuses(motion: Motion, mesh: Any) -> bool:
+    """Whether the kernel takes the steps: on one GPU and without walls, where it knows this field and integrator."""
+    alone = mesh is None and isinstance(motion.boundary, Unbounded)
+    return jax.default_backend() == "gpu" and alone and can_fuse(motion.integrator, motion.field)
+
+
+def sort_period(motion: Motion, mesh: Any, particles: int, steps_between_records: int) -> int:
+    """Steps from one sorting to the next; 0 for never.
+
+    Sorting over several devices would send particles between them, and an inlet with a rate fills slots in the order in
+    which they lie: both stay unsorted.
+    """
+    rated = isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None
+    worth = (
+        jax.default_backend() == "gpu"
+        and isinstance(motion.field, AbstractSeries)
+        and motion.field.layout != "direct"
+        and motion.field.dim <= 3
+        and particles >= _SORTED_FROM
+        and steps_between_records >= _SORT_EVERY // 2
+    )
+    return _SORT_EVERY if worth and mesh is None and not rated else 0

@@ -1,0 +1,89 @@
+"""What every boundary answers for one particle, and how several of them act in turn."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+Vector = Float[Array, " dim"]
+
+
+class Bounced(eqx.Module):
+    """What a boundary made of one step."""
+
+    position: Vector
+    """Inside the domain, or on its edge where the particle ended."""
+    velocity: Vector
+    """The particle's own velocity, mirrored or stopped as its position was; tracers may ignore it."""
+    alive: Bool[Array, ""]
+    """False for a particle that left through an absorbing part; its position is where it left."""
+    hits: Int32[Array, " patches"]
+    """How often the step met each patch, in the order of the boundary's `patches`."""
+    patch: Int32[Array, ""]
+    """The patch that ended the particle, else -1."""
+
+
+class AbstractBoundary(eqx.Module):
+    """A pure map of one particle's step `old` to `new`; `jax.vmap` makes it many."""
+
+    @property
+    @abc.abstractmethod
+    def patches(self) -> tuple[str, ...]:
+        """Names of the parts that `hits` counts."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
+    ) -> Bounced:
+        """Bring a step back into the domain. `hint` is the field's; only walls that follow a mesh read it."""
+
+
+class Unbounded(AbstractBoundary):
+    """No boundary: every step is right."""
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def __call__(
+        self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
+    ) -> Bounced:
+        """The step as it is."""
+        return Bounced(
+            new,
+            jnp.zeros_like(new) if velocity is None else velocity,
+            jnp.ones((), bool),
+            jnp.zeros((0,), jnp.int32),
+            jnp.full((), -1, jnp.int32),
+        )
+
+
+class Composed(AbstractBoundary):
+    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides."""
+
+    parts: tuple[AbstractBoundary, ...]
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Those of all parts, in order."""
+        return tuple(name for part in self.parts for name in part.patches)
+
+    def __call__(
+        self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
+    ) -> Bounced:
+        """The parts one after the other."""
+        result = Unbounded()(old, new, velocity)
+        for part in self.parts:
+            then = part(old, result.position, result.velocity, hint)
+            first = jnp.asarray(len(result.hits), jnp.int32)
+            ended = jnp.where(then.patch >= 0, then.patch + first, -1)
+            result = Bounced(
+                position=jnp.where(result.alive, then.position, result.position),
+                velocity=jnp.where(result.alive, then.velocity, result.velocity),
+                alive=result.alive & then.alive,
+                hits=jnp.concatenate([result.hits, jnp.where(result.alive, then.hits, 0)]),
+                patch=jnp.where(result.alive, ended, result.patch),
+            )
+        return result

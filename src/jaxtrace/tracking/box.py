@@ -1,0 +1,242 @@
+"""The box: faces that are periodic, mirrors, clamps, drains or open, folded exactly for steps of any length."""
+
+import functools
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, cast
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+from .bouncing import AbstractBoundary, Bounced, Vector
+
+Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
+FACES = ("periodic", "reflective", "clamping", "absorbing", "open")
+AXES = "xyz"
+Bounds = Float[Array | np.ndarray, "2 dim"] | Sequence[Any]
+
+
+class Box(AbstractBoundary):
+    """An axis-aligned box, each face with its own behaviour, for steps of any length.
+
+    Reflections and periods are folded exactly however often a step crosses. An absorbed particle ends at the point
+    where its straight path first meets an absorbing face. Patches are x_min, x_max, y_min, ...; for periodic axes
+    the difference of the two counts is the number of periods travelled. An axis of no extent pins its coordinate.
+    """
+
+    low: Vector
+    high: Vector
+    faces: tuple[tuple[Face, Face], ...] = eqx.field(static=True)
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Two for each axis."""
+        names = [AXES[i] if i < len(AXES) else f"axis{i}" for i in range(len(self.faces))]
+        return tuple(f"{name}_{side}" for name in names for side in ("min", "max"))
+
+    def __call__(
+        self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
+    ) -> Bounced:
+        """Cut the path at the first absorbing face, then fold, wrap or clip each axis."""
+        low, high = self.low.astype(new.dtype), self.high.astype(new.dtype)
+        velocity = jnp.zeros_like(new) if velocity is None else velocity
+        end, alive, absorbed = self._absorb(old, new, low, high)
+        position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
+        for kind in dict.fromkeys(self.faces):
+            done = _AXIS[kind[0] if kind[0] == kind[1] else "mixed"](end, low, high, kind)
+            here = [faces == kind for faces in self.faces]
+            if all(here):
+                position, factor, below, above = done
+            else:
+                chosen = np.array(here)
+                kept = (position, factor, below, above)
+                position, factor, below, above = (
+                    jnp.where(chosen, a, b) for a, b in zip(done, kept, strict=True)
+                )
+        hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed
+        patch = sum(
+            (number * absorbed[number] for number in range(1, len(absorbed))), start=-alive.astype(jnp.int32)
+        )
+        return Bounced(position, velocity * factor, alive, hits, patch)
+
+    def _absorb(
+        self, old: Vector, new: Vector, low: Vector, high: Vector
+    ) -> tuple[Vector, Bool[Array, ""], Int32[Array, " patches"]]:
+        """End of the path at its first absorbing face, whether there is none, and which face it is."""
+        drains = [
+            (axis, side)
+            for axis, pair in enumerate(self.faces)
+            for side in (0, 1)
+            if pair[side] == "absorbing"
+        ]
+        if not drains:
+            return new, jnp.ones((), bool), jnp.zeros((2 * len(self.faces),), jnp.int32)
+        # Face by face and written out: a reduction over so few entries would break the loop over particles on a CPU.
+        shares = [self._share(axis, side, old, new, low, high) for axis, side in drains]
+        cut = functools.reduce(jnp.minimum, shares)
+        alive = ~(cut <= 1)
+        end = jnp.where(alive, new, old + jnp.where(alive, 1.0, cut) * (new - old))
+        coordinates = [end[axis] for axis in range(len(self.faces))]
+        marks = [jnp.zeros((), bool)] * (2 * len(self.faces))
+        open_yet = ~alive
+        for (axis, side), share in zip(drains, shares, strict=True):
+            here = open_yet & (share == cut)
+            open_yet = open_yet & ~here
+            coordinates[axis] = jnp.where(here, (low, high)[side][axis], coordinates[axis])
+            marks[2 * axis + side] = here
+        return jnp.stack(coordinates), alive, jnp.stack(marks).astype(jnp.int32)
+
+    def _share(
+        self, axis: int, side: int, old: Vector, new: Vector, low: Vector, high: Vector
+    ) -> Float[Array, ""]:
+        """The share of the way after which an absorbing face is passed; infinite where it is not."""
+        planes = [((low, high)[side][axis], side == 1)]
+        if self.faces[axis][1 - side] == "reflective":
+            # Beyond a mirror on the other side the face appears at its image, to be passed the other way.
+            planes.append((2 * (low, high)[1 - side][axis] - (low, high)[side][axis], side == 0))
+        way = new[axis] - old[axis]
+        safe = jnp.where(way == 0, 1.0, way)
+        share = jnp.full_like(way, jnp.inf)
+        for plane, upwards in planes:
+            passed = new[axis] > plane if upwards else new[axis] < plane
+            part = jnp.where(way == 0, 0.0, jnp.clip((plane - old[axis]) / safe, 0.0, 1.0))
+            share = jnp.where(passed, part, share)
+        return share
+
+
+Folded = tuple[Vector, Vector, Int32[Array, " dim"], Int32[Array, " dim"]]
+
+
+def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """The same place one or more periods away, in [low, high)."""
+    size = _extent(low, high)
+    inside = (x >= low) & (x < high)
+    wrapped = low + jnp.mod(x - low, size)
+    wrapped = jnp.where(wrapped < high, wrapped, low)
+    turns = jnp.where(inside, 0, jnp.floor((x - low) / size)).astype(jnp.int32)
+    turns = jnp.where(high > low, turns, 0)
+    return jnp.where(inside, x, wrapped), jnp.ones_like(x), jnp.maximum(-turns, 0), jnp.maximum(turns, 0)
+
+
+def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """The path folded at both mirrors as often as it meets them."""
+    size = _extent(low, high)
+    inside = (x >= low) & (x <= high)
+    along = jnp.mod(x - low, 2 * size)
+    folded = jnp.clip(low + size - jnp.abs(along - size), low, high)
+    turns = jnp.where(inside | (high <= low), 0, jnp.floor((x - low) / size)).astype(jnp.int32)
+    count = jnp.abs(turns)
+    near, far = (count + 1) // 2, count // 2
+    up = turns > 0
+    sign = jnp.where(count % 2 == 1, -1.0, 1.0).astype(x.dtype)
+    return jnp.where(inside, x, folded), sign, jnp.where(up, far, near), jnp.where(up, near, far)
+
+
+def _clamping(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """The nearest place inside; the velocity across the face is lost."""
+    below, above = x < low, x > high
+    held = jnp.where(below | above, 0.0, 1.0).astype(x.dtype)
+    return jnp.clip(x, low, high), held, below.astype(jnp.int32), above.astype(jnp.int32)
+
+
+def _absorbing(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """Already cut at the face; rounding is clipped."""
+    none = jnp.zeros(x.shape, jnp.int32)
+    return jnp.clip(x, low, high), jnp.ones_like(x), none, none
+
+
+def _open(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """As it is; who leaves is counted."""
+    return x, jnp.ones_like(x), (x < low).astype(jnp.int32), (x > high).astype(jnp.int32)
+
+
+def _mixed(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """Two different faces: a mirror first, then whatever the other face does."""
+    ones, none = jnp.ones_like(x), jnp.zeros(x.shape, jnp.int32)
+    factor, counts = ones, [none, none]
+    for side, face in enumerate(kind):
+        if face == "reflective":
+            past = x < low if side == 0 else x > high
+            x = jnp.where(past, 2 * (low if side == 0 else high) - x, x)
+            factor = jnp.where(past, -1.0, factor).astype(x.dtype)
+            counts[side] = past.astype(jnp.int32)
+    for side, face in enumerate(kind):
+        past = x < low if side == 0 else x > high
+        if face in ("clamping", "absorbing"):
+            x = jnp.maximum(x, low) if side == 0 else jnp.minimum(x, high)
+        if face == "clamping":
+            factor = jnp.where(past, 0.0, factor).astype(x.dtype)
+        if face in ("clamping", "open"):
+            counts[side] = past.astype(jnp.int32)
+    return x, factor, counts[0], counts[1]
+
+
+def _extent(low: Vector, high: Vector) -> Vector:
+    """Size of the box, 1 where it has none."""
+    return jnp.where(high > low, high - low, 1.0).astype(low.dtype)
+
+
+_AXIS = {
+    "periodic": _periodic,
+    "reflective": _reflective,
+    "clamping": _clamping,
+    "absorbing": _absorbing,
+    "open": _open,
+    "mixed": _mixed,
+}
+
+
+def box_boundary(bounds: Bounds, faces: str | Sequence[str | Sequence[str]] = "reflective") -> Box:
+    """A box whose faces are "periodic", "reflective", "clamping", "absorbing" or "open".
+
+    `bounds` is `[lowest corner, highest corner]` in any dimension; `faces` one word for all, or one for each axis,
+    or a pair (lower, upper) for an axis.
+
+    ```python
+    box_boundary([[0, 0], [2, 1]], ["periodic", ("reflective", "absorbing")])
+    ```
+    """
+    corners = box_corners(bounds)
+    dim = corners.shape[1]
+    each = [faces] * dim if isinstance(faces, str) else list(faces)
+    if len(each) != dim:
+        raise ValueError(
+            f"`faces` must name one behaviour for each of the {dim} axes of `bounds`; got {len(each)}."
+        )
+    pairs: list[tuple[str, ...]] = [(face, face) if isinstance(face, str) else tuple(face) for face in each]
+    for pair in pairs:
+        if len(pair) != 2 or any(face not in FACES for face in pair):
+            raise ValueError(
+                f"`faces` must hold words among {', '.join(FACES)}, or pairs of them; got {pair}."
+            )
+        if "periodic" in pair and len(set(pair)) > 1:
+            raise ValueError(f"`faces` must be periodic on both sides of an axis or on none; got {pair}.")
+    return Box(jnp.asarray(corners[0], float), jnp.asarray(corners[1], float), cast(Any, tuple(pairs)))
+
+
+def box_corners(bounds: Bounds, name: str = "bounds") -> np.ndarray:
+    """`[low, high]` as a (2, dim) array of finite numbers in order; an extent of 0 is allowed."""
+    corners: np.ndarray = np.zeros(())
+    with suppress(TypeError, ValueError):  # the shape below tells
+        corners = np.asarray([np.asarray(corner, np.float64) for corner in bounds])
+    if corners.ndim != 2 or corners.shape[0] != 2 or corners.shape[1] == 0:
+        raise ValueError(
+            f"`{name}` must be [lowest corner, highest corner] of equal length; got {bounds!r}. "
+            "Example: [[0, 0, 0], [2, 1, 1]]."
+        )
+    if not np.isfinite(corners).all() or (corners[0] > corners[1]).any():
+        raise ValueError(
+            f"`{name}` must be finite with each lowest coordinate at most the highest; "
+            f"got {corners[0].tolist()} and {corners[1].tolist()}."
+        )
+    return corners
+
+
+def axis_number(axis: str | int, dim: int, name: str = "axis") -> int:
+    """0, 1, 2 for "x", "y", "z" or the number itself."""
+    number = AXES.find(axis.lower()) if isinstance(axis, str) and len(axis) == 1 else axis
+    if not isinstance(number, int) or not 0 <= number < dim:
+        raise ValueError(f"`{name}` must be one of {', '.join(AXES[:dim])} or 0 to {dim - 1}; got {axis!r}.")
+    return number

@@ -1,0 +1,81 @@
+"""What a tracker is given, checked where it is given: seeds, names, times, and switches of older versions."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
+
+
+def checked_seeds(positions: Positions, dim: int) -> Float[np.ndarray, "particles dim"]:
+    """Finite positions in the default precision."""
+    seeds = np.asarray(positions, jnp.result_type(float))
+    if seeds.ndim != 2 or seeds.shape[1] != dim or len(seeds) == 0:
+        raise ValueError(
+            f"`initial_positions` must have shape (particles, {dim}) for this field; got {seeds.shape}."
+        )
+    bad = np.flatnonzero(~np.isfinite(seeds).all(1))
+    if bad.size:
+        raise ValueError(
+            f"`initial_positions` must be finite; {bad.size} of {len(seeds)} are not, the first is number {bad[0]}."
+        )
+    return seeds
+
+
+def slice_times(field: Any) -> np.ndarray | None:
+    """When the slices of a series hold; None for a field without slices."""
+    times = getattr(field, "times", None)
+    return None if times is None or len(times) < 2 else np.asarray(times, np.float64)
+
+
+def check_range(field: Any, time_span: Sequence[float]) -> None:
+    """Refuse times the field does not know, or say what holds there."""
+    low, high = field.time_range
+    slack = 1e-6 * max(abs(low), abs(high)) if np.isfinite([low, high]).all() else 0.0
+    if len(time_span) != 2 or (min(time_span) >= low - slack and max(time_span) <= high + slack):
+        return
+    message = f"`time_span` {tuple(time_span)} reaches beyond the times of the field, {low:g} to {high:g}"
+    if getattr(field, "extrapolation", "clamp") == "outside":
+        raise ValueError(
+            f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
+        )
+    warnings.warn(f"{message}; the first or last slice holds there.", stacklevel=4)
+
+
+def checked_ids(ids: Any, count: int) -> Shaped[np.ndarray, " particles"]:
+    """One name for each particle, all different."""
+    if ids is None:
+        return np.arange(count)
+    names = np.asarray(ids)
+    if names.shape != (count,):
+        raise ValueError(
+            f"`ids` must hold one name for each of the {count} particles; got shape {names.shape}."
+        )
+    if len(np.unique(names)) != count:
+        raise ValueError("`ids` must be different from each other; some are repeated.")
+    return names
+
+
+_said: set[str] = set()
+
+
+def say_once(message: str, stacklevel: int = 3) -> None:
+    """A note for users of older recipes, once in a process."""
+    if message not in _said:
+        _said.add(message)
+        warnings.warn(message, stacklevel=stacklevel)
+
+
+def is_streamed(field: Any) -> bool:
+    """Whether a field is read while it is used."""
+    return hasattr(field, "open") and hasattr(field, "plan")
+
+
+def known_span(field: Any) -> tuple[float, float]:
+    """The times of a field, or one unit of time where it holds for all."""
+    low, high = field.time_range
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else (0.0, 1.0)

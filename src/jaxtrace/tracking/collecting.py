@@ -1,0 +1,151 @@
+"""From the records of all batches to one trajectory."""
+
+import platform
+from typing import Any
+
+import jax
+import numpy as np
+
+from .cutting import unit_edges
+from .driving import Batch, Job
+from .particles import EXHAUSTED, NEVER, NOTHING, OUTSIDE, Outcome
+from .recording import Records
+from .reductions import AbstractReduction
+from .trajectory import Trajectory
+
+
+def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, seconds: float) -> Trajectory:
+    """Cut what was recorded to what was reached, and say what became of every particle."""
+    schedule = job.schedule
+    reached = max((batch.records for batch in batches), default=0)
+    times = schedule.times[:reached]
+    ends = _ends(job, batches)
+    alive = ages = None
+    kept = {name: values[:reached] for name, values in records.arrays.items()}
+    if job.unit.positions and not kept:
+        kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
+    if job.unit.births and "begun" in kept:
+        begun, ended = (kept[name] for name in ("begun", "ended"))
+        alive, ages = _lives(job, reached, begun, ended)
+    elif job.unit.positions:
+        alive, ages = _plain_lives(job, reached, ends["ended"])
+    if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
+        sizes = [b - a for a, b in map(job.rows_of, range(job.batches))]
+        alive = alive & (np.arange(reached)[:, None] < np.repeat(_computed(job, batches), sizes))
+    outcomes = _outcomes(job, batches, ends)
+    hits = records.sums.get("hits")
+    names = job.motion.boundary.patches
+    counts = dict.fromkeys(names, 0)
+    if hits is not None:
+        for name, count in zip(names, hits[:reached].sum(0).tolist(), strict=True):
+            counts[name] += count
+    reduced = jax.tree.map(lambda leaf: leaf[:reached], records.sums.get("reduced"))
+    if isinstance(job.reduction, AbstractReduction) and reduced is not None:
+        reduced = job.reduction.finish(reduced)
+    return Trajectory(
+        positions=kept.get("positions"),
+        times=times,
+        ids=ids,
+        alive=alive,
+        ages=ages,
+        release_times=schedule.release_times,
+        outcomes=outcomes,
+        patches=np.where(ends["cause"] >= 0, ends["cause"], -1).astype(np.int32),
+        patch_names=names,
+        patch_counts=counts,
+        velocities=kept.get("velocities"),
+        generation=kept.get("generation"),
+        reduced=reduced,
+        outcome=batches[-1].rollout.outcome if batches else "interrupted",
+        info=_info(job, batches, records, reached, seconds),
+    )
+
+
+def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
+    """When and why each particle ended, as the last step left it."""
+    found = {"ended": np.full(len(job.seeds), NEVER), "cause": np.full(len(job.seeds), NOTHING)}
+    for number, batch in enumerate(batches):
+        first, last = job.rows_of(number)
+        carry = batch.rollout.carry
+        # Particles may have been sorted in space; batches are padded at their end.
+        order = np.argsort(np.asarray(carry.identity)) if job.unit.sort else slice(None)
+        for name, values in found.items():
+            values[first:last] = np.asarray(getattr(carry, name))[order][: last - first]
+    return found
+
+
+def _computed(job: Job, batches: list[Batch]) -> np.ndarray:
+    """How many times each batch recorded."""
+    counts = [batch.records for batch in batches]
+    return np.asarray(counts + [0] * (job.batches - len(counts)))
+
+
+def _lives(job: Job, reached: int, begun: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which particles are on their way at each recorded time, and for how long they are or were."""
+    edges, marks = job.schedule.edges, job.schedule.marks[:reached, None]
+    last = len(edges) - 1
+    stop = np.minimum(np.minimum(ended, marks), last)
+    since = np.abs(edges[stop] - edges[np.minimum(begun, last)])
+    ages = np.where(stop > begun, since, 0.0).astype(job.seeds.dtype)
+    return (begun <= marks) & (marks < ended), ages
+
+
+def _plain_lives(job: Job, reached: int, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same without births: most particles live from the first time to the last, and share one column."""
+    begun = job.schedule.releases
+    special = np.flatnonzero((begun > 0) | (ended != NEVER))
+    shape = (reached, len(begun))
+    alive, ages = _lives(job, reached, np.zeros(1, np.int64), np.full(1, NEVER))
+    alive, ages = np.broadcast_to(alive, shape), np.broadcast_to(ages, shape)
+    if special.size:
+        alive, ages = alive.copy(), ages.copy()
+        alive[:, special], ages[:, special] = _lives(job, reached, begun[special], ended[special])
+    return alive, ages
+
+
+def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np.ndarray:
+    cause = ends["cause"]
+    outcomes = np.full(len(cause), int(Outcome.MOVING), np.int8)
+    outcomes[cause >= 0] = Outcome.LEFT
+    outcomes[cause == OUTSIDE] = Outcome.OUTSIDE
+    outcomes[cause == EXHAUSTED] = Outcome.STEP_LIMIT
+    for number in range(job.batches):
+        first, last = job.rows_of(number)
+        if number >= len(batches) or batches[number].records == 0:
+            outcomes[first:last] = Outcome.NOT_COMPUTED
+            continue
+        edge = job.schedule.marks[batches[number].records - 1]
+        outcomes[first:last][job.schedule.releases[first:last] > edge] = Outcome.UNRELEASED
+    return outcomes
+
+
+def _info(job: Job, batches: list[Batch], records: Records, reached: int, seconds: float) -> dict[str, Any]:
+    """What ran, where, and how fast."""
+    compiling = sum(batch.rollout.compile_seconds for batch in batches)
+    running = sum(batch.rollout.seconds for batch in batches)
+    edges = np.concatenate([[0], unit_edges(job.schedule, job.cutting.parts, job.cutting.table)])
+    work = 0
+    for number, batch in enumerate(batches):
+        first, last = job.rows_of(number)
+        begin, end = np.minimum([batch.rollout.first_step, batch.rollout.step], len(edges) - 1)
+        work += int(edges[end] - edges[begin]) * (last - first)
+    missed = records.sums.get("missed")
+    device = jax.devices()[0] if job.mesh is None else job.mesh.devices.flat[0]
+    return {
+        "integrator": type(job.motion.integrator).__name__,
+        "device": f"{device.device_kind} ({device.platform})",
+        "devices": 1 if job.mesh is None else job.mesh.size,
+        "dtype": str(job.seeds.dtype),
+        "layout": getattr(job.motion.field, "layout", None),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "steps": job.schedule.steps,
+        "dt": job.schedule.dt,
+        "batches": job.batches,
+        "batch_size": job.batch,
+        "seconds": seconds,
+        "compile_seconds": compiling,
+        "particle_steps": work,
+        "particle_steps_per_second": work / max(running - compiling, 1e-9),
+        "inlet_missed": int(missed[reached - 1]) if missed is not None and reached else 0,
+    }

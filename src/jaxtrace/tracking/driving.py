@@ -1,0 +1,223 @@
+"""Running a schedule on the core: batches of particles one after the other, in chunks of one compiled program."""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.rollout import Chunk, Rollout, resume, run
+
+from .cutting import Cutting, unit_edges, unit_times
+from .moving import Motion
+from .particles import NEVER, Particles, axes_of, begin
+from .recording import Records
+from .refilling import InletBoundary
+from .schedule import Schedule
+from .units import Shared, Unit, tables_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run as it will be done."""
+
+    motion: Motion
+    """With the grid's field in place of a streamed one, which `stream` holds."""
+    schedule: Schedule
+    seeds: Float[np.ndarray, "particles dim"]
+    unit: Unit
+    reduction: Any
+    batch: int
+    """Particles of a batch, a multiple of the devices."""
+    cutting: Cutting
+    stream: Any = None
+    stream_limit: int | None = None
+    mesh: Any = None
+    checkpoint: Checkpoint | None = None
+    resume: bool = False
+    progress: bool | None = False
+    callback: Callable[[int, int], Any] | None = None
+
+    @property
+    def batches(self) -> int:
+        """How many batches there are."""
+        return -(-len(self.seeds) // self.batch)
+
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The first particle of a batch, and the first of the next."""
+        return number * self.batch, min(len(self.seeds), (number + 1) * self.batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one batch came to."""
+
+    rollout: Rollout
+    records: int
+    """How many recorded times it reached."""
+
+
+def run_job(job: Job) -> tuple[Records, list[Batch]]:
+    """All batches in turn, until one is stopped."""
+    records = Records(len(job.schedule.times), len(job.seeds))
+    done: list[Batch] = []
+    for number in range(job.batches):
+        done.append(_run_batch(job, number, records))
+        if done[-1].rollout.outcome != "finished":
+            break
+    return records, done
+
+
+def warm_up(job: Job) -> Rollout:
+    """The program of a run compiled and run without a step."""
+    with _shared(job, 0) as (motion, shared):
+        particles = start(job, motion, *job.rows_of(0))
+        if "shared" in shared:
+            none = jnp.zeros_like(shared["shared"].tables.last)
+            shared["shared"] = eqx.tree_at(
+                lambda s: (s.tables.first, s.tables.last), shared["shared"], (none, none)
+            )
+        return run(
+            job.unit,
+            particles,
+            job.cutting.chunk,
+            chunk=job.cutting.chunk,
+            record_every=job.cutting.every,
+            axes=axes_of(particles),
+            mesh=job.mesh,
+            keep_records=False,
+            progress=False,
+            donate_carry=True,
+            **shared,
+        )
+
+
+def shapes_of(job: Job) -> Particles:
+    """The shapes of a batch's particles."""
+    return start(job, job.motion, *job.rows_of(0), only_shapes=True)
+
+
+def _run_batch(job: Job, number: int, records: Records) -> Batch:
+    first, last = job.rows_of(number)
+    cutting = job.cutting
+    folder = None if job.checkpoint is None else Path(job.checkpoint.folder) / f"batch-{number:05d}"
+    goes_on = job.resume and folder is not None and any(folder.glob("step-*.jwstate"))
+    keep = job.checkpoint is not None
+    edges = unit_edges(job.schedule, cutting.parts, cutting.units)
+
+    def on_chunk(chunk: Chunk) -> Any:
+        if chunk.records is not None and not keep:
+            count = len(chunk.records["missed"])
+            records.take(chunk.records, cutting, chunk.step - count * cutting.every, first, last)
+        if job.callback is None:
+            return None
+        steps = job.schedule.steps
+        done = int(edges[min(chunk.step, cutting.units) - 1])
+        return job.callback(number * steps + done, job.batches * steps)
+
+    with _shared(job, number) as (motion, shared):
+        particles = start(job, motion, first, last, only_shapes=goes_on)
+        options: dict[str, Any] = {
+            **shared,
+            "axes": axes_of(particles),
+            "mesh": job.mesh,
+            "on_chunk": on_chunk,
+            "progress": job.progress,
+            "keep_records": keep,
+        }
+        saved = None if job.checkpoint is None else dataclasses.replace(job.checkpoint, folder=folder)
+        if goes_on:
+            assert saved is not None
+            rollout = resume(job.unit, particles, saved, **options)
+        else:
+            rollout = run(
+                job.unit,
+                particles,
+                cutting.units,
+                chunk=cutting.chunk,
+                record_every=cutting.every,
+                checkpoint=saved,
+                donate_carry=True,
+                **options,
+            )
+    if rollout.records is not None:
+        records.take(rollout.records, cutting, 0, first, last)
+    return Batch(rollout, min(rollout.step // cutting.parts, len(job.schedule.times)))
+
+
+@contextlib.contextmanager
+def _shared(job: Job, number: int) -> Iterator[tuple[Motion, dict[str, Any]]]:
+    """What moves the particles at first, and what all units share as the core takes it."""
+    first, last = job.rows_of(number)
+    cutting = job.cutting
+    motion = _share_of_inlet(job.motion, (last - first) / len(job.seeds))
+    tables = tables_of(job.schedule, cutting)
+    origin = None if job.checkpoint is None else _fingerprint(job, first, last)
+    if job.stream is None:
+        yield motion, {"shared": Shared(motion, tables, job.reduction, origin)}
+        return
+
+    def into(ring: Any) -> Shared:
+        return Shared(dataclasses.replace(motion, field=ring), tables, job.reduction, origin)
+
+    where = None
+    if job.mesh is not None:
+        where = jax.sharding.NamedSharding(job.mesh, jax.sharding.PartitionSpec())
+    times = unit_times(job.schedule, cutting.parts, cutting.units)
+    keeper = job.stream.open(times, job.stream_limit, longest=cutting.chunk, sharding=where, into=into)
+    with keeper:
+        ring = keeper.field_at(0, cutting.chunk)
+        yield dataclasses.replace(motion, field=ring), {"shared_at": keeper.shared_at}
+
+
+def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = False) -> Particles:
+    """The particles of a batch, filled up with ones that are never released."""
+    missing = job.batch - (last - first)
+    seeds = np.concatenate([job.seeds[first:last], np.repeat(job.seeds[last - 1 : last], missing, 0)])
+    begun = np.concatenate([job.schedule.releases[first:last], np.full(missing, NEVER)])
+    times = np.concatenate([job.schedule.release_times[first:last], np.full(missing, job.schedule.edges[0])])
+    if job.stream is not None:
+        times = np.full_like(times, job.schedule.edges[0])  # the only slices that are there
+    arguments = (
+        motion,
+        jnp.asarray(seeds, float),
+        jnp.arange(first, first + job.batch, dtype=jnp.int32),
+        jnp.asarray(begun, jnp.int32),
+        jnp.asarray(times, float),
+    )
+    return eqx.filter_eval_shape(begin, *arguments) if only_shapes else _begin(*arguments)
+
+
+@eqx.filter_jit
+def _begin(
+    motion: Motion,
+    seeds: Float[Array, "n dim"],
+    identity: Int[Array, " n"],
+    begun: Int[Array, " n"],
+    t: Float[Array, " n"],
+) -> Particles:
+    return begin(motion, seeds, identity, begun, t)
+
+
+def _share_of_inlet(motion: Motion, share: float) -> Motion:
+    """An inlet's rate counts for all particles: each batch gives its share of them."""
+    boundary = motion.boundary
+    if not isinstance(boundary, InletBoundary) or boundary.rate is None or share == 1:
+        return motion
+    return eqx.tree_at(lambda m: m.boundary.rate, motion, boundary.rate * share)
+
+
+def _fingerprint(job: Job, first: int, last: int) -> Any:
+    """What a checkpoint must not be mixed up with, beyond field and schedule: seeds, releases and the batch."""
+    digest = hashlib.blake2b(digest_size=16)
+    for values in (job.seeds[first:last], job.schedule.releases[first:last], np.asarray([first, last])):
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return jnp.asarray(np.frombuffer(digest.digest(), np.uint32))

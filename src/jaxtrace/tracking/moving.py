@@ -1,0 +1,124 @@
+"""How one particle is moved by one step: integrator, boundary, and what rounding would lose."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+from ..fields.base import AbstractField, AbstractMoment, Sample
+from ..integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
+from ..integrators.diffusion import AbstractRandomWalk
+from ..integrators.dopri5 import StepControl
+from ..integrators.euler import Euler
+from ..integrators.inertial import Inertial
+from ..integrators.midpoint import Midpoint
+from ..integrators.rk4 import RK4
+from .bouncing import AbstractBoundary, Bounced, Vector
+
+
+class Motion(eqx.Module):
+    """What moves particles: arguments of the compiled program, so that other values need no other program."""
+
+    field: AbstractField
+    integrator: AbstractIntegrator
+    boundary: AbstractBoundary
+    key: AnyKey
+    stop_outside: bool = eqx.field(static=True, default=True)
+    """Whether a particle ends where the field does."""
+    fused: bool = eqx.field(static=True, default=False)
+    """Whether the integrator's step is one GPU kernel; see `jaxtrace.integrators.fused`."""
+
+
+class Moved(eqx.Module):
+    """One particle after one step."""
+
+    bounced: Bounced
+    rest: Vector
+    hint: PyTree
+    memory: PyTree
+    inside: Bool[Array, ""]
+    """Whether the field held the particle before the step."""
+    exhausted: Bool[Array, ""]
+    """Whether the integrator gave up before the step's end."""
+
+
+def move(
+    motion: Motion,
+    position: Vector,
+    rest: Vector,
+    velocity: Vector | None,
+    hint: PyTree,
+    memory: PyTree,
+    identity: Int32[Array, ""],
+    row: Int32[Array, ""],
+    t: Float[Array, ""],
+    dt: Float[Array, ""],
+) -> Moved:
+    """Take step `row`, from `t` to `t + dt`, and bring it back into the domain."""
+    integrator = motion.integrator
+    key = particle_key(motion.key, identity, row) if integrator.stochastic else None
+    own = jnp.zeros_like(position) if velocity is None else velocity
+    yes = jnp.ones((), bool)
+    if sees_differences(integrator):
+        near = Around(field=motion.field, origin=position, dim=motion.field.dim)
+        state = integrator.step(near, ParticleState(rest, own, hint, yes, memory), t, dt, key)
+        new = position + state.position
+        rest = jax.lax.stop_gradient(state.position - (new - position))
+    else:
+        state = integrator.step(motion.field, ParticleState(position, own, hint, yes, memory), t, dt, key)
+        new = state.position
+    # Walls that follow a mesh begin at the old place, so they need the hint from before the step.
+    bounced = motion.boundary(position, new, state.velocity if velocity is not None else None, hint)
+    # What is lost by rounding belongs to this place; a wall that moved the particle begins anew.
+    rest = jnp.where(bounced.position == new, rest, 0.0).astype(rest.dtype)
+    inside = state.inside if motion.stop_outside else yes
+    return Moved(bounced, rest, state.hint, state.memory, inside, exhausted(state.memory))
+
+
+class Around(AbstractField):
+    """A field seen from `origin`: positions are differences to it.
+
+    Integrators that only add to a position then work on a small number, and what the sum with the large one loses can
+    be kept for the next step: 1,500 steps would otherwise lose 1,500 times half a unit in the last place, in the
+    same direction wherever the flow is steady.
+    """
+
+    field: AbstractField
+    origin: Vector
+    dim: int = eqx.field(static=True)
+
+    def start(self, x: Vector) -> PyTree:
+        return self.field.start(self.origin + x)
+
+    def sample(self, x: Vector, t: Float[Array, ""], hint: PyTree) -> Sample:
+        return self.field.sample(self.origin + x, t, hint)
+
+    def at(self, t: Float[Array, ""]) -> AbstractMoment:
+        return MomentAround(self.field.at(t), self.origin)
+
+
+class MomentAround(AbstractMoment):
+    """A field at one time, seen from `origin`."""
+
+    moment: AbstractMoment
+    origin: Vector
+
+    def sample(self, x: Vector, hint: PyTree) -> Sample:
+        return self.moment.sample(self.origin + x, hint)
+
+
+def sees_differences(integrator: AbstractIntegrator) -> bool:
+    """Whether only differences of positions matter to it; tolerances and diffusivities look at the place itself."""
+    return type(integrator) in (Euler, Midpoint, RK4, Inertial)
+
+
+def has_inertia(integrator: AbstractIntegrator) -> bool:
+    """Whether a particle's velocity is its own and lasts from step to step."""
+    if isinstance(integrator, AbstractRandomWalk):
+        return has_inertia(integrator.advection)
+    return bool(getattr(integrator, "inertia", isinstance(integrator, Inertial)))
+
+
+def exhausted(memory: PyTree) -> Bool[Array, ""]:
+    """Whether an adaptive integrator ever ran out of steps."""
+    return memory.exhausted if isinstance(memory, StepControl) else jnp.zeros((), bool)

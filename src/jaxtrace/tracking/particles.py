@@ -1,0 +1,221 @@
+"""The particles of a batch between two steps, and one step of all of them."""
+
+import dataclasses
+import enum
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+from ..fields.series import AbstractSeries
+from ..integrators.base import particle_key
+from ..integrators.fused import Life, fused_step
+from .moving import Motion, has_inertia, move
+from .refilling import InletBoundary
+
+NEVER = np.iinfo(np.int32).max
+"""The edge at which a living particle ends, and at which padding is released."""
+
+# Why a particle ended: the number of the patch, or one of these.
+NOTHING, OUTSIDE, EXHAUSTED = -1, -2, -3
+
+
+class Outcome(enum.IntEnum):
+    """What became of a particle."""
+
+    MOVING = 0
+    LEFT = 1
+    OUTSIDE = 2
+    UNRELEASED = 3
+    STEP_LIMIT = 4
+    NOT_COMPUTED = 5
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Outcome.MOVING: "still moving at the last time",
+    Outcome.LEFT: "left through a patch of the boundary",
+    Outcome.OUTSIDE: "left the field",
+    Outcome.UNRELEASED: "not released yet",
+    Outcome.STEP_LIMIT: "stopped where the adaptive integrator ran out of steps",
+    Outcome.NOT_COMPUTED: "not computed before the run was interrupted",
+}
+
+
+class Particles(eqx.Module):
+    """A batch of particles; those not yet released and those that ended rest where they are.
+
+    Times are edges of the schedule: particle i moves in step k when `begun[i] <= k < ended[i]`.
+    """
+
+    position: Float[Array, "n dim"]
+    rest: Float[Array, "n dim"]
+    """What rounding has kept from the position so far."""
+    velocity: Float[Array, "n dim"] | None
+    """Of particles with inertia; the others have the field's."""
+    hint: PyTree
+    memory: PyTree
+    identity: Int32[Array, " n"]
+    begun: Int32[Array, " n"]
+    ended: Int32[Array, " n"]
+    cause: Int32[Array, " n"]
+    """The patch that ended the particle, or -1 for nothing, -2 outside the field, -3 out of steps."""
+    generation: Int32[Array, " n"] | None
+    """How often the slot was filled anew, where the boundary has an inlet."""
+    hits: Int32[Array, " patches"]
+    """How often each patch was met since the last recorded time."""
+    owed: Float[Array, ""]
+    """The fraction of a particle that the inlet still owes."""
+    missed: Int32[Array, ""]
+    """How many births found no free slot."""
+
+
+def begin(
+    motion: Motion,
+    position: Float[Array, "n dim"],
+    identity: Int32[Array, " n"],
+    begun: Int32[Array, " n"],
+    t: Float[Array, " n"],
+) -> Particles:
+    """Particles before the first step; those with inertia start with the field's velocity at their own time."""
+    integrator, field = motion.integrator, motion.field
+    count = position.shape[0]
+    velocity = None
+    if has_inertia(integrator):
+        state = jax.vmap(lambda x, t: integrator.start(field, x, t))(position, t)
+        velocity, hint, memory = state.velocity, state.hint, state.memory
+    else:
+        hint = jax.vmap(field.start)(position)
+        memory = jax.vmap(integrator.remember)(position)
+    return Particles(
+        position=position,
+        rest=jnp.zeros_like(position),
+        velocity=velocity,
+        hint=hint,
+        memory=memory,
+        identity=identity,
+        begun=begun,
+        ended=jnp.full(count, NEVER, jnp.int32),
+        cause=jnp.full(count, NOTHING, jnp.int32),
+        generation=jnp.zeros(count, jnp.int32) if isinstance(motion.boundary, InletBoundary) else None,
+        hits=jnp.zeros(len(motion.boundary.patches), jnp.int32),
+        owed=jnp.zeros((), position.dtype),
+        missed=jnp.zeros((), jnp.int32),
+    )
+
+
+def axes_of(particles: Particles) -> Particles:
+    """Which leaves have an axis of particles (0) and which serve all (None), as the core's `axes` wants it."""
+    axes = jax.tree.map(lambda _: 0, particles)
+    return eqx.tree_at(lambda p: (p.hits, p.owed, p.missed), axes, (None, None, None))
+
+
+def moving_at(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
+    """Which particles are on their way at an edge."""
+    return (particles.begun <= edge) & (edge < particles.ended)
+
+
+def step_particles(
+    motion: Motion,
+    particles: Particles,
+    row: Int32[Array, ""],
+    t: Float[Array, ""],
+    dt: Float[Array, ""],
+    blocks: int = 1,
+) -> tuple[Particles, Int32[Array, "blocks patches"]]:
+    """Step `row` for all particles, and how often each patch was met, by `blocks` of particles."""
+    p = particles
+    if motion.fused:
+        return _step_fused(motion, p, row, t, dt), jnp.zeros((blocks, p.hits.shape[0]), jnp.int32)
+    batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
+    moved = jax.vmap(
+        lambda x, rest, own, hint, memory, number: move(
+            motion, x, rest, own, hint, memory, number, row, t, dt
+        )
+    )(*batched)
+    moving = moving_at(p, row)
+    goes, lost = moving & moved.inside, moving & ~moved.inside
+    stops = goes & (~moved.bounced.alive | moved.exhausted)
+    cause = jnp.where(moved.bounced.alive, EXHAUSTED, moved.bounced.patch)
+    after = dataclasses.replace(
+        p,
+        position=where(goes, moved.bounced.position, p.position),
+        rest=where(goes, moved.rest, p.rest),
+        velocity=None if p.velocity is None else where(goes, moved.bounced.velocity, p.velocity),
+        hint=where(goes, moved.hint, p.hint),
+        memory=where(goes, moved.memory, p.memory),
+        ended=jnp.where(stops, row + 1, jnp.where(lost, row, p.ended)),
+        cause=jnp.where(stops, cause, jnp.where(lost, OUTSIDE, p.cause)),
+    )
+    hits = where(goes, moved.bounced.hits, jnp.zeros_like(moved.bounced.hits))
+    hits = hits.reshape(blocks, hits.shape[0] // blocks, hits.shape[1]).sum(1, dtype=jnp.int32)
+    if isinstance(motion.boundary, InletBoundary):
+        after = refill(motion, motion.boundary, after, row, t + dt, dt)
+    return after, hits
+
+
+def _step_fused(
+    motion: Motion, particles: Particles, row: Int32[Array, ""], t: Float[Array, ""], dt: Float[Array, ""]
+) -> Particles:
+    """The same step by a kernel, for particles without inertia and without a boundary."""
+    assert isinstance(motion.field, AbstractSeries)
+    position, rest, life = fused_step(
+        motion.field,
+        particles.position,
+        particles.rest,
+        Life(particles.begun, particles.ended, particles.cause),
+        row,
+        t,
+        dt,
+        outside=OUTSIDE if motion.stop_outside else None,
+        interpret=jax.default_backend() == "cpu",
+    )
+    return dataclasses.replace(particles, position=position, rest=rest, ended=life.ended, cause=life.cause)
+
+
+def refill(
+    motion: Motion,
+    boundary: InletBoundary,
+    particles: Particles,
+    row: Int32[Array, ""],
+    t: Float[Array, ""],
+    dt: Float[Array, ""],
+) -> Particles:
+    """Particles born at the inlet in the slots of those that have ended; they move from the next step on."""
+    p = particles
+    # No particle has the number NEVER, so the inlet's random numbers are nobody else's.
+    key = particle_key(motion.key, NEVER, row)
+    reborn = boundary.reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity)
+
+    def renewed(p: Particles) -> Particles:
+        begun = jnp.full_like(p.begun, row + 1)
+        fresh = begin(motion, reborn.position, p.identity, begun, jnp.broadcast_to(t, begun.shape))
+        assert p.generation is not None
+        fresh = dataclasses.replace(
+            fresh, generation=p.generation + 1, hits=p.hits, owed=p.owed, missed=p.missed
+        )
+        return jax.tree.map(
+            lambda axis, new, old: old if axis is None else where(reborn.born, new, old),
+            axes_of(p),
+            fresh,
+            p,
+            is_leaf=lambda axis: axis is None,
+        )
+
+    p = dataclasses.replace(p, owed=reborn.carry, missed=p.missed + reborn.missed)
+    return jax.lax.cond(reborn.born.any(), renewed, lambda p: p, p)
+
+
+def where(condition: Bool[Array, " n"], yes: PyTree, no: PyTree) -> PyTree:
+    """One or the other for each particle, leaf by leaf."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(choose, yes, no)

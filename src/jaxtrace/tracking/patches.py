@@ -1,0 +1,226 @@
+"""Walls of a mesh: a step is followed from cell to cell until it meets a boundary patch, and on from there."""
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.internal import while_loop
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
+
+from ..fields.apart import apart
+from ..fields.few import MANY, for_few
+from ..fields.mesh_walking import rounding
+from ..fields.shapes import sum_products
+from ..fields.unstructured import UnstructuredGrid
+from ..fields.weights import take
+from .bouncing import AbstractBoundary, Bounced, Unbounded, Vector
+
+Behaviour = Literal["stick", "bounce", "slip", "absorb"]
+BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
+STICK, BOUNCE, SLIP, ABSORB = range(4)
+Scalar = Float[Array, ""]
+
+
+class _Path(eqx.Module):
+    """What is left of a step, from a place to the end as it would be without walls."""
+
+    here: Vector
+    end: Vector
+    velocity: Vector
+    simplex: Int32[Array, ""]
+    """The one that holds the end, or whose wall the path meets."""
+    ahead: Bool[Array, ""]
+    """Whether there is such a wall."""
+    crossed: Int32[Array, ""]
+    alive: Bool[Array, ""]
+    hits: Int32[Array, " patches"]
+    patch: Int32[Array, ""]
+
+
+class _Passed(NamedTuple):
+    """The face of a simplex that a path passes first."""
+
+    share: Scalar
+    """Of the path until there; 2 where it passes none."""
+    height: Scalar
+    """Of the path's beginning above the face; the corner opposite is 1 high."""
+    fall: Scalar
+    """Of height along the path."""
+    slope: list[Scalar]
+    """Gradient of the height."""
+    link: Int[Array, ""]
+    tolerance: Scalar
+
+
+class MeshWalls(AbstractBoundary):
+    """The boundary patches of a mesh: the path is followed from cell to cell until a wall, and on from there.
+
+    At a patch a particle sticks (stays on the wall for this step), bounces like light, slips along the wall, or is
+    absorbed. `hint` is the grid's own, near the old place. At most `crossings` cells and walls are met in one step;
+    a path with more ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
+    Derivatives backwards need `differentiable=True`, which follows every path.
+    """
+
+    grid: UnstructuredGrid
+    balls: Float[Array, "simplices dim1"]
+    """Middle and radius of a ball around each simplex that no wall enters."""
+    behaviour: tuple[Behaviour, ...] = eqx.field(static=True)
+    crossings: int = eqx.field(static=True, default=64)
+    differentiable: bool = eqx.field(static=True, default=False)
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Those of the mesh."""
+        return self.grid.patch_names
+
+    def __call__(
+        self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
+    ) -> Bounced:
+        """Follow the path."""
+        velocity = jnp.zeros_like(new) if velocity is None else velocity
+        begin = self.grid.start(old) if isinstance(hint, tuple) else hint
+        if self.differentiable:
+            return self.follow(old, new, velocity, begin)
+        return _bounce(self, old, new, velocity, begin)
+
+    def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
+        """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
+        near = jnp.clip(hint, 0, self.balls.shape[0] - 1)
+        ball = apart(self.grid.search.always, lambda near: take(self.balls, near), near)
+        square = jnp.maximum(ball[-1], 0.0) ** 2
+        ends = [[x[k] - ball[k] for k in range(x.shape[0])] for x in (old, new)]
+        within = [sum_products(offset, offset) < square for offset in ends]
+        return ~(within[0] & within[1])
+
+    def follow(self, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+        """The whole path of one particle."""
+        begin, inside = self.grid.search.locate(old, hint)
+        none = jnp.full((), -1, jnp.int32)
+        hits = jnp.zeros(len(self.patches), jnp.int32)
+        path = _Path(old, new, velocity, begin, inside, jnp.int32(0), jnp.ones((), bool), hits, none)
+        # Who begins outside meets no wall on the way: the step is left as it is.
+        path = self._walked(path)
+        kind = "checkpointed" if self.differentiable else "lax"
+        done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
+        position = jnp.where(done.ahead, old, done.end)
+        return Bounced(position, done.velocity, done.alive, done.hits, done.patch)
+
+    def _more(self, path: _Path) -> Bool[Array, ""]:
+        return path.ahead & (path.crossed < self.crossings)
+
+    def _on(self, path: _Path) -> _Path:
+        """Off the wall, and on to the next one or to the end."""
+        return self._walked(self._struck(path))
+
+    def _walked(self, path: _Path) -> _Path:
+        """From cell to cell along the path, to its end or to a wall."""
+        walls, here, end = jax.lax.stop_gradient((self, path.here, path.end))
+
+        # The simplex, or -1 - (2 × simplex + whether it ends at a wall): one number, so that XLA computes it once.
+        def on(walk: tuple[Array, Array]) -> tuple[Array, Array]:
+            state, crossed = walk
+            simplex = jnp.maximum(state, 0)  # those who have arrived read the first row: it is in the cache
+            passed = walls._passed(simplex, here, end)
+            goes = (passed.share <= 1) & (crossed < walls.crossings)
+            strikes = goes & (passed.link < 0) | (crossed >= walls.crossings)
+            onward = jnp.where(strikes | ~goes, -1 - (2 * simplex + strikes), passed.link)
+            return onward.astype(jnp.int32), crossed + 1
+
+        still = -1 - 2 * path.simplex
+        walk = (jnp.where(path.ahead, path.simplex, still), path.crossed)
+        state, crossed = jax.lax.while_loop(lambda walk: walk[0] >= 0, on, walk)
+        simplex, ahead = (-1 - state) // 2, (-1 - state) % 2 == 1
+        return eqx.tree_at(lambda p: (p.simplex, p.ahead, p.crossed), path, (simplex, ahead, crossed))
+
+    def _passed(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Passed:
+        # In scalars: XLA turns small matrix products under `vmap` into slow batched ones.
+        inverse, corner, links = self.grid.search.row(simplex)
+        tolerance = rounding(inverse, corner)
+        slopes = [[-sum(column[1:], column[0]) for column in zip(*inverse, strict=True)], *inverse]
+        dim = len(corner)
+        rest = [sum_products(row, [here[k] - corner[k] for k in range(dim)]) for row in inverse]
+        way = [end[k] - here[k] for k in range(dim)]
+        found = None
+        for slope, height, link in zip(slopes, [1 - sum(rest[1:], rest[0]), *rest], links, strict=True):
+            fall = -sum_products(slope, way)
+            leaves = height - fall < -tolerance
+            share = jnp.where(leaves, jnp.clip(height / jnp.where(leaves, fall, 1.0), 0.0, 1.0), 2.0)
+            face = _Passed(share, height, fall, slope, link, tolerance)
+            if found is not None:
+                first = share < found.share
+                face = jax.tree.map(lambda a, b, first=first: jnp.where(first, a, b), face, found)
+            found = face
+        assert found is not None
+        return found
+
+    def _struck(self, path: _Path) -> _Path:
+        """What the wall ahead makes of the path."""
+        face = self._passed(path.simplex, path.here, path.end)
+        normal = jnp.stack(face.slope)
+        steep = jnp.maximum(sum_products(face.slope, face.slope), jnp.finfo(normal.dtype).tiny)
+        wall = path.here + face.share * (path.end - path.here)
+        # A trace inside, so that rounding does not put the particle behind the wall.
+        short = jnp.maximum(2 * face.tolerance - (face.height - face.share * face.fall), 0.0)
+        wall = wall + (short / steep) * normal
+        beyond = (sum_products(face.slope, list(path.end - wall)) / steep) * normal
+        fastness = (sum_products(face.slope, list(path.velocity)) / steep) * normal
+
+        patch = jnp.maximum(-1 - face.link, 0).astype(jnp.int32)
+        rule = take(jnp.asarray([BEHAVIOURS.index(name) for name in self.behaviour], jnp.int32), patch)
+        ends = (rule == STICK) | (rule == ABSORB)
+        slid = path.end - beyond + (2 * face.tolerance / steep) * normal
+        after = jnp.where(rule == BOUNCE, path.end - 2 * beyond, slid)
+        velocity = path.velocity - jnp.where(rule == BOUNCE, 2 * fastness, fastness)
+        velocity = jnp.where(rule == STICK, jnp.zeros_like(velocity), velocity)
+        absorbed = rule == ABSORB
+        # A path that has crossed too much is at no wall: it stays as it is and ahead.
+        strikes = (face.share <= 1) & (face.link < 0)
+        then = _Path(
+            here=wall,
+            end=jnp.where(ends, wall, after),
+            velocity=jnp.where(absorbed, path.velocity, velocity),
+            simplex=path.simplex,
+            ahead=~ends,
+            crossed=path.crossed,
+            alive=path.alive & ~absorbed,
+            hits=path.hits + (jnp.arange(len(self.patches)) == patch),
+            patch=jnp.where(absorbed, patch, path.patch),
+        )
+        return jax.tree.map(lambda a, b: jnp.where(strikes, a, b), then, path)
+
+
+@jax.custom_jvp
+def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+    return _treat(walls, old, new, velocity, hint)
+
+
+@_bounce.defjvp
+def _bounce_change(primals: Any, tangents: Any) -> Any:
+    """Derivatives forwards follow every path."""
+    walls, *step, hint = primals
+    return jax.jvp(lambda *step: walls.follow(*step, hint), step, list(tangents[1:4]))
+
+
+@jax.custom_batching.custom_vmap
+def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+    return walls.follow(old, new, velocity, hint)
+
+
+@_treat.def_vmap
+def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[Bounced, Any]:
+    """In a large batch, only the paths that may meet a wall are followed."""
+    if size < MANY or any(jax.tree.leaves(batched[0])):
+        axes = jax.tree.map(lambda has: 0 if has else None, batched)
+        done = jax.vmap(MeshWalls.follow, in_axes=axes, axis_size=size)(walls, *step)
+    else:
+        each = [
+            x if has else jnp.broadcast_to(x, (size, *x.shape))
+            for x, has in zip(step, batched[1:], strict=True)
+        ]
+        old, new, velocity, hint = each
+        free = jax.vmap(Unbounded())(old, new, velocity)
+        free = eqx.tree_at(lambda f: f.hits, free, jnp.zeros((size, len(walls.patches)), jnp.int32))
+        needed = jax.vmap(walls.may_meet)(old, new, hint)
+        done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
+    return done, jax.tree.map(lambda _: True, done)

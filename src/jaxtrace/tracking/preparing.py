@@ -1,0 +1,171 @@
+"""From what was asked for to a run as it will be done: layout, kernel, batches and chunks, and a report of all that."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxworlds.checkpoints import Checkpoint
+
+from ..integrators.base import AbstractIntegrator, AnyKey
+from ..integrators.fused import can_fuse
+from .accelerating import fuses, sort_period
+from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
+from .bouncing import AbstractBoundary, Unbounded
+from .checks import is_streamed
+from .cutting import Cutting, cut, cut_for_ring
+from .driving import Job
+from .explaining import Report
+from .moving import Motion
+from .reductions import AbstractReduction
+from .refilling import InletBoundary
+from .schedule import Schedule
+from .tuning import Tuning, tuned_layout
+from .units import Unit
+
+# The most particles that a layout is tuned with.
+_TUNED = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a tracker was made with; see `create_tracker`."""
+
+    field: Any
+    integrator: AbstractIntegrator
+    boundary: AbstractBoundary
+    key: AnyKey
+    batch_size: int | None = None
+    record_velocities: bool = False
+    progress_callback: Callable[[int, int], Any] | None = None
+    mesh: Any = None
+    memory_limit_gb: float | None = None
+    layout: str = "auto"
+    checkpoint: Checkpoint | str | Path | None = None
+    reduce: Callable[..., Any] | None = None
+    keep_positions: bool = True
+    stop_outside: bool = True
+    land_on_slices: bool = True
+    sort_every: int | None = None
+    fused: bool | None = None
+
+
+def prepare(
+    options: Options, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
+) -> tuple[Job, Report]:
+    """The run as it will be done, and what there is to say about it."""
+    count = min(options.batch_size or len(seeds), len(seeds))
+
+    def tune() -> Tuning:
+        some = seeds[: min(count, _TUNED)]
+        return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
+
+    field, why = arranged(options.field, options.integrator, options.layout, count, tune)
+    stream = field if is_streamed(field) else None
+    motion = _motion(options, field if stream is None else described_ring(stream))
+    unit = _unit(options, motion, schedule, count)
+    batching = plan_batches(
+        motion,
+        unit,
+        options.reduce,
+        schedule,
+        len(seeds),
+        options.batch_size,
+        options.memory_limit_gb,
+        options.mesh,
+    )
+    cutting = cut(schedule, batching.size, record_bytes(motion, unit, batching.size))
+    ring_limit = _ring_limit(options, stream, batching)
+    if stream is not None:
+        cutting = cut_for_ring(schedule, stream, ring_limit, cutting)
+    job = Job(
+        motion=motion,
+        schedule=schedule,
+        seeds=seeds,
+        unit=unit,
+        reduction=options.reduce,
+        batch=batching.size,
+        cutting=cutting,
+        stream=stream,
+        stream_limit=ring_limit,
+        mesh=options.mesh,
+    )
+    if job.batches > 1 and options.reduce is not None and not isinstance(options.reduce, AbstractReduction):
+        raise ValueError(
+            f"`reduce` must be an AbstractReduction, whose parts add up, for {job.batches} batches; got a plain "
+            "function. Subclass it, or give `batch_size` and memory for one batch."
+        )
+    return job, _report(options, job, batching, cutting, why)
+
+
+def _motion(options: Options, resident: Any) -> Motion:
+    """What moves the particles, by one kernel where there is one."""
+    open_space = isinstance(options.boundary, Unbounded)
+    if options.fused and not (open_space and can_fuse(options.integrator, resident)):
+        raise ValueError(
+            "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land and without "
+            f"walls, with layout 'cells' or 'cells16'; got {type(options.integrator).__name__} on layout "
+            f"{getattr(resident, 'layout', 'none')!r} with {type(options.boundary).__name__}."
+        )
+    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
+    fused = fuses(motion, options.mesh) if options.fused is None else options.fused
+    return dataclasses.replace(motion, fused=fused)
+
+
+def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> Unit:
+    """What is recorded, and how often particles are sorted."""
+    if options.reduce is not None and not callable(options.reduce):
+        raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
+    sort = sort_period(motion, options.mesh, count, schedule.steps_per_record[1])
+    return Unit(
+        positions=options.keep_positions,
+        velocities=options.record_velocities,
+        births=isinstance(options.boundary, InletBoundary),
+        reduced=options.reduce is not None,
+        blocks=1 if options.mesh is None else options.mesh.size,
+        sort=sort if options.sort_every is None else options.sort_every,
+    )
+
+
+def _ring_limit(options: Options, stream: Any, batching: Batching) -> int | None:
+    """Bytes that a ring may take where it has no limit of its own: what the particles leave."""
+    if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
+        return None
+    return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
+
+
+def _report(options: Options, job: Job, batching: Batching, cutting: Cutting, why: str) -> Report:
+    schedule, mesh = job.schedule, options.mesh
+    device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    return Report(
+        integrator=type(options.integrator).__name__,
+        field=type(options.field).__name__,
+        boundary=type(options.boundary).__name__,
+        device=f"{device.device_kind} ({device.platform})" + ("" if mesh is None else f" x {mesh.size}"),
+        dtype=str(job.seeds.dtype),
+        layout=getattr(job.motion.field, "layout", "none"),
+        layout_reason=why,
+        fused=job.motion.fused,
+        sort_every=job.unit.sort,
+        particles=len(job.seeds),
+        batches=job.batches,
+        batch_size=batching.size,
+        batch_reason=batching.reason,
+        recorded_times=len(schedule.times),
+        steps=schedule.steps,
+        steps_per_record=schedule.steps_per_record,
+        dt=schedule.dt,
+        dt_reason=schedule.reason,
+        slices_met=schedule.slices_met,
+        chunk=max(cutting.chunk // cutting.parts, 1),
+        field_bytes=array_bytes(job.motion.field),
+        particle_bytes=batching.predicted_bytes,
+        record_bytes=len(schedule.times) * record_bytes(job.motion, job.unit, len(job.seeds)),
+        limit_bytes=batching.limit_bytes,
+        compiled=False,
+        compile_seconds=None,
+    )

@@ -1,0 +1,313 @@
+"""Seeds: where particles begin, as (n, dim) arrays, and when."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..integrators.base import AnyKey
+from .box import AXES, Bounds, box_corners
+
+Seeds = Float[Array, "n dim"]
+Point = Sequence[float] | Float[Array | np.ndarray, " dim"]
+# Where randomness comes from: a key, or a number that one is made of.
+Source = int | AnyKey
+
+
+def uniform_grid_seeds(
+    resolution: int | Sequence[int], bounds: Bounds, include_boundaries: bool = True
+) -> Seeds:
+    """A regular lattice, the last axis fastest.
+
+    With `include_boundaries` the outermost points lie on the box; without, every point is the middle of its cell. An
+    axis of resolution 1 gets its middle.
+
+    ```python
+    uniform_grid_seeds((30, 25, 10), [[0, 0, 0], [3, 2.5, 1]])  # (7500, 3)
+    ```
+    """
+    low, high = box_corners(bounds)
+    counts = _counts(resolution, len(low), "resolution")
+    lines = []
+    for a, b, n in zip(low, high, counts, strict=True):
+        if include_boundaries and n > 1:
+            lines.append(np.linspace(a, b, n))
+        else:
+            lines.append(a + (np.arange(n) + 0.5) * (b - a) / n)
+    return jnp.asarray(_lattice(lines), float)
+
+
+def random_seeds(n: int, bounds: Bounds, key: Source = 0) -> Seeds:
+    """`n` points drawn evenly from a box."""
+    low, high = (jnp.asarray(corner, float) for corner in box_corners(bounds))
+    return low + jr.uniform(_key(key), (_number(n), len(low))) * (high - low)
+
+
+def line_seeds(start: Point, end: Point, n: int) -> Seeds:
+    """`n` points evenly from `start` to `end`, both included; one point is the middle."""
+    a, b = _same_length(start, end, "start", "end")
+    share = np.linspace(0.0, 1.0, n) if _number(n) > 1 else np.array([0.5])
+    return jnp.asarray(a + share[:, None] * (b - a), float)
+
+
+def circle_seeds(center: Point, radius: float, n: int, normal: Point | None = None) -> Seeds:
+    """`n` points evenly around a circle; in three dimensions across `normal`, the z axis unless given."""
+    centre = _point(center, "center")
+    angle = 2 * np.pi * np.arange(_number(n)) / n
+    first, second = _plane(len(centre), normal)
+    ring = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
+    return jnp.asarray(centre + _positive(radius, "radius") * ring, float)
+
+
+def sphere_seeds(center: Point, radius: float, n: int, key: Source | None = None) -> Seeds:
+    """`n` points on a sphere: evenly spaced (a Fibonacci spiral), or at random when a `key` is given."""
+    centre = _point(center, "center")
+    if len(centre) != 3:
+        raise ValueError(
+            f"`center` must have three coordinates; got {len(centre)}. Use circle_seeds in two dimensions."
+        )
+    if key is None:
+        height = 1 - (2 * np.arange(_number(n)) + 1) / n
+        angle = np.pi * (3 - np.sqrt(5)) * np.arange(n)
+        flat = np.sqrt(1 - height**2)
+        unit = jnp.asarray(np.stack([flat * np.cos(angle), flat * np.sin(angle), height], -1), float)
+    else:
+        unit = _directions(_key(key), _number(n), 3)
+    return jnp.asarray(centre, float) + _positive(radius, "radius") * unit
+
+
+def ball_seeds(center: Point, radius: float, n: int, key: Source = 0) -> Seeds:
+    """`n` points drawn evenly from a ball, in two dimensions a disc."""
+    centre = _point(center, "center")
+    key_direction, key_radius = jr.split(_key(key))
+    dim = len(centre)
+    reach = jr.uniform(key_radius, (_number(n), 1)) ** (1 / dim)
+    return jnp.asarray(centre, float) + _positive(radius, "radius") * reach * _directions(
+        key_direction, n, dim
+    )
+
+
+def rectangle_seeds(corner: Point, edge_u: Point, edge_v: Point, resolution: int | Sequence[int]) -> Seeds:
+    """A lattice on the parallelogram that two edges span from a corner, its borders included; `edge_v` fastest."""
+    origin, u = _same_length(corner, edge_u, "corner", "edge_u")
+    _, v = _same_length(corner, edge_v, "corner", "edge_v")
+    counts = _counts(resolution, 2, "resolution")
+    shares = [np.linspace(0.0, 1.0, n) if n > 1 else np.array([0.5]) for n in counts]
+    return jnp.asarray(origin + _lattice(shares) @ np.stack([u, v]), float)
+
+
+def stratified_seeds(resolution: int | Sequence[int], bounds: Bounds, key: Source = 0) -> Seeds:
+    """One random point in every cell of a lattice: as even as a lattice, without its regularity."""
+    low, high = box_corners(bounds)
+    counts = _counts(resolution, len(low), "resolution")
+    cell = jnp.asarray(_lattice([np.arange(n) for n in counts]), float)
+    size = jnp.asarray((high - low) / np.array(counts), float)
+    return jnp.asarray(low, float) + (cell + jr.uniform(_key(key), cell.shape)) * size
+
+
+def low_discrepancy_seeds(n: int, bounds: Bounds, key: Source | None = None) -> Seeds:
+    """`n` points of the additive recurrence of the generalised golden ratio, which fill a box evenly for every `n`.
+
+    A `key` shifts the sequence on the torus, so that several clouds differ. (M. Roberts, "The unreasonable
+    effectiveness of quasirandom sequences", 2018.)
+    """
+    low, high = box_corners(bounds)
+    dim = len(low)
+    golden = 2.0
+    for _ in range(64):
+        golden = (1 + golden) ** (1 / (dim + 1))
+    steps = golden ** -np.arange(1.0, dim + 1)
+    shift = 0.5 if key is None else np.asarray(jr.uniform(_key(key), (dim,)), np.float64)
+    share = np.mod(shift + np.arange(1, _number(n) + 1)[:, None] * steps, 1.0)
+    return jnp.asarray(low + share * (high - low), float)
+
+
+def density_seeds(
+    n: int,
+    bounds: Bounds,
+    density: Callable[[Float[Array, " dim"]], Any] | Float[Array | np.ndarray, "..."],
+    key: Source = 0,
+    resolution: int | Sequence[int] = 64,
+) -> Seeds:
+    """`n` points drawn in proportion to a density over a box.
+
+    `density` is an array with one value per cell of a lattice over the box, or a function of one point, which is read
+    at the middles of a lattice of `resolution` cells. Within a cell points lie evenly.
+    """
+    low, high = box_corners(bounds)
+    if callable(density):
+        counts = _counts(resolution, len(low), "resolution")
+        middles = _lattice(
+            [a + (np.arange(m) + 0.5) * (b - a) / m for a, b, m in zip(low, high, counts, strict=True)]
+        )
+        weights = np.asarray(jax.vmap(density)(jnp.asarray(middles, float)), np.float64).reshape(counts)
+    else:
+        weights = np.asarray(density, np.float64)
+    if weights.ndim != len(low):
+        raise ValueError(
+            f"`density` must have one axis for each of the {len(low)} of `bounds`; got shape {weights.shape}."
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
+        raise ValueError("`density` must be finite, nowhere negative and somewhere positive; it is not.")
+    key_cell, key_place = jr.split(_key(key))
+    edges = np.cumsum(weights.ravel())
+    drawn = np.asarray(jr.uniform(key_cell, (_number(n),)), np.float64) * edges[-1]
+    cell = np.minimum(np.searchsorted(edges, drawn, side="right"), np.flatnonzero(weights.ravel())[-1])
+    index = np.stack(np.unravel_index(cell, weights.shape), -1)
+    size = (high - low) / np.array(weights.shape)
+    inner = np.asarray(jr.uniform(key_place, index.shape), np.float64)
+    return jnp.asarray(low + (index + inner) * size, float)
+
+
+def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
+    """Positions from an array (n, dim), a data frame, a mapping of columns, or a CSV file with a header.
+
+    `columns` names the coordinates; otherwise those of x, y, z that are there.
+    """
+    if isinstance(table, str | Path):
+        table = _read_csv(Path(table))
+    keys = getattr(table, "columns", table if isinstance(table, Mapping) else None)
+    if keys is None:
+        positions = np.asarray(table, np.float64)
+    else:
+        names = [name for name in AXES if name in keys] if columns is None else list(columns)
+        lost = [name for name in names if name not in keys]
+        if lost or not names:
+            raise ValueError(
+                f"`columns` must be among the table's {', '.join(map(str, keys))}; got {', '.join(lost) or 'none of x, y, z'}."
+            )
+        positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
+    if positions.ndim != 2 or 0 in positions.shape:
+        raise ValueError(f"`table` must hold (n, dim) positions; got shape {positions.shape}.")
+    bad = np.flatnonzero(~np.isfinite(positions).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"`table` must be finite; row {bad[0]} is {positions[bad[0]].tolist()} ({len(bad)} such rows)."
+        )
+    return jnp.asarray(positions, float)
+
+
+def release_times(
+    n: int,
+    start: float = 0.0,
+    end: float | None = None,
+    *,
+    interval: float | None = None,
+    per_release: int = 1,
+) -> Float[Array, " n"]:
+    """When each of `n` particles begins, by its number.
+
+    All at `start`; or evenly from `start` to `end`, both included; or `per_release` particles every `interval`.
+    """
+    number = np.arange(_number(n))
+    if interval is not None and end is not None:
+        raise ValueError(
+            "`end` and `interval` cannot both be given: one follows from the other. Leave one out."
+        )
+    if interval is not None:
+        return jnp.asarray(start + interval * (number // _number(per_release, "per_release")), float)
+    if end is None:
+        return jnp.full(n, start, float)
+    return jnp.asarray(np.linspace(start, end, n), float)
+
+
+def repeated_seeds(seeds: Float[Array | np.ndarray, "places dim"], releases: int) -> Seeds:
+    """The same places once for every release, release by release; times by `release_times(..., per_release=n)`."""
+    return jnp.tile(jnp.asarray(seeds, float), (_number(releases, "releases"), 1))
+
+
+def _lattice(lines: Sequence[np.ndarray]) -> np.ndarray:
+    """All combinations of coordinates, the last axis fastest."""
+    return np.stack([axis.ravel() for axis in np.meshgrid(*lines, indexing="ij")], -1).astype(np.float64)
+
+
+def _directions(key: AnyKey, n: int, dim: int) -> Seeds:
+    """Unit vectors without preference."""
+    vectors = jr.normal(key, (n, dim))
+    return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def _plane(dim: int, normal: Point | None) -> tuple[np.ndarray, np.ndarray]:
+    """Two unit vectors that span the plane across `normal`."""
+    if dim == 2:
+        if normal is not None:
+            raise ValueError(f"`normal` must be left out in two dimensions; got {normal!r}.")
+        return np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    if dim != 3:
+        raise ValueError(f"`center` must have two or three coordinates; got {dim}.")
+    axis = np.array([0.0, 0.0, 1.0]) if normal is None else _point(normal, "normal")
+    if axis.shape != (3,) or not np.linalg.norm(axis) > 0:
+        raise ValueError(f"`normal` must be a direction of three numbers, not all 0; got {normal!r}.")
+    axis = axis / np.linalg.norm(axis)
+    # Across the axis and the coordinate direction that is least along it; chosen so that z gives x and y.
+    least = np.eye(3)[1 if abs(axis[1]) <= min(abs(axis[0]), abs(axis[2])) else int(np.argmin(np.abs(axis)))]
+    first = np.cross(least, axis)
+    first /= np.linalg.norm(first)
+    return first, np.cross(axis, first)
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    """Columns of a CSV file by its header."""
+    import csv
+
+    if not path.is_file():
+        raise FileNotFoundError(f"`table` names {path}, which does not exist.")
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file, skipinitialspace=True))
+    if len(rows) < 2:
+        raise ValueError(f"{path} must hold a header and at least one row; it has {len(rows)} lines.")
+    header, *body = rows
+    for number, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path} line {number} has {len(row)} values; its header names {len(header)}.")
+    return {name.strip(): np.array([_to_number(row[i]) for row in body]) for i, name in enumerate(header)}
+
+
+def _to_number(text: str) -> float:
+    """A number, or NaN where a column holds words; only the named columns must be numbers."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _key(source: Source) -> AnyKey:
+    return jr.key(source) if isinstance(source, int) else source
+
+
+def _number(n: int, name: str = "n") -> int:
+    if n < 1:
+        raise ValueError(f"`{name}` must be at least 1; got {n}.")
+    return n
+
+
+def _positive(value: float, name: str) -> float:
+    if not value > 0:
+        raise ValueError(f"`{name}` must be positive; got {value}.")
+    return value
+
+
+def _counts(resolution: int | Sequence[int], dim: int, name: str) -> tuple[int, ...]:
+    counts = (resolution,) * dim if isinstance(resolution, int) else tuple(int(n) for n in resolution)
+    if len(counts) != dim or min(counts) < 1:
+        raise ValueError(f"`{name}` must be one number or {dim} numbers of at least 1; got {resolution!r}.")
+    return counts
+
+
+def _point(given: Any, name: str) -> np.ndarray:
+    point = np.asarray(given, np.float64)
+    if point.ndim != 1 or not np.isfinite(point).all():
+        raise ValueError(f"`{name}` must be one point of finite coordinates; got {given!r}.")
+    return point
+
+
+def _same_length(first: Any, second: Any, one: str, other: str) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _point(first, one), _point(second, other)
+    if a.shape != b.shape:
+        raise ValueError(f"`{one}` and `{other}` must have equal length; got {len(a)} and {len(b)}.")
+    return a, b

@@ -1,0 +1,48 @@
+"""Sorting particles along a space-filling curve, so that neighbours in memory read neighbouring cells."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Int32, PyTree, UInt32
+
+# Shift and mask that spread the low bits of a word so that room is left for the bits of the other axes.
+_SPREAD = {
+    1: (),
+    2: ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)),
+    3: ((16, 0x030000FF), (8, 0x0300F00F), (4, 0x030C30C3), (2, 0x09249249)),
+}
+_BITS = {1: 31, 2: 16, 3: 10}
+
+
+def curve_places(
+    position: Float[Array, "n dim"], low: Float[Array, " dim"], high: Float[Array, " dim"]
+) -> UInt32[Array, " n"]:
+    """The place of each position on the Morton curve through the box; positions beyond count as on its edge."""
+    dim = position.shape[1]
+    bits = _BITS[dim]
+    extent = jnp.where(high > low, high - low, 1.0)
+    share = jnp.clip((position - low) / extent, 0.0, 1.0)
+    cell = jnp.minimum(share * 2.0**bits, 2.0**bits - 1).astype(jnp.uint32)
+    place = jnp.zeros(position.shape[0], jnp.uint32)
+    for axis in range(dim):
+        word = cell[:, axis]
+        for shift, mask in _SPREAD[dim]:
+            word = (word | (word << shift)) & jnp.uint32(mask)
+        place = place | (word << (dim - 1 - axis))
+    return place
+
+
+def curve_order(
+    position: Float[Array, "n dim"], low: Float[Array, " dim"], high: Float[Array, " dim"]
+) -> Int[Array, " n"]:
+    """The particles' numbers from the beginning of the curve to its end."""
+    return jnp.argsort(curve_places(position, low, high))
+
+
+def in_slots(values: PyTree, identity: Int32[Array, " n"]) -> PyTree:
+    """Values of sorted particles put back into the order of their numbers, which are consecutive."""
+    slot = identity - jnp.min(identity)
+
+    def put(leaf: Array) -> Array:
+        return jnp.zeros_like(leaf).at[slot].set(leaf, unique_indices=True, mode="promise_in_bounds")
+
+    return jax.tree.map(put, values)

@@ -1,0 +1,116 @@
+"""The result of a run: positions at the recorded times, and what became of every particle."""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Int8, Shaped
+
+from .particles import Outcome
+
+OUTCOME_NAMES = tuple(outcome.sentence for outcome in Outcome)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectory:
+    """Where particles were at the recorded times, as NumPy arrays.
+
+    A particle that has ended keeps the position where it ended, and one that is not released yet that of its release;
+    `alive` says which are on their way. With an inlet a slot holds one particle after another; `generation` counts them.
+    """
+
+    positions: Float[np.ndarray, "times particles dim"] | None
+    """None where only a reduction was kept."""
+    times: Float[np.ndarray, " times"]
+    ids: Shaped[np.ndarray, " particles"]
+    alive: Bool[np.ndarray, "times particles"] | None
+    ages: Float[np.ndarray, "times particles"] | None
+    """Time since the release, or since the birth at an inlet, up to the end of the particle."""
+    release_times: Float[np.ndarray, " particles"]
+    outcomes: Int8[np.ndarray, " particles"]
+    patches: Int[np.ndarray, " particles"]
+    """The patch through which the particle left last, or -1."""
+    patch_names: tuple[str, ...] = ()
+    patch_counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    """How often each patch was met, by all particles over the whole run."""
+    velocities: Float[np.ndarray, "times particles dim"] | None = None
+    generation: Int[np.ndarray, "times particles"] | None = None
+    reduced: Any = None
+    """What `reduce` made of each recorded time: arrays with a leading axis of times."""
+    outcome: str = "finished"
+    """Of the run: finished, stopped (by a callback) or interrupted."""
+    outcome_names: tuple[str, ...] = OUTCOME_NAMES
+    """What the numbers in `outcomes` mean."""
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Device, precision, steps, seconds, and particle-steps per second."""
+
+    def __post_init__(self) -> None:
+        for name in ("positions", "velocities"):
+            value = getattr(self, name)
+            if value is not None and value.shape[:2] != (len(self.times), len(self.ids)):
+                raise ValueError(
+                    f"`{name}` must have shape (times, particles, dim) = ({len(self.times)}, {len(self.ids)}, dim); "
+                    f"got {value.shape}."
+                )
+
+    def __len__(self) -> int:
+        """How many times are recorded."""
+        return len(self.times)
+
+    @property
+    def particles(self) -> int:
+        """How many particles there are."""
+        return len(self.ids)
+
+    @property
+    def final(self) -> Float[np.ndarray, "particles dim"]:
+        """The positions at the last recorded time."""
+        if self.positions is None:
+            raise ValueError(
+                "`final` needs positions, which this run did not keep. Track with keep_positions=True."
+            )
+        return self.positions[-1]
+
+    def summary(self) -> str:
+        """What happened, in a few lines."""
+        span = f"{self.times[0]:g} to {self.times[-1]:g}" if len(self.times) else "no time"
+        lines = [f"{self.particles:,} particles, {len(self)} recorded times from {span}: {self.outcome}"]
+        for code, count in sorted(Counter(self.outcomes.tolist()).items()):
+            lines.append(f"  {count:,} {self.outcome_names[code]}")
+        met = {name: count for name, count in self.patch_counts.items() if count}
+        if met:
+            lines.append("  patches met: " + ", ".join(f"{name} {count:,}" for name, count in met.items()))
+        if "particle_steps_per_second" in self.info:
+            lines.append(
+                f"  {self.info['steps']:,} steps in {self.info['seconds']:.2f} s "
+                f"({self.info['compile_seconds']:.2f} s compiling), "
+                f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}"
+            )
+        return "\n".join(lines)
+
+    def save(self, path: str | Path, **options: Any) -> Path:
+        """Write to `.npz`, `.nc` or `.vtp`/`.pvd`, by the suffix."""
+        from ..io import save_trajectory
+
+        return Path(save_trajectory(self, path, **options))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trajectory":
+        """Read what `save` wrote."""
+        from ..io import load_trajectory
+
+        return load_trajectory(path)
+
+    def to_dataset(self) -> Any:
+        """The run as an `xarray.Dataset`."""
+        from ..io import trajectory_dataset
+
+        return trajectory_dataset(self)
+
+    def plot(self, **options: Any) -> Any:
+        """Paths as a picture; see `jaxtrace.visualization`."""
+        from ..visualization import plot_paths
+
+        return plot_paths(self, **options)

@@ -1,0 +1,153 @@
+"""The compiled part of a tracker: the steps from one recorded time to the next, and what is recorded there."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+from ..fields.series import AbstractSeries
+from .cutting import Cutting, unit_edges
+from .moving import Motion
+from .particles import Particles, axes_of, moving_at, step_particles
+from .schedule import Schedule
+from .sorting import curve_order, in_slots
+
+
+class Tables(eqx.Module):
+    """A schedule on the device. Unit i takes the steps `first[i]` to `last[i]` (not included)."""
+
+    t: Float[Array, " rows"]
+    dt: Float[Array, " rows"]
+    first: Int32[Array, " units"]
+    last: Int32[Array, " units"]
+    parts: Int32[Array, ""]
+    """How many units lie between two recorded times."""
+
+
+class Snapshot(eqx.Module):
+    """All particles of a batch at one recorded time, as a reduction sees them."""
+
+    position: Float[Array, "n dim"]
+    velocity: Float[Array, "n dim"] | None
+    """The field's velocity, or the particles' own if they have inertia; None unless velocities are recorded."""
+    moving: Bool[Array, " n"]
+    """Which ones are released and have not ended."""
+    identity: Int32[Array, " n"]
+    t: Float[Array, ""]
+
+
+class Shared(eqx.Module):
+    """What all units read: arguments of the program that stay as they are."""
+
+    motion: Motion
+    tables: Tables
+    reduction: PyTree
+    origin: PyTree = None
+    """A fingerprint of what the run began with, so that a checkpoint of another one is refused."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """The core's step: a stretch of the schedule without records inside, then the record at its end."""
+
+    positions: bool = True
+    velocities: bool = False
+    births: bool = False
+    reduced: bool = False
+    blocks: int = 1
+    sort: int = 0
+    """Steps from one sorting of the particles in space to the next; 0 leaves them in order."""
+
+    def __call__(
+        self, particles: Particles, number: Int32[Array, ""], shared: Shared
+    ) -> tuple[Particles, dict[str, Any]]:
+        """Take the unit's steps and say what is recorded at its end."""
+        motion, tables = shared.motion, shared.tables
+        first, last = tables.first[number], tables.last[number]
+        none = jnp.zeros((self.blocks, particles.hits.shape[0]), jnp.int32)
+
+        def step(row: Int32[Array, ""], carry: Any) -> Any:
+            particles, hits = carry
+            particles, more = step_particles(
+                motion, particles, row, tables.t[row], tables.dt[row], self.blocks
+            )
+            return particles, hits + more
+
+        def stretch(number: Int32[Array, ""], carry: Any) -> Any:
+            particles, hits = carry
+            begin = first + number * self.sort
+            end = jnp.minimum(begin + self.sort, last)
+            return jax.lax.fori_loop(begin, end, step, (in_space(motion, particles), hits))
+
+        if self.sort:
+            stretches = (last - first + self.sort - 1) // self.sort
+            particles, hits = jax.lax.fori_loop(0, stretches, stretch, (particles, none))
+        else:
+            particles, hits = jax.lax.fori_loop(first, last, step, (particles, none))
+        begins = number % tables.parts == 0
+        total = jnp.where(begins, 0, particles.hits) + hits.sum(0, dtype=jnp.int32)
+        particles = dataclasses.replace(particles, hits=total)
+        return particles, self.record(motion, shared.reduction, particles, last, tables.t[last])
+
+    def record(
+        self,
+        motion: Motion,
+        reduction: Any,
+        particles: Particles,
+        edge: Int32[Array, ""],
+        t: Float[Array, ""],
+    ) -> dict[str, Any]:
+        """What is kept of one recorded time."""
+        out: dict[str, Any] = {"hits": particles.hits, "missed": particles.missed}
+        velocity = velocities(motion, particles, t) if self.velocities else None
+        if self.positions:
+            out["positions"] = particles.position
+            if self.velocities:
+                out["velocities"] = velocity
+            if self.births:
+                out |= {name: getattr(particles, name) for name in ("begun", "ended", "generation")}
+        if self.sort:
+            each = {name: values for name, values in out.items() if name not in ("hits", "missed")}
+            out |= in_slots(each, particles.identity)
+        if self.reduced:
+            moving = moving_at(particles, edge)
+            out["reduced"] = reduction(Snapshot(particles.position, velocity, moving, particles.identity, t))
+        return out
+
+
+def in_space(motion: Motion, particles: Particles) -> Particles:
+    """Particles that are near in space near in memory."""
+    assert isinstance(motion.field, AbstractSeries)
+    order = curve_order(particles.position, *motion.field.grid.bounds)
+    return jax.tree.map(
+        lambda axis, leaf: leaf if axis is None else leaf[order],
+        axes_of(particles),
+        particles,
+        is_leaf=lambda axis: axis is None,
+    )
+
+
+def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
+    """The field's velocities where the particles are, or their own."""
+    if particles.velocity is not None:
+        return particles.velocity
+    moment = motion.field.at(t)
+    return jax.vmap(lambda x, hint: moment.sample(x, hint).velocity)(particles.position, particles.hint)
+
+
+def tables_of(schedule: Schedule, cutting: Cutting) -> Tables:
+    """The schedule as arrays of the planned sizes; rows and units behind the last are empty."""
+    real = jnp.result_type(float)
+    last = unit_edges(schedule, cutting.parts, cutting.table)
+    t = np.concatenate([schedule.edges, np.full(cutting.rows - len(schedule.edges), schedule.edges[-1])])
+    return Tables(
+        t=jnp.asarray(t, real),
+        dt=jnp.asarray(np.diff(t, append=t[-1]), real),
+        first=jnp.asarray(np.concatenate([[0], last[:-1]]), jnp.int32),
+        last=jnp.asarray(last, jnp.int32),
+        parts=jnp.asarray(cutting.parts, jnp.int32),
+    )
