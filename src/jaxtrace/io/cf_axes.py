@@ -1,0 +1,124 @@
+"""Which variables of a NetCDF file are time, height, latitude and longitude (or y and x) of another one."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .cf_units import Unit, parse_unit
+
+Role = Literal["T", "Z", "Y", "X"]
+_STANDARD: dict[str, Role] = {
+    "time": "T",
+    "longitude": "X",
+    "grid_longitude": "X",
+    "projection_x_coordinate": "X",
+    "latitude": "Y",
+    "grid_latitude": "Y",
+    "projection_y_coordinate": "Y",
+    "depth": "Z",
+    "altitude": "Z",
+    "height": "Z",
+    "elevation": "Z",
+    "air_pressure": "Z",
+}
+_NAMES: dict[Role, str] = {
+    "T": "time t ocean_time times time_counter valid_time",
+    "Z": "depth z lev level deptht depthu depthv depthw layer height altitude zc s_rho sigma plev pressure_level",
+    "Y": "lat latitude y j nj yc nav_lat rlat nlat eta_rho south_north lat_rho gphit xlat",
+    "X": "lon longitude x i ni xc nav_lon rlon nlon xi_rho west_east lon_rho glamt xlong",
+}
+
+
+class Coordinate(NamedTuple):
+    """Values along some of the dimensions of a variable."""
+
+    name: str
+    values: Float[np.ndarray, "..."]
+    dims: tuple[str, ...]
+    unit: Unit | None
+    positive: str
+
+
+def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
+    """What a variable measures, by its attributes `axis`, `standard_name`, `units`, `positive`, and else by its name."""
+    axis = str(attributes.get("axis", "")).upper()
+    if axis in ("T", "Z", "Y", "X"):
+        return axis
+    standard = str(attributes.get("standard_name", ""))
+    if standard in _STANDARD:
+        return _STANDARD[standard]
+    units = str(attributes.get("units", "")).lower()
+    if " since " in units:
+        return "T"
+    if units.startswith("degree") and units.endswith(("north", "_n", "east", "_e")):
+        return "Y" if units.endswith(("north", "_n")) else "X"
+    if "positive" in attributes:
+        return "Z"
+    return next((role for role, names in _NAMES.items() if name.lower() in names.split()), None)
+
+
+def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:
+    """The role of each dimension, from the coordinate along it or from its name."""
+    found: dict[str, Role] = {}
+    for dim in dims:
+        own = dataset.variables.get(dim)
+        role = role_of(dim, {} if own is None else own.attrs)
+        if role is not None and role not in found.values():
+            found[dim] = role
+    for (
+        variable
+    ) in dataset.variables.values():  # longitudes and latitudes of a curved grid name the other two
+        over = [dim for dim in variable.dims if dim in dims and found.get(dim) not in ("T", "Z")]
+        if len(over) == 2 and role_of("", variable.attrs) in ("X", "Y") and not set(over) & set(found):
+            found[over[0]], found[over[1]] = "Y", "X"
+    for variable in dataset.variables.values():  # and a height over all of them names the third
+        free = [dim for dim in variable.dims if dim in dims and dim not in found]
+        if len(free) == 1 and role_of("", variable.attrs) == "Z" and "Z" not in found.values():
+            found[free[0]] = "Z"
+    return found
+
+
+def spatial_coordinate(dataset: Any, role: Role, dims: tuple[str, ...], dim: str) -> Coordinate:
+    """The coordinate of a role over the spatial dimensions `dims`, `dim` being the one that has this role.
+
+    A coordinate along the dimension with a unit comes first, then one over several dimensions, then bare numbers.
+    """
+    ranked: list[tuple[int, bool, str]] = []
+    for name, variable in dataset.variables.items():
+        over = set(variable.dims)
+        if dim not in over or not over <= set(dims) or role_of(name, variable.attrs) != role:
+            continue
+        # Row numbers and sigma levels have no unit: where places are known too, those count.
+        told = parse_unit(variable.attrs.get("units")) is not None
+        ranked.append((1 if len(over) > 1 else 0 if told else 2, name != dim, name))
+    if not ranked:
+        raise ValueError(
+            f"dimension {dim!r} has no coordinate: none of the variables {', '.join(map(str, dataset.variables))} gives "
+            f"places along it. Take one index with `select={{{dim!r}: 0}}`, or add the coordinate"
+        )
+    name = min(ranked)[-1]
+    variable = dataset.variables[name]
+    values = np.asarray(variable.values)
+    if not np.issubdtype(values.dtype, np.number):
+        raise ValueError(f"coordinate {name!r} holds {values.dtype}, not numbers")
+    values = values.astype(np.result_type(values.dtype, np.float32))
+    if not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"coordinate {name!r} has {int((~np.isfinite(values)).sum())} missing values; all nodes need a place"
+        )
+    unit = parse_unit(variable.attrs.get("units"))
+    if unit is None and str(variable.attrs.get("standard_name", "")) in ("longitude", "latitude"):
+        unit = Unit("angle", 1.0)
+    return Coordinate(
+        str(name), values, tuple(variable.dims), unit, str(variable.attrs.get("positive", "")).lower()
+    )
+
+
+def unwrapped(coordinate: Coordinate) -> Coordinate:
+    """Longitudes without jumps at the date line."""
+    values = coordinate.values
+    for axis in range(values.ndim):
+        values = np.unwrap(values, period=360.0, axis=axis)
+    return coordinate._replace(values=values.astype(coordinate.values.dtype))

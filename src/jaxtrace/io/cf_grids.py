@@ -1,0 +1,237 @@
+"""The structured grid under a NetCDF variable: its axes, their order in the file, and the units the velocity needs."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .cf_axes import Coordinate, dimension_roles, spatial_coordinate, unwrapped
+from .cf_units import Unit, parse_speed, speed_factor
+from .geometry import Curved, Lattice
+from .opened import Options
+
+Scale = float | Float[np.ndarray, " nodes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GridOnFile:
+    """Dimensions in the order of the file, coordinates x, y (and z) over them, and a factor for each component.
+
+    `seam` is the dimension of longitudes that go once around: its first value is repeated at the end.
+    """
+
+    dims: tuple[str, ...]
+    places: tuple[Coordinate, ...]
+    seam: str | None
+    scales: tuple[Scale, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Nodes along each dimension."""
+        sizes = {
+            dim: n for place in self.places for dim, n in zip(place.dims, place.values.shape, strict=True)
+        }
+        return tuple(sizes[dim] for dim in self.dims)
+
+    def arranged(self, variable: Any) -> np.ndarray:
+        """The values of a variable, flat and in the order of the grid."""
+        spare = [dim for dim in variable.dims if dim not in self.dims]
+        values = variable.squeeze(spare).transpose(*self.dims).values
+        if self.seam is not None:
+            axis = self.dims.index(self.seam)
+            values = np.concatenate([values, values.take([0], axis)], axis)
+        if values.shape != self.shape:
+            raise ValueError(f"it has {values.shape} values instead of {self.shape}")
+        return values.reshape(-1)
+
+    def zeros(self) -> Float[np.ndarray, " nodes"]:
+        """A component that is zero."""
+        return np.zeros(int(np.prod(self.shape)), np.float32)
+
+    def geometry(self, land: Bool[np.ndarray, " nodes"] | None) -> Lattice | Curved:
+        """Where the values sit; `land` marks the nodes without any."""
+        if all(place.values.ndim == 1 for place in self.places):
+            along = [place.dims[0] for place in self.places]
+            order = tuple(along.index(dim) for dim in self.dims)
+            return Lattice(tuple(place.values for place in self.places), order, land)
+        return Curved(np.stack([_spread(place, self.dims, self.shape) for place in self.places], -1), land)
+
+
+def grid_of(dataset: Any, names: tuple[str | None, ...], options: Options) -> GridOnFile:
+    """The grid of the velocity's components in one data set."""
+    main = next(name for name in names if name)
+    variable = dataset.variables[main]
+    if "mesh" in variable.attrs and "location" in variable.attrs:
+        raise ValueError(
+            f"variable {main!r} lies on an unstructured mesh (UGRID); only structured grids are read"
+        )
+    for dim in options.select:
+        if dim not in variable.dims:
+            raise ValueError(
+                f"`select` names {dim!r}, but variable {main!r} has dimensions {', '.join(variable.dims)}"
+            )
+    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
+    wanted = ("X", "Y", "Z")
+    dims = []
+    for dim, size in variable.sizes.items():
+        role = roles.get(dim)
+        if dim in options.select or role == "T":
+            continue
+        if size == 1 and role not in ("X", "Y") and not (role == "Z" and options.dim == 3):
+            continue
+        if role not in wanted:
+            raise ValueError(
+                f"dimension {dim!r} of variable {main!r} is neither time nor a place; take one of its {size} with "
+                f"`select={{{dim!r}: 0}}`"
+            )
+        dims.append(dim)
+    by_role = {roles[dim]: dim for dim in dims}
+    if not {"X", "Y"} <= set(by_role):
+        raise ValueError(
+            f"variable {main!r} with dimensions {', '.join(variable.dims)} has no x and y (or longitude and latitude) that "
+            "could be told by axis, standard_name, units or name"
+        )
+    width = len(by_role)
+    if options.dim is not None and options.dim != width:
+        raise ValueError(
+            f"`dim={options.dim}` does not fit variable {main!r}, which spans {width} dimensions of space"
+        )
+    names = _fitting(names, width, options, by_role.get("Z", ""))
+    _same_dimensions(dataset, names, tuple(dims), main)
+    places = [
+        spatial_coordinate(dataset, role, tuple(dims), by_role[role]) for role in wanted if role in by_role
+    ]
+    places, seam = _around(places, by_role["X"])
+    flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
+    scales, notes = _scales(dataset, names, flat, options)
+    if options.origin is not None:
+        shift = options.shifted(np.zeros(width))
+        places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
+    names_of = ", ".join(place.name for place in places)
+    return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes))
+
+
+def _fitting(
+    names: tuple[str | None, ...], width: int, options: Options, depth: str
+) -> tuple[str | None, ...]:
+    """As many components as there are dimensions."""
+    if len(names) > width and options.velocity is None:
+        return names[:width]  # a vertical velocity on a single layer
+    if len(names) == width:
+        return names
+    remedy = (
+        f"Name it with `velocity=`, write None for zero, or take one layer with `select={{{depth!r}: 0}}`"
+        if width > len(names)
+        else "Name two"
+    )
+    raise ValueError(
+        f"the grid spans {width} dimensions but the velocity has the components {names}. {remedy}"
+    )
+
+
+def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[str, ...], main: str) -> None:
+    for name in names:
+        variable = None if name is None else dataset.variables.get(name)
+        if variable is None:  # zero, or kept in another file
+            continue
+        own = tuple(str(dim) for dim in variable.dims)
+        if not set(dims) <= set(own):
+            raise ValueError(
+                f"variables {main!r} and {name!r} lie on different grids ({', '.join(dataset.variables[main].dims)} and "
+                f"{', '.join(own)}), as on a staggered C-grid; bring them to common nodes first"
+            )
+
+
+def _spread(place: Coordinate, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """A coordinate over all dimensions of the grid."""
+    order = sorted(range(len(place.dims)), key=lambda k: dims.index(place.dims[k]))
+    values = place.values.transpose(order)
+    here = [place.dims[k] for k in order]
+    for axis, dim in enumerate(dims):
+        if dim not in here:
+            values = np.expand_dims(values, axis)
+    return np.broadcast_to(values, shape)
+
+
+def _around(places: list[Coordinate], x_dim: str) -> tuple[list[Coordinate], str | None]:
+    """Longitudes without jumps; those that go once around the globe get the first one again at the end."""
+    x = places[0]
+    if x.unit is None or x.unit.kind != "angle":
+        return places, None
+    x = unwrapped(x)
+    if any(place.values.ndim > 1 for place in places) or x.values.size < 3:
+        return [x, *places[1:]], None
+    step = (x.values[-1] - x.values[0]) / (x.values.size - 1)
+    if abs(abs(step) * x.values.size - 360.0) > 1e-3 * abs(step):
+        return [x, *places[1:]], None
+    end = x.values[0] + np.asarray(360.0 * np.sign(step), x.values.dtype)
+    return [x._replace(values=np.append(x.values, end)), *places[1:]], x_dim
+
+
+def _scales(
+    dataset: Any, names: tuple[str | None, ...], grid: GridOnFile, options: Options
+) -> tuple[tuple[Scale, ...], tuple[str, ...]]:
+    """What each component is multiplied with to be in units of its coordinate per second, and a note about it."""
+    if not options.convert_units:
+        return (1.0,) * len(names), ("velocities as they are in the file",)
+    scales: list[Scale] = []
+    turned = False
+    for k, (name, place) in enumerate(zip(names, grid.places, strict=True)):
+        attributes = {} if name is None or name not in dataset.variables else dataset.variables[name].attrs
+        speed = parse_speed(attributes.get("units"))
+        angle = place.unit is not None and place.unit.kind == "angle"
+        if speed is None and angle and name is not None:
+            if not turned:
+                warnings.warn(
+                    f"variable {name!r} has units {attributes.get('units', '')!r}; it is taken as m/s and converted to "
+                    "degrees/s. Pass `convert_units=False` to leave it as it is.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            speed = Unit("length", 1.0)
+        try:
+            factor: Scale = speed_factor(speed, place.unit)
+        except ValueError as error:
+            raise ValueError(f"variable {name!r} and coordinate {place.name!r}: {error}") from error
+        if angle and speed is not None and speed.kind == "length":
+            turned = True
+            factor = factor / options.earth_radius * (_along_parallels(grid) if k == 0 else 1.0)
+            if str(attributes.get("standard_name", "")).startswith("x_") and place.values.ndim > 1:
+                warnings.warn(
+                    f"variable {name!r} points along the rows of the grid, which are curved in longitude and latitude; it is "
+                    "used as if it pointed east. Rotate the velocity first.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        scales.append(factor * _upward(name, attributes, place, speed) if k == 2 and name else factor)
+    return tuple(scales), ("m/s converted to degrees/s",) if turned else ()
+
+
+def _along_parallels(grid: GridOnFile) -> Float[np.ndarray, " nodes"]:
+    """How much more degrees of longitude than of latitude a metre is; zero at the poles, where no direction is east."""
+    latitude = _spread(grid.places[1], grid.dims, grid.shape).reshape(-1)
+    if np.abs(latitude).max() > 90 * (1 + 1e-6):
+        raise ValueError(
+            f"coordinate {grid.places[1].name!r} holds latitudes up to {np.abs(latitude).max():g} degrees"
+        )
+    cosine = np.cos(np.deg2rad(latitude.astype(float)))
+    return np.where(cosine > 1e-6, 1 / np.maximum(cosine, 1e-6), 0.0)
+
+
+def _upward(name: str, attributes: Any, place: Coordinate, speed: Unit | None) -> float:
+    """-1 where a positive vertical velocity makes its coordinate smaller."""
+    if speed is not None and speed.kind == "pressure":
+        return 1.0
+    standard = str(attributes.get("standard_name", ""))
+    down = place.positive == "down" or (not place.positive and place.name.lower().startswith("depth"))
+    if down and not standard.startswith(("upward", "downward")):
+        warnings.warn(
+            f"variable {name!r} does not say whether it points up; it is taken as upward, against {place.name!r}. Set its "
+            "`standard_name` otherwise.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return -1.0 if down != standard.startswith("downward") else 1.0

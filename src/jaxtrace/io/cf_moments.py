@@ -1,0 +1,95 @@
+"""When and where the slices of a NetCDF variable are stored: in one file or several, with physical times or without."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .cf_axes import dimension_roles, role_of
+from .cf_units import decode_times
+from .opened import Options
+from .series import DatasetError
+
+
+class Source(NamedTuple):
+    """An open data set and how messages call it."""
+
+    name: str
+    data: Any
+
+
+class Moment(NamedTuple):
+    """Where one component of one slice is stored."""
+
+    time: float | None
+    source: Source
+    number: int | None
+
+
+def moments_of(sources: list[Source], name: str, options: Options) -> list[Moment]:
+    """All slices of one component, in the order of time where there is one."""
+    found: list[Moment] = []
+    reference: str | None = None
+    for source in sources:
+        if name not in source.data.variables:
+            continue
+        variable = source.data.variables[name]
+        dim = time_dim(source.data, variable, options)
+        numbers: list[int | None] = [None] if dim is None else list(range(variable.sizes[dim]))
+        told = dim if dim in source.data.variables else _single_time(source.data) if dim is None else None
+        if told is None:
+            found += [Moment(None, source, number) for number in numbers]
+            continue
+        clock = source.data.variables[told]
+        try:
+            seconds, since, bare = decode_times(np.atleast_1d(clock.values), clock.attrs)
+        except ValueError as error:
+            raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
+        if bare and options.times is None and seconds.size > 1:
+            warnings.warn(
+                f"{source.name}: variable {told!r} has no units; its values are taken as seconds. Pass `times=` otherwise.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if found and since != reference:
+            raise DatasetError(
+                f"{source.name}: variable {told!r} counts from {since}, but that of {found[0].source.name} from {reference}."
+            )
+        reference = since
+        found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
+    if all(moment.time is not None for moment in found):
+        found.sort(key=lambda moment: moment.time or 0.0)
+        if reference is not None and found:
+            start = found[0].time or 0.0
+            found = [moment._replace(time=(moment.time or 0.0) - start) for moment in found]
+    return found
+
+
+def time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
+    """The dimension along which the slices lie, unless one of them was selected."""
+    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
+    return next((dim for dim, role in roles.items() if role == "T" and dim not in options.select), None)
+
+
+def _single_time(dataset: Any) -> str | None:
+    """The variable that says the one time of a file whose fields have no dimension of time."""
+    alone = (name for name, variable in dataset.variables.items() if variable.size == 1)
+    return next(
+        (str(name) for name in alone if role_of(str(name), dataset.variables[name].attrs) == "T"), None
+    )
+
+
+def common_times(
+    lists: list[list[Moment] | None], names: tuple[str | None, ...]
+) -> tuple[list[float | None], list[str]]:
+    """The times that all components share, and what to call each slice."""
+    known = [(name, moments) for name, moments in zip(names, lists, strict=True) if moments is not None]
+    main, first = known[0]
+    for name, other in known:
+        if [moment.time for moment in other] != [moment.time for moment in first]:
+            raise DatasetError(
+                f"{other[0].source.name}: variable {name!r} has {len(other)} times, which are not the {len(first)} of "
+                f"{main!r} in {first[0].source.name}."
+            )
+    when = [f"{source.name}" if k is None else f"{source.name}[{k}]" for _, source, k in first]
+    return [moment.time for moment in first], when

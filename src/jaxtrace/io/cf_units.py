@@ -1,0 +1,141 @@
+"""Units of coordinates, velocities and times as NetCDF files spell them, and what turns one into another."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+_METRES = {
+    "m": 1.0,
+    "metre": 1.0,
+    "meter": 1.0,
+    "km": 1e3,
+    "kilometre": 1e3,
+    "kilometer": 1e3,
+    "cm": 1e-2,
+    "mm": 1e-3,
+}
+_PASCALS = {"pa": 1.0, "pascal": 1.0, "hpa": 1e2, "mbar": 1e2, "millibar": 1e2, "dbar": 1e4, "bar": 1e5}
+_ANGLE = re.compile(r"^deg(ree)?s?(_?(east|north|e|n|true))?$")
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "second"), 1.0),
+    **dict.fromkeys(("ms", "msec", "millisecond"), 1e-3),
+    **dict.fromkeys(("min", "minute"), 60.0),
+    **dict.fromkeys(("h", "hr", "hour"), 3600.0),
+    **dict.fromkeys(("d", "day"), 86400.0),
+}
+_DATE = re.compile(
+    r"^(-?\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d*)?))?)?\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?$"
+)
+_COMMON_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
+
+
+class Unit(NamedTuple):
+    """What a unit measures ("length", "angle", "pressure") and how large it is in metres, degrees or pascal."""
+
+    kind: str
+    size: float
+
+
+def parse_unit(text: Any) -> Unit | None:
+    """The unit of a coordinate, or None where it is not known."""
+    word = str(text or "").strip().lower()
+    if _ANGLE.match(word):
+        return Unit("angle", 1.0)
+    for kind, table in (("length", _METRES), ("pressure", _PASCALS)):
+        for name in (word, word.removesuffix("s")):
+            if name in table:
+                return Unit(kind, table[name])
+    return None
+
+
+def parse_speed(text: Any) -> Unit | None:
+    """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h."""
+    words = str(text or "").strip().lower()
+    found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
+        r"^([a-z_]+)[\s.*]*?\s*([a-z]+)\s*(?:\^|\*\*)?\s*-1$", words
+    )
+    if found is None:
+        return None
+    unit, seconds = parse_unit(found[1]), time_unit(found[2])
+    return None if unit is None or seconds is None else Unit(unit.kind, unit.size / seconds)
+
+
+def time_unit(text: str) -> float | None:
+    """Seconds in a unit of time; None for months and years, which have no fixed length, and for anything unknown."""
+    word = text.strip().lower()
+    return _SECONDS.get(word, _SECONDS.get(word.removesuffix("s")))
+
+
+def decode_times(
+    values: np.ndarray, attributes: Mapping[str, Any]
+) -> tuple[Float[np.ndarray, " n"], str | None, bool]:
+    """Times in seconds, the date they are counted from as the file writes it, and whether the unit was missing.
+
+    Without a date the seconds stand for themselves. Dates in common calendars count from 1970, so that files with
+    different dates fit together.
+    """
+    if np.issubdtype(values.dtype, np.datetime64):
+        return _seconds(values - np.datetime64("1970-01-01")), "1970-01-01", False
+    if np.issubdtype(values.dtype, np.timedelta64):
+        return _seconds(values), None, False
+    if values.dtype == object:  # cftime: dates in a calendar that NumPy does not have
+        first = values.reshape(-1)[0]
+        return np.array([(one - first).total_seconds() for one in values.reshape(-1)]), str(first), False
+    if not np.issubdtype(values.dtype, np.number):
+        raise ValueError(f"times of type {values.dtype} cannot be read")
+    numbers, units = values.astype(np.float64), str(attributes.get("units", "")).strip()
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError("times are missing")
+    if units in ("", "1"):
+        return numbers, None, True
+    unit, _, date = (part.strip() for part in units.partition(" since "))
+    seconds = time_unit(unit)
+    if seconds is None:
+        raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
+    if not date:
+        return numbers * seconds, None, False
+    calendar = str(attributes.get("calendar", "")).lower()
+    if calendar in _COMMON_CALENDARS:
+        return numbers * seconds + _seconds_of(date), "1970-01-01", False
+    return numbers * seconds, f"{date} ({calendar})", False
+
+
+def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
+    if np.any(np.isnat(values)):
+        raise ValueError("times are missing")
+    return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
+
+
+def _seconds_of(date: str) -> float:
+    """Seconds from 1970 to a date such as 1948-01-01 0:0:0."""
+    found = _DATE.match(date)
+    if found is None:
+        raise ValueError(f"the date {date!r} cannot be read; pass `times=`")
+    year, month, day, hour, minute, second, zone = found.groups()
+    days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
+    offset = 0.0
+    if zone and zone not in ("Z", "UTC"):
+        digits = zone[1:].replace(":", "")
+        hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
+        offset = (hours * 3600 + minutes * 60) * (-1.0 if zone[0] == "-" else 1.0)
+    clock = int(hour or 0) * 3600 + int(minute or 0) * 60 + float(second or 0)
+    return float(days) * 86400.0 + clock - offset
+
+
+def speed_factor(speed: Unit | None, place: Unit | None) -> float:
+    """What makes a velocity one in units of its coordinate per second; 1 where either unit is not known.
+
+    Metres per second on degrees give degrees of latitude on a sphere with a radius of one metre.
+    """
+    if speed is None or place is None:
+        return 1.0
+    if speed.kind == place.kind:
+        return speed.size / place.size
+    if (speed.kind, place.kind) == ("length", "angle"):
+        return speed.size * 180 / np.pi
+    raise ValueError(
+        f"a velocity that measures {speed.kind} per second does not fit a coordinate that measures {place.kind}"
+    )

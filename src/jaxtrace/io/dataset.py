@@ -1,0 +1,160 @@
+"""Files to fields: `load_optimized_dataset` reads a VTK series or NetCDF grids as a time series on the device."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import DTypeLike
+
+from jaxworlds.memory import device_memory_limit
+
+from ..fields.base import Interpolation
+from ..fields.land import LandValues
+from ..fields.series import Extrapolation
+from ..fields.streaming import StreamedField
+from ..fields.time_series import TimeSeriesField
+from .naming import VelocityNames
+from .opened import OpenedDataset, Options, checked_dtype
+from .series import DatasetError, PathLike, find_files
+from .vtk_files import SUFFIXES
+from .vtk_reading import open_vtk
+from .xarray_reading import NETCDF_SUFFIXES, open_netcdf, open_xarray
+
+Pattern = PathLike | Sequence[PathLike]
+SHARE = 0.5
+"""A series that needs more than this part of the memory is streamed: the particles need the rest."""
+
+
+def load_optimized_dataset(
+    pattern: Pattern | Any,
+    max_time_steps: int | None = None,
+    dtype: DTypeLike = "float32",
+    max_memory_per_timestep_mb: float | None = None,
+    time_range: tuple[float, float] | None = None,
+    velocity: VelocityNames | None = None,
+    *,
+    times: Sequence[float] | np.ndarray | None = None,
+    dim: int | None = None,
+    interpolation: Interpolation | None = None,
+    time_interpolation: Interpolation | None = None,
+    extrapolation: Extrapolation = "clamp",
+    stream: bool | None = None,
+    memory_limit_gb: float | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> TimeSeriesField | StreamedField:
+    """The velocity field in the files that `pattern` names, on the device and ready to be sampled.
+
+    `pattern` is a path, a glob, a ParaView collection (`.pvd`), a list of paths, or an open xarray data set. VTK files
+    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files hold any number. Files
+    are put in natural order (2 before 10) and then in the order of the physical times they hold: the collection's time
+    steps, field data `TimeValue` or `TIME`, NetCDF's time in seconds from the first slice. `times` replaces them.
+    What was read, and by which rule the velocity was found, is printed; `verbose=False` keeps silent.
+
+    - `velocity` names the vector array, or one array for each component (None: zero). Left out, it is found by rule, and
+      several candidates are an error that lists them.
+    - `time_range` keeps the slices that cover it; `max_time_steps` then thins them evenly, with a warning.
+    - `dtype` is how velocities are stored: float32, or float16/bfloat16/float64.
+    - `max_memory_per_timestep_mb` refuses slices that are larger.
+    - `dim=None` makes a flat grid without flow across it two-dimensional; `dim=2` drops that flow, `dim=3` keeps it.
+    - `interpolation` in space, `time_interpolation` and `extrapolation` are those of `TimeSeriesField`. Cell data of a mesh
+      become node data (exact for linear fields) unless it is "nearest".
+    - `stream=None` streams from the disk what needs more than half of the memory; True and False decide it.
+
+    `open_dataset` lists the `options` for special cases.
+
+        field = load_optimized_dataset("run/flow_*.vtu", max_time_steps=40, dtype="float32")
+    """
+    opened = open_dataset(
+        pattern,
+        velocity=velocity,
+        times=times,
+        time_range=time_range,
+        max_time_steps=max_time_steps,
+        dim=dim,
+        interpolation=interpolation,
+        dtype=dtype,
+        **options,
+    )
+    _refuse_large(opened, max_memory_per_timestep_mb)
+    streamed = _should_stream(opened, stream, memory_limit_gb)
+    if verbose:
+        print(f"jaxtrace: {opened}{', streamed' if streamed else ''}.")
+    kept: dict[str, Any] = {"time_interpolation": time_interpolation, "extrapolation": extrapolation}
+    if streamed:
+        return StreamedField(opened, opened.times, grid=opened.grid, memory_limit_gb=memory_limit_gb, **kept)
+    data = np.empty((len(opened), opened.grid.size, opened.grid.dim), opened.dtype)
+    for k in range(len(opened)):
+        data[k] = opened.read(k)
+    return TimeSeriesField(data, opened.times, grid=opened.grid, **kept)
+
+
+def open_dataset(
+    pattern: Pattern | Any,
+    *,
+    velocity: VelocityNames | None = None,
+    times: Sequence[float] | np.ndarray | None = None,
+    time_range: tuple[float, float] | None = None,
+    max_time_steps: int | None = None,
+    dim: int | None = None,
+    interpolation: Interpolation | None = None,
+    dtype: DTypeLike = "float32",
+    origin: Sequence[float] | None = None,
+    land_values: LandValues = "keep",
+    missing: Literal["land", "zero"] = "land",
+    select: Mapping[str, int] | None = None,
+    convert_units: bool = True,
+    earth_radius: float = 6_371_000.0,
+) -> OpenedDataset:
+    """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
+
+    Beyond the arguments of `load_optimized_dataset`: `origin` is subtracted from all coordinates (large ones lose digits in
+    float32). For NetCDF: values that are missing in every slice are land, or zero velocity with `missing="zero"`;
+    `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
+    velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
+    `earth_radius` in metres) unless `convert_units=False`.
+    """
+    chosen = Options(
+        velocity=velocity,
+        times=times,
+        time_range=time_range,
+        max_time_steps=max_time_steps,
+        dim=dim,
+        interpolation=interpolation,
+        dtype=checked_dtype(dtype),
+        origin=origin,
+        land_values=land_values,
+        missing=missing,
+        select=dict(select or {}),
+        convert_units=convert_units,
+        earth_radius=earth_radius,
+    )
+    if hasattr(pattern, "data_vars"):
+        return open_xarray(pattern, chosen)
+    entries = find_files(pattern)
+    suffix = entries[0].paths[0].suffix.lower()
+    if suffix in SUFFIXES:
+        return open_vtk(entries, chosen)
+    if suffix in NETCDF_SUFFIXES:
+        return open_netcdf([path for entry in entries for path in entry.paths], chosen)
+    known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES))
+    raise DatasetError(
+        f"{os.fspath(entries[0].paths[0])}: files ending in {suffix!r} are not read; known are {known}."
+    )
+
+
+def _refuse_large(opened: OpenedDataset, limit_mb: float | None) -> None:
+    if limit_mb is not None and opened.slice_bytes > limit_mb * 1e6:
+        raise ValueError(
+            f"`max_memory_per_timestep_mb` allows {limit_mb:g} MB, but one slice takes {opened.grid.size:,} values × "
+            f"{opened.grid.dim} × {opened.dtype.itemsize} bytes = {opened.slice_bytes / 1e6:.4g} MB. Raise it, or halve "
+            "the slice with `dtype='float16'`."
+        )
+
+
+def _should_stream(opened: OpenedDataset, stream: bool | None, limit_gb: float | None) -> bool:
+    if stream is not None or len(opened) < 3:
+        return bool(stream) and len(opened) > 1
+    limit = device_memory_limit() if limit_gb is None else limit_gb * 2**30
+    return len(opened) * opened.slice_bytes > SHARE * limit

@@ -1,0 +1,162 @@
+"""Which arrays of a file are the velocity: those named by the user, or the ones a short list of rules finds."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+VelocityNames = str | Sequence[str | None]
+"""One vector array, or one array for each component; None stands for a component that is zero."""
+
+KNOWN = (
+    "velocity",
+    "velocities",
+    "velocityfield",
+    "flowvelocity",
+    "fluidvelocity",
+    "vel",
+    "u",
+    "uvw",
+    "wind",
+    "current",
+)
+"""Names of vectors that are taken for a velocity; case, blanks and punctuation do not matter."""
+OTHERS = (
+    "normal",
+    "vorticit",
+    "displacement",
+    "gradient",
+    "grad",
+    "force",
+    "traction",
+    "coord",
+    "position",
+    "color",
+    "stress",
+)
+"""Beginnings of the names of vectors that are never taken for a velocity unasked."""
+COMPONENTS = (
+    ("u", "v", "w"),
+    ("uo", "vo", "wo"),
+    ("ua", "va", "wa"),
+    ("uvel", "vvel", "wvel"),
+    ("ucur", "vcur", "wcur"),
+    ("wateru", "waterv", "waterw"),
+    ("ueastward", "vnorthward", "wupward"),
+    ("vx", "vy", "vz"),
+    ("ux", "uy", "uz"),
+    ("u0", "u1", "u2"),
+    ("velx", "vely", "velz"),
+    ("velocityx", "velocityy", "velocityz"),
+    ("xvelocity", "yvelocity", "zvelocity"),
+    ("vozocrtx", "vomecrty", "vovecrtz"),
+    ("ugos", "vgos", "wgos"),
+    ("u10", "v10", "w10"),
+    ("uas", "vas", "was"),
+)
+"""Names of the components along x, y and z, normalised in the same way."""
+_DIRECTIONS = (("eastward", "northward"), ("x", "y"))
+
+
+class Choice(NamedTuple):
+    """The arrays that make the velocity, and the reason why, as a clause."""
+
+    names: tuple[str | None, ...]
+    why: str
+
+
+def plain(name: str) -> str:
+    """A name without case, blanks and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def choose_vector(widths: Mapping[str, int], wanted: VelocityNames | None, where: str) -> Choice:
+    """The velocity among arrays with `widths` components each, as the user named it or by rule.
+
+    Rules: the only vector with a known name; else the only vector at all, those that are plainly something else left
+    out; else one set of scalars with known component names.
+    """
+    if wanted is not None:
+        return _as_named(widths, wanted, where)
+    vectors = [name for name, width in widths.items() if width in (2, 3)]
+    known = [name for name in vectors if plain(name) in KNOWN]
+    if len(known) == 1:
+        return Choice((known[0],), "the only vector named like a velocity")
+    usable = [name for name in vectors if not plain(name).startswith(OTHERS)]
+    if not known and len(usable) == 1:
+        return Choice((usable[0],), "the only vector")
+    scalars = {name: name for name, width in widths.items() if width == 1}
+    sets = component_sets(scalars) if not usable else []
+    if len(sets) == 1:
+        return Choice(sets[0], "named like the components of a velocity")
+    candidates = known or usable or [" ".join(filter(None, names)) for names in sets]
+    if candidates:
+        raise ValueError(
+            f"{where}: several arrays may be the velocity: {', '.join(candidates)}. Pass `velocity='{candidates[0]}'` "
+            "or another."
+        )
+    raise ValueError(f"{where}: no array looks like a velocity. {_listed(widths)} Pass `velocity=`.")
+
+
+def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> Choice:
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if len(names) > 3 or not any(names):
+        raise ValueError(f"`velocity` must name one vector, or two or three components; got {wanted!r}.")
+    for name in names:
+        if name is not None and name not in widths:
+            raise ValueError(f"{where}: there is no array {name!r} as `velocity` demands. {_listed(widths)}")
+    if len(names) > 1:
+        for name in names:
+            if name is not None and widths[name] != 1:
+                raise ValueError(
+                    f"{where}: array {name!r} has {widths[name]} components; a component has one."
+                )
+    elif (width := max(widths.get(name or "", 0) for name in names)) not in (2, 3):
+        raise ValueError(
+            f"{where}: array {wanted!r} has {width} components; a velocity has 2 or 3. "
+            "Name the components one by one: `velocity=('u', 'v', 'w')`."
+        )
+    return Choice(names, "as named")
+
+
+def component_sets(labels: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Sets of two or three scalars whose names (the keys, by their labels) are those of components, x first."""
+    by_label: dict[str, str] = {}
+    for name, label in labels.items():
+        by_label.setdefault(plain(label), name)
+    found = []
+    for names in COMPONENTS:
+        here = [by_label[name] for name in names if name in by_label]
+        if names[0] in by_label and names[1] in by_label:
+            found.append(tuple(here))
+    return found
+
+
+def standard_sets(standard_names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Sets of variables whose CF standard names differ only in the direction: eastward, northward and upward."""
+    known: dict[str, str] = {}
+    for name, standard in standard_names.items():
+        known.setdefault(standard, name)
+    found = []
+    for east, north in _DIRECTIONS:
+        for standard, name in known.items():
+            words = standard.split("_")
+            if east not in words or not {"velocity", "wind"} & set(words):
+                continue
+            other = known.get("_".join(north if word == east else word for word in words))
+            if other is not None:
+                found.append((name, other, *_upward(known, words, east)))
+    return found
+
+
+def _upward(known: Mapping[str, str], words: list[str], east: str) -> tuple[str, ...]:
+    """The vertical velocity of the same medium, such as upward_sea_water_velocity, where there is one."""
+    medium = [word for word in words if word in ("sea", "water", "ice", "air")] or ["air"]
+    names = [f"{way}_{'_'.join(medium)}_velocity" for way in ("upward", "downward")]
+    return tuple(known[name] for name in names if name in known)[:1]
+
+
+def _listed(widths: Mapping[str, int]) -> str:
+    if not widths:
+        return "It holds no arrays."
+    named = ", ".join(f"{name} ({width})" for name, width in list(widths.items())[:20])
+    return f"It holds {named} (with the number of components)."

@@ -1,0 +1,187 @@
+"""Trajectories to files and back: `save_trajectory` and `load_trajectory`, the format chosen by the suffix."""
+
+import contextlib
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxworlds.store import atomic_write
+
+from ..tracking.trajectory import Trajectory
+from .series import DatasetError, PathLike
+
+ARRAYS = (
+    "positions",
+    "times",
+    "ids",
+    "alive",
+    "ages",
+    "release_times",
+    "outcomes",
+    "patches",
+    "velocities",
+    "generation",
+)
+"""Fields of a trajectory that are arrays, or None."""
+VERSION = 1
+
+
+def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> Path:
+    """Write a trajectory to `path` and return the path; a file of that name is replaced whole, never in part.
+
+    - `.npz`: NumPy arrays, nothing lost.
+    - `.nc`: NetCDF by the CF conventions for trajectories, nothing lost. Options: `units` of the positions ("m"; "degrees"
+      for longitudes and latitudes), `since` (the date at time 0), `compress`.
+    - `.vtp`: the paths as lines for ParaView, with time, age and velocity along them.
+    - `.pvd`: a collection for animations: one `.vtp` of points for each recorded time in the folder `NAME_frames`, and the
+      paths in `NAME_paths.vtp`.
+    """
+    target = Path(path).expanduser()
+    if target.suffix.lower() not in (".npz", ".nc", ".vtp", ".pvd"):
+        raise ValueError(f"`path` must end in .npz, .nc, .vtp or .pvd; got {os.fspath(path)!r}.")
+    if target.suffix.lower() == ".nc":
+        from .cf_trajectories import write_netcdf
+
+        write_netcdf(trajectory, target, **options)
+        return target
+    if options:
+        raise TypeError(f"options {', '.join(options)} are for .nc files; {target.suffix} takes none.")
+    if target.suffix.lower() == ".npz":
+        _write_npz(trajectory, target)
+    else:
+        from .vtk_writing import write_frames, write_paths
+
+        (write_paths if target.suffix.lower() == ".vtp" else write_frames)(trajectory, target)
+    return target
+
+
+def load_trajectory(path: PathLike) -> Trajectory:
+    """Read a trajectory that `save_trajectory` wrote to `.npz` or `.nc`."""
+    source = Path(path).expanduser()
+    if source.suffix.lower() in (".vtp", ".pvd"):
+        raise ValueError(
+            f"{source}: .vtp and .pvd are for ParaView and do not hold all; save to .npz or .nc to load again."
+        )
+    if source.suffix.lower() not in (".npz", ".nc"):
+        raise ValueError(f"`path` must end in .npz or .nc; got {os.fspath(path)!r}.")
+    if not source.is_file():
+        raise FileNotFoundError(f"{source}: the file is missing.")
+    if source.suffix.lower() == ".nc":
+        from .cf_trajectories import read_netcdf
+
+        return read_netcdf(source)
+    return _read_npz(source)
+
+
+def _write_npz(trajectory: Trajectory, path: Path) -> None:
+    arrays = {name: getattr(trajectory, name) for name in ARRAYS if getattr(trajectory, name) is not None}
+    extra: dict[str, np.ndarray] = {}
+    header = np.array(header_text(trajectory, extra))
+    with atomic_write(path) as file:
+        np.savez(file, allow_pickle=False, header=header, **arrays, **extra)
+
+
+def _read_npz(path: Path) -> Trajectory:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            found = {name: stored[name] for name in stored.files}
+        header = str(found.pop("header"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DatasetError(
+            f"{path}: no trajectory can be read ({error}). The file is damaged or another one."
+        ) from error
+    return from_parts(path, {name: found.get(name) for name in ARRAYS}, header, found)
+
+
+def header_text(trajectory: Trajectory, arrays: dict[str, np.ndarray]) -> str:
+    """All that is not an array, as JSON; arrays of the reduction are put into `arrays`."""
+    plain = {
+        "version": VERSION,
+        "patch_names": list(trajectory.patch_names),
+        "patch_counts": {name: int(count) for name, count in trajectory.patch_counts.items()},
+        "outcome": trajectory.outcome,
+        "outcome_names": list(trajectory.outcome_names),
+        "info": _flattened(trajectory.info, "info", None),
+        "reduced": _flattened(trajectory.reduced, "reduced", arrays),
+    }
+    return json.dumps(plain)
+
+
+def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str, np.ndarray]) -> Trajectory:
+    """The trajectory from its arrays and `header_text`."""
+    try:
+        plain = json.loads(header)
+        if plain["version"] != VERSION:
+            raise ValueError(f"it has version {plain['version']}; this program reads {VERSION}")
+        return Trajectory(
+            **arrays,
+            patch_names=tuple(plain["patch_names"]),
+            patch_counts=plain["patch_counts"],
+            outcome=plain["outcome"],
+            outcome_names=tuple(plain["outcome_names"]),
+            info=_restored(plain["info"], extra),
+            reduced=_restored(plain["reduced"], extra),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatasetError(
+            f"{path}: no trajectory can be read ({error}). The file is damaged or another one."
+        ) from error
+
+
+def _flattened(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> Any:
+    """A value as JSON: containers are tagged, arrays go to `arrays`. In `info` (no `arrays`) the rest becomes text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) is dict:
+        return {
+            "dict": [[str(key), _flattened(item, f"{where}_{key}", arrays)] for key, item in value.items()]
+        }
+    if type(value) in (list, tuple):
+        items = [_flattened(item, f"{where}_{k}", arrays) for k, item in enumerate(value)]
+        return items if type(value) is list else {"tuple": items}
+    if arrays is None:
+        return str(value)
+    if not hasattr(value, "__array__"):
+        raise TypeError(
+            f"`{where}` of the trajectory is a {type(value).__name__}, which cannot be saved. Let `reduce` return arrays in "
+            "dicts, lists or tuples."
+        )
+    name = "".join(c if c.isalnum() else "_" for c in where)
+    while name in arrays:
+        name += "_"
+    arrays[name] = np.asarray(value)
+    return {"array": name}
+
+
+def _restored(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    match value:
+        case list():
+            return [_restored(item, arrays) for item in value]
+        case {"tuple": items}:
+            return tuple(_restored(item, arrays) for item in items)
+        case {"dict": items}:
+            return {key: _restored(item, arrays) for key, item in items}
+        case {"array": name}:
+            return arrays[name]
+    return value
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` for a library that writes by name; it becomes `path` at the end, or is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem[:40]}.{secrets.token_hex(8)}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:  # a KeyboardInterrupt must not leave the temporary behind either
+        temporary.unlink(missing_ok=True)
+        raise

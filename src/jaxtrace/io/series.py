@@ -1,0 +1,193 @@
+"""Which files make a series, in which order, and at which times their slices hold."""
+
+import glob
+import json
+import math
+import os
+import warnings
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..fields.sources import natural_key
+
+PathLike = str | os.PathLike[str]
+
+
+class DatasetError(ValueError):
+    """A file cannot be read as a velocity field; the message names the file and, where one is meant, the variable."""
+
+
+class Entry(NamedTuple):
+    """The files of one moment (several where a collection lists parts), and its time where the list says one."""
+
+    paths: tuple[Path, ...]
+    time: float | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        first, *rest = map(str, self.paths)
+        return f"{first} and {len(rest)} more parts" if rest else first
+
+
+def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
+    """The files that `pattern` names, in natural order: a path, a glob (`**` too), a collection, or a list of these.
+
+    A ParaView collection (`.pvd`, `.series`) is replaced by the files it lists, with their times.
+    """
+    patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
+    paths: list[Path] = []
+    for one in patterns:
+        paths += _matches(os.path.expanduser(os.fspath(one)))
+    if not paths:
+        raise ValueError("`pattern` must name at least one file; got an empty list.")
+    paths = sorted(dict.fromkeys(paths), key=lambda path: natural_key(str(path)))
+    suffixes = sorted({path.suffix.lower() for path in paths})
+    if len(suffixes) > 1:
+        raise DatasetError(
+            f"`pattern` must match files of one kind; {pattern!r} matches {', '.join(suffixes)}. "
+            f"Name one of them, such as '*{suffixes[0]}'."
+        )
+    if suffixes[0] in (".pvd", ".series"):
+        return [entry for path in paths for entry in read_collection(path)]
+    return [Entry((path,)) for path in paths]
+
+
+def _matches(pattern: str) -> list[Path]:
+    if os.path.isdir(pattern):
+        inside = sorted({p.suffix for p in Path(pattern).iterdir() if p.suffix}) or ["nothing"]
+        raise DatasetError(
+            f"`pattern` must name files; {pattern} is a folder with {', '.join(inside)}. "
+            f"Write '{pattern.rstrip('/')}/*{inside[0] if inside[0] != 'nothing' else '.vtu'}'."
+        )
+    if os.path.exists(pattern):
+        return [Path(pattern)]
+    found = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    if not found:
+        folder = Path(pattern).parent
+        while glob.has_magic(str(folder)):
+            folder = folder.parent
+        seen = (
+            sorted((p.name for p in folder.iterdir()), key=lambda path: natural_key(str(path)))[:5]
+            if folder.is_dir()
+            else []
+        )
+        there = f"{folder} holds {', '.join(seen)}" if seen else f"{folder} is empty or missing"
+        raise FileNotFoundError(f"no file matches `pattern` {pattern!r}; {there}.")
+    return found
+
+
+def read_collection(path: Path) -> list[Entry]:
+    """The files and times that a ParaView collection lists, in the order of time."""
+    try:
+        rows = _series_rows(path) if path.suffix.lower() == ".series" else _pvd_rows(path)
+    except (ElementTree.ParseError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        raise DatasetError(
+            f"{path}: the collection cannot be read ({error}). Is it cut off or not one?"
+        ) from error
+    if not rows:
+        raise DatasetError(f"{path}: the collection lists no file.")
+    by_time: dict[float, list[Path]] = {}
+    for time, name in rows:
+        file = path.parent / name
+        if not math.isfinite(time):
+            raise DatasetError(f"{path}: the collection gives {name} the time {time}; it must be finite.")
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{path}: the collection lists {name} at time {time:g}, which is missing."
+            )
+        by_time.setdefault(time, []).append(file)
+    return [Entry(tuple(files), time) for time, files in sorted(by_time.items())]
+
+
+def _pvd_rows(path: Path) -> list[tuple[float, str]]:
+    root = ElementTree.parse(path).getroot()
+    if root.tag != "VTKFile" or root.get("type") != "Collection":
+        raise ValueError(f"it starts with <{root.tag} type={root.get('type')!r}>, not with a Collection")
+    rows = [(one.get("timestep"), one.attrib["file"]) for one in root.iter("DataSet")]
+    if len(rows) > 1 and any(time is None for time, _ in rows):
+        raise ValueError("a DataSet has no `timestep`")
+    return [(float(time or 0.0), name) for time, name in rows]
+
+
+def _series_rows(path: Path) -> list[tuple[float, str]]:
+    with open(path, encoding="utf-8") as file:
+        return [(float(row["time"]), str(row["name"])) for row in json.load(file)["files"]]
+
+
+def settle_times(
+    found: Sequence[float | None], names: Sequence[str], given: Sequence[float] | np.ndarray | None
+) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"], str]:
+    """The rising times of the slices, the slice that each belongs to, and a clause that says where they come from."""
+    count = len(found)
+    if given is not None:
+        times = np.atleast_1d(np.asarray(given, np.float64))
+        if times.shape != (count,) or not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0):
+            raise ValueError(
+                f"`times` must hold {count} rising numbers, one for each slice in natural order; got {given!r}."
+            )
+        return times, np.arange(count), "times as given"
+    known: list[float] = [time for time in found if time is not None]
+    if not known:
+        if count > 1:
+            warnings.warn(
+                f"{names[0]} and the {count - 1} files after it hold no time: the slice numbers 0 … {count - 1} stand in. "
+                "Pass `times=` in seconds.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return np.arange(count, dtype=np.float64), np.arange(count), "no times in the files: slice numbers"
+    if len(known) < count:
+        raise DatasetError(
+            f"{names[found.index(None)]}: the file holds no time, but {len(known)} of {count} do. "
+            "Pass `times=` for all of them."
+        )
+    times = np.asarray(known, np.float64)
+    order: np.ndarray = np.argsort(times, kind="stable")
+    same = np.flatnonzero(np.diff(times[order]) <= 0)
+    if same.size:
+        one, other = (int(k) for k in order[same[0] : same[0] + 2])
+        raise DatasetError(
+            f"{names[one]} and {names[other]} both hold the time {times[one]:g}. Leave one out, or pass `times=`."
+        )
+    return times[order], order, "times from the files"
+
+
+def choose_slices(
+    times: Float[np.ndarray, " n"],
+    time_range: tuple[float, float] | None,
+    max_time_steps: int | None,
+) -> Int[np.ndarray, " kept"]:
+    """Numbers of the slices to read: those that cover `time_range`, thinned evenly to `max_time_steps`, ends kept."""
+    first, last = 0, len(times) - 1
+    if time_range is not None:
+        low, high = map(float, time_range)
+        if not low <= high:
+            raise ValueError(f"`time_range` must be (first, last) with first <= last; got {time_range!r}.")
+        if len(times) > 1 and (high < times[0] or low > times[-1]):
+            raise ValueError(
+                f"`time_range` must meet the times of the files, {times[0]:g} to {times[-1]:g}; got {time_range!r}."
+            )
+        # One slice beyond each end: without it the field would not know the whole range.
+        first = max(int(np.searchsorted(times, low, side="right")) - 1, 0)
+        last = min(int(np.searchsorted(times, high, side="left")), len(times) - 1)
+    kept = np.arange(first, last + 1)
+    if max_time_steps is None or len(kept) <= max_time_steps:
+        return kept
+    if max_time_steps < 1:
+        raise ValueError(
+            f"`max_time_steps` must be at least 1; got {max_time_steps}. Pass None for all of them."
+        )
+    chosen = kept[np.round(np.linspace(0, len(kept) - 1, max_time_steps)).astype(int)]
+    warnings.warn(
+        f"`max_time_steps={max_time_steps}` keeps {len(chosen)} of {len(kept)} slices, evenly spread. "
+        "Pass `max_time_steps=None` for all of them; what does not fit the memory is then streamed.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return chosen

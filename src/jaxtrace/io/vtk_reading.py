@@ -1,0 +1,150 @@
+"""VTK series as a data set: one file for each moment, the same grid in all of them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from .geometry import Cells, Centring, Curved, Geometry, Lattice, in_dimensions, place, same
+from .naming import Choice, choose_vector
+from .opened import OpenedDataset, Options, selected_times
+from .series import DatasetError, Entry
+from .vtk_files import Frame, read_frame, read_time
+
+ACROSS = 1e-6
+"""Flow across a flat grid up to this part of the largest speed is rounding."""
+
+
+def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
+    """Open VTK files. The grid and the velocity's name come from the first; the others must agree with it."""
+    names = [entry.name for entry in entries]
+    found = [entry.time for entry in entries]
+    if options.times is None and len(entries) > 1 and all(time is None for time in found):
+        found = [read_time(entry.paths[0]) for entry in entries]
+    times, numbers, why = selected_times(found, names, options)
+    first = entries[numbers[0]]
+    frame = read_frame(first.paths)
+    choice, centring = _choose(frame, options, first.name)
+    try:
+        geometry, kept = in_dimensions(_shifted(frame.geometry, options), options.dim)
+        placed = place(
+            geometry,
+            centring,
+            interpolation=options.interpolation,
+            dtype=options.coordinate_dtype,
+            land_values=options.land_values,
+        )
+    except ValueError as error:
+        raise DatasetError(f"{first.name}: {error}") from error
+    wanted = frozenset(name for name in choice.names if name)
+    frame = frame._replace(arrays={key: a for key, a in frame.arrays.items() if key[1] in wanted})
+
+    def read(number: int) -> np.ndarray:
+        entry = entries[number]
+        here = frame if entry is first else read_frame(entry.paths, wanted)
+        if not same(here.geometry, frame.geometry):
+            raise DatasetError(
+                f"{entry.name}: the grid differs from that of {first.name} ({here.geometry.describe()} against "
+                f"{frame.geometry.describe()}, or other places). A series must keep its grid."
+            )
+        values = _velocity(here, choice, centring, entry.name)
+        try:
+            return placed(_components(values, kept, options.dim, entry.name, choice))
+        except ValueError as error:
+            raise DatasetError(f"{entry.name}: velocity {_title(choice)}: {error}") from error
+
+    said = "node" if centring == "node" else "cell"
+    notes = (
+        f"velocity {_title(choice)} ({said} data, {choice.why})",
+        geometry.describe() + (f" in {'xyz'[kept[0]]}{'xyz'[kept[1]]}" if len(kept) == 2 else ""),
+        why if len(times) > 1 else "steady",
+    )
+    return OpenedDataset(
+        placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes
+    )
+
+
+def _title(choice: Choice) -> str:
+    return ", ".join(repr(name) if name else "zero" for name in choice.names)
+
+
+def _choose(frame: Frame, options: Options, where: str) -> tuple[Choice, Centring]:
+    """The arrays of the velocity, and whether they belong to nodes or cells; nodes where a name is used twice."""
+    widths: dict[str, int] = {}
+    centrings: dict[str, set[Centring]] = {}
+    for (centring, name), values in frame.arrays.items():
+        widths.setdefault(name, values.shape[1] if values.ndim > 1 else 1)
+        centrings.setdefault(name, set()).add(centring)
+    try:
+        choice = choose_vector(widths, options.velocity, where)
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+    common = set.intersection(*(centrings[name] for name in choice.names if name))
+    if not common:
+        raise DatasetError(f"{where}: {_title(choice)} are partly node data and partly cell data.")
+    return choice, "node" if "node" in common else "cell"
+
+
+def _shifted(geometry: Geometry, options: Options) -> Geometry:
+    if options.origin is None:
+        return geometry
+    if isinstance(geometry, Lattice):
+        zero = options.shifted(np.zeros(len(geometry.axes)))
+        return dataclasses.replace(
+            geometry, axes=tuple(axis + shift for axis, shift in zip(geometry.axes, zero, strict=True))
+        )
+    assert isinstance(geometry, Curved | Cells)
+    return dataclasses.replace(geometry, points=options.shifted(geometry.points))
+
+
+def _velocity(frame: Frame, choice: Choice, centring: Centring, where: str) -> Float[np.ndarray, "n width"]:
+    """The values in the order of the file, a column for each component."""
+    columns = []
+    for name in choice.names:
+        if name is not None:
+            if (centring, name) not in frame.arrays:
+                present = ", ".join(sorted({known for _, known in frame.arrays})) or "none"
+                raise DatasetError(
+                    f"{where}: there is no {centring} array {name!r} here (arrays: {present}), but other files have it."
+                )
+            columns.append(
+                np.asarray(
+                    frame.arrays[centring, name], np.result_type(np.float32, frame.arrays[centring, name])
+                )
+            )
+        else:
+            columns.append(None)
+    if len(columns) == 1 and columns[0] is not None:
+        values = columns[0]
+    else:
+        size = next(column.shape[0] for column in columns if column is not None)
+        values = np.stack([np.zeros(size, np.float32) if c is None else c.reshape(-1) for c in columns], -1)
+    wrong = np.flatnonzero(~np.isfinite(values).all(-1))
+    if wrong.size:
+        raise DatasetError(
+            f"{where}: velocity {_title(choice)} must be finite; {wrong.size} of {len(values)} values are not, "
+            f"the first is number {wrong[0]}: {values[wrong[0]]}."
+        )
+    return values
+
+
+def _components(
+    values: Float[np.ndarray, "n width"], kept: tuple[int, ...], dim: int | None, where: str, choice: Choice
+) -> Float[np.ndarray, "n dim"]:
+    """The components along the kept coordinates; flow across a flat grid is refused unless two dimensions were asked."""
+    width = values.shape[1]
+    if width == len(kept) and (width == 3 or kept == (0, 1)):
+        return values
+    if width == 2:
+        raise ValueError(
+            f"two components do not fit coordinates {', '.join('xyz'[k] for k in kept)}. Name three arrays, None for zero"
+        )
+    dropped = [k for k in range(3) if k not in kept]
+    across, largest = np.abs(values[:, dropped]).max(initial=0), np.abs(values).max(initial=0)
+    if dim is None and across > ACROSS * largest:
+        raise ValueError(
+            f"the grid lies in a plane but the flow crosses it with up to {across:.3g}. Pass `dim=2` to leave that out "
+            "(or, on a lattice, `dim=3` to keep it)"
+        )
+    return values[:, list(kept)]

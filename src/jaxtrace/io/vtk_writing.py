@@ -1,0 +1,164 @@
+"""Trajectories for ParaView: path lines in one `.vtp`, and a `.pvd` with one `.vtp` of points for each recorded time."""
+
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from jaxworlds.store import atomic_write
+
+from ..tracking.trajectory import Trajectory
+from .saving import whole_file
+from .vtk_tools import complaints, vtk
+
+
+def write_paths(trajectory: Trajectory, path: Path) -> None:
+    """The path of each particle as a line; a slot that is filled again begins a new one.
+
+    A line begins where the particle was released and ends where it ended. Points carry time, age and velocity, lines the
+    particle's identity, outcome, patch and time of release.
+    """
+    positions = _positions(trajectory)
+    at, start = _segments(trajectory, positions)
+    particle, moment = at
+    owner = particle[start[:-1]]
+    along = {"time": trajectory.times[moment]}
+    for name, values in (("age", trajectory.ages), ("velocity", trajectory.velocities)):
+        if values is not None:
+            along[name] = _three(values[moment, particle]) if values.ndim == 3 else values[moment, particle]
+    lines = {
+        "id": trajectory.ids[owner],
+        "outcome": trajectory.outcomes[owner],
+        "patch": trajectory.patches[owner],
+        "release_time": trajectory.release_times[owner],
+    }
+    if trajectory.generation is not None:
+        lines["generation"] = trajectory.generation[moment[start[:-1]], owner]
+    _write(path, _three(positions[moment, particle]), start, along, lines, "lines")
+
+
+def write_frames(trajectory: Trajectory, path: Path) -> None:
+    """A collection: the particles on their way at each recorded time as points, and all paths beside it."""
+    positions = _positions(trajectory)
+    folder = path.with_name(f"{path.stem}_frames")
+    digits = len(str(max(len(trajectory) - 1, 1)))
+    rows = []
+    for k, time in enumerate(trajectory.times):
+        here = np.arange(trajectory.particles)
+        if trajectory.alive is not None:
+            here = np.flatnonzero(trajectory.alive[k])
+        values = {"id": trajectory.ids[here]}
+        for name, given in (
+            ("age", trajectory.ages),
+            ("velocity", trajectory.velocities),
+            ("generation", trajectory.generation),
+        ):
+            if given is not None:
+                values[name] = _three(given[k, here]) if given.ndim == 3 else given[k, here]
+        name = f"{path.stem}_{k:0{digits}d}.vtp"
+        _write(
+            folder / name,
+            _three(positions[k, here]),
+            np.arange(len(here) + 1),
+            values,
+            {},
+            "points",
+            float(time),
+        )
+        rows.append(
+            f'    <DataSet timestep="{float(time)!r}" part="0" file={quoteattr(f"{folder.name}/{name}")}/>'
+        )
+    write_paths(trajectory, path.with_name(f"{path.stem}_paths.vtp"))
+    head, foot = '<VTKFile type="Collection" version="1.0">', "  </Collection>\n</VTKFile>\n"
+    text = "\n".join(['<?xml version="1.0"?>', head, "  <Collection>", *rows, foot])
+    with atomic_write(path, "w") as file:  # last, so that it never lists what is not there
+        file.write(text)
+
+
+def _positions(trajectory: Trajectory) -> Float[np.ndarray, "times particles dim"]:
+    if trajectory.positions is None:
+        raise ValueError(
+            "`trajectory` has no positions, only a reduction. Track with keep_positions=True, or save to .npz."
+        )
+    return trajectory.positions
+
+
+def _segments(
+    trajectory: Trajectory, positions: Float[np.ndarray, "times particles dim"]
+) -> tuple[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]], Int[np.ndarray, " lines1"]]:
+    """Particle and moment of each point of the lines, and where each line starts among them (and the last ends)."""
+    shown = _shown(trajectory, positions).T
+    generation = None if trajectory.generation is None else trajectory.generation.T
+    particle, moment = np.nonzero(shown)
+    new = np.ones(len(particle), bool)
+    new[1:] = (np.diff(particle) != 0) | (np.diff(moment) != 1)
+    if generation is not None:
+        new[1:] |= np.diff(generation[particle, moment]) != 0
+    start = np.append(np.flatnonzero(new), len(particle))
+    length = np.diff(start)
+    keep = np.repeat(length > 1, length)  # a single point is no line
+    lengths = length[length > 1]
+    return (particle[keep], moment[keep]), np.concatenate([[0], np.cumsum(lengths)]).astype(int)
+
+
+def _shown(
+    trajectory: Trajectory, positions: Float[np.ndarray, "times particles dim"]
+) -> Bool[np.ndarray, "times n"]:
+    """Which moments belong to a path: those on the way, the one where it ended, and the one before the first step."""
+    alive = trajectory.alive
+    if alive is None:
+        return np.ones(positions.shape[:2], bool)
+    shown = alive.copy()
+    shown[1:] |= alive[:-1]
+    same = True if trajectory.generation is None else trajectory.generation[1:] == trajectory.generation[:-1]
+    shown[:-1] |= alive[1:] & same
+    return shown
+
+
+def _three(values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n 3"]:
+    """Vectors with zeros for the coordinates they lack."""
+    return np.concatenate([values, np.zeros((len(values), 3 - values.shape[1]), values.dtype)], 1)
+
+
+def _write(
+    path: Path,
+    points: Float[np.ndarray, "n 3"],
+    start: Int[np.ndarray, " cells1"],
+    on_points: dict[str, np.ndarray],
+    on_cells: dict[str, np.ndarray],
+    kind: str,
+    time: float | None = None,
+) -> None:
+    """One `.vtp` whose cells are the runs of points between the numbers in `start`."""
+    tools = vtk()
+    found, places, cells = tools.model.vtkPolyData(), tools.core.vtkPoints(), tools.model.vtkCellArray()
+    places.SetData(_array(tools, points))
+    found.SetPoints(places)
+    to_ids = tools.numpy.numpy_to_vtkIdTypeArray
+    cells.SetData(
+        to_ids(np.ascontiguousarray(start, np.int64), deep=1),
+        to_ids(np.arange(len(points), dtype=np.int64), deep=1),
+    )
+    (found.SetLines if kind == "lines" else found.SetVerts)(cells)
+    for data, arrays in ((found.GetPointData(), on_points), (found.GetCellData(), on_cells)):
+        for name, values in arrays.items():
+            data.AddArray(_array(tools, values, name))
+    if time is not None:
+        found.GetFieldData().AddArray(_array(tools, np.array([time]), "TimeValue"))
+    writer = tools.xml.vtkXMLPolyDataWriter()
+    writer.SetInputData(found)
+    writer.SetDataModeToAppended()
+    writer.EncodeAppendedDataOff()
+    with whole_file(path) as temporary, complaints(str(path)):
+        writer.SetFileName(str(temporary))
+        if writer.Write() != 1:
+            raise OSError(f"{path}: VTK could not write the file. Is the disk full?")
+
+
+def _array(tools: Any, values: np.ndarray, name: str | None = None) -> Any:
+    found = tools.numpy.numpy_to_vtk(np.ascontiguousarray(values), deep=1)
+    if name:
+        found.SetName(name)
+    return found

@@ -1,0 +1,181 @@
+"""NetCDF files and xarray data sets as a velocity field on a structured grid."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cf_grids import GridOnFile, grid_of
+from .cf_moments import Moment, Source, common_times, moments_of, time_dim
+from .geometry import place
+from .naming import component_sets, standard_sets
+from .opened import OpenedDataset, Options, selected_times
+from .series import DatasetError
+
+NETCDF_SUFFIXES = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
+HUGE = 1e10
+"""No velocity is that large: such a number marks a missing value that the file does not declare."""
+_READING_ERRORS = (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, AttributeError)
+
+
+def open_netcdf(paths: Sequence[Path], options: Options) -> OpenedDataset:
+    """Open NetCDF files; each may hold several times, or one of the components."""
+    return _open_sources([Source(str(path), open_file(path)) for path in paths], options)
+
+
+def open_xarray(dataset: Any, options: Options) -> OpenedDataset:
+    """Open an xarray data set that is already there, from any file or store that xarray reads."""
+    return _open_sources([Source("the data set", dataset)], options)
+
+
+def open_file(path: Path) -> Any:
+    """A NetCDF file as an xarray data set, times left as they are."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError('NetCDF files need the package xarray: pip install "jaxworlds[trace]".') from error
+    with open(path, "rb") as file:
+        head = file.read(8)
+    engine = "h5netcdf" if head == b"\x89HDF\r\n\x1a\n" else "scipy" if head[:3] == b"CDF" else None
+    if engine is None:
+        raise DatasetError(f"{path}: the file is no NetCDF (it begins with {head!r}). Is it damaged?")
+    try:
+        return xarray.open_dataset(path, engine=engine, decode_times=False, decode_coords=False)
+    except ImportError as error:
+        raise ImportError(
+            f'{path}: NetCDF needs h5netcdf and h5py: pip install "jaxworlds[trace]".'
+        ) from error
+    except _READING_ERRORS as error:
+        raise DatasetError(f"{path}: the file cannot be read: {error}. It is damaged or cut off.") from error
+
+
+def _open_sources(sources: list[Source], options: Options) -> OpenedDataset:
+    names, why_these = _choose(sources, options)
+    lists = [moments_of(sources, name, options) if name else None for name in names]
+    found, when = common_times(lists, names)
+    times, numbers, why_times = selected_times(found, when, options)
+    source = next(moments for moments in lists if moments)[numbers[0]].source
+    try:
+        grid = grid_of(source.data, names, options)
+    except ValueError as error:
+        raise DatasetError(f"{source.name}: {error}.") from error
+    names, lists = names[: len(grid.scales)], lists[: len(grid.scales)]
+
+    def values(number: int) -> np.ndarray:
+        columns = [
+            grid.zeros()
+            if moments is None or name is None
+            else _read(moments[number], name, k, grid, options)
+            for k, (name, moments) in enumerate(zip(names, lists, strict=True))
+        ]
+        return np.stack(columns, -1)
+
+    first = values(int(numbers[0]))
+    land = np.asarray(np.isnan(first).any(-1))
+    if options.missing == "zero":
+        land = np.zeros_like(land)
+    elif land.all():
+        raise DatasetError(
+            f"{source.name}: {', '.join(filter(None, names))} hold no values, only missing ones."
+        )
+    geometry = grid.geometry(land if land.any() else None)
+    try:
+        placed = place(
+            geometry,
+            "node",
+            interpolation=options.interpolation,
+            dtype=options.coordinate_dtype,
+            land_values=options.land_values,
+        )
+    except ValueError as error:
+        raise DatasetError(f"{source.name}: {error}") from error
+
+    def read(number: int) -> np.ndarray:
+        found = values(number)
+        missing = np.asarray(np.isnan(found).any(-1))
+        if options.missing == "land" and not np.array_equal(missing, land):
+            entry = next(moments for moments in lists if moments)[number]
+            raise DatasetError(
+                f"{entry.source.name}: {', '.join(filter(None, names))} at index {entry.number} miss other values than the "
+                f"first slice ({int((missing & ~land).sum())} more, {int((~missing & land).sum())} fewer): the land "
+                "changes. Pass `missing='zero'` to take missing values as zero velocity."
+            )
+        return placed(np.where(missing[:, None], 0, found))
+
+    dry = f", {int(land.sum()):,} of them land" if land.any() else ""
+    notes = (
+        f"velocity {', '.join(name or 'zero' for name in names)} ({why_these})",
+        f"{geometry.describe()}{dry}",
+        *grid.notes,
+        why_times if len(times) > 1 else "steady",
+    )
+    return OpenedDataset(
+        placed.grid, times, len(times) == 1, numbers, read, tuple(when), options.dtype, notes
+    )
+
+
+def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, ...], str]:
+    """The variables of the components and why: as named, by their standard names, or by their names."""
+    fields: dict[str, Any] = {}
+    for source in sources:
+        for name, variable in source.data.variables.items():
+            if len(variable.dims) > 1 and np.issubdtype(variable.dtype, np.number):
+                fields.setdefault(str(name), variable)
+    where = sources[0].name
+    listed = ", ".join(fields) or "none"
+    if options.velocity is not None:
+        if isinstance(options.velocity, str) or not 2 <= len(options.velocity) <= 3:
+            raise ValueError(
+                f"`velocity` must name two or three variables, such as ('u', 'v'); got {options.velocity!r}. "
+                f"{where} holds {listed}."
+            )
+        for name in options.velocity:
+            if name is not None and name not in fields:
+                raise DatasetError(
+                    f"{where}: there is no variable {name!r} as `velocity` demands; there are {listed}."
+                )
+        return tuple(options.velocity), "as named"
+    standard = {name: str(variable.attrs.get("standard_name", "")) for name, variable in fields.items()}
+    for sets, why in (
+        (standard_sets(standard), "by their standard names"),
+        (component_sets({name: name for name in fields}), "by their names"),
+    ):
+        if len(sets) == 1:
+            return sets[0], why
+        if sets:
+            shown = "; ".join(", ".join(names) for names in sets)
+            raise DatasetError(
+                f"{where}: several sets of variables may be the velocity: {shown}. Pass `velocity={sets[0]!r}` or another."
+            )
+    raise DatasetError(
+        f"{where}: no two variables look like the components of a velocity; there are {listed}. Pass `velocity=('u', 'v')` "
+        "with their names."
+    )
+
+
+def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options) -> np.ndarray:
+    """One component of one slice in the order of the grid, in the units of the coordinates; NaN where it is missing."""
+    where = f"{moment.source.name}: variable {name!r}" + (
+        "" if moment.number is None else f" at index {moment.number}"
+    )
+    variable = moment.source.data.variables[name]
+    taken = dict(options.select)
+    dim = time_dim(moment.source.data, variable, options)
+    if dim is not None and moment.number is not None:
+        taken[dim] = moment.number
+    try:
+        values = variable.isel({d: i for d, i in taken.items() if d in variable.dims})
+        found = np.asarray(grid.arranged(values))
+    except _READING_ERRORS as error:
+        raise DatasetError(
+            f"{where} cannot be read: {error}. The file is damaged or does not fit the others."
+        ) from error
+    found = found.astype(np.result_type(found.dtype, np.float32))
+    largest = float(np.nanmax(np.abs(found), initial=0.0))
+    if not np.isfinite(largest) or largest > HUGE:
+        raise DatasetError(
+            f"{where} holds values up to {largest:.3g}, which mark missing ones without saying so. Set the variable's "
+            "`_FillValue` to that number."
+        )
+    return found * grid.scales[k]
