@@ -1,0 +1,8 @@
+"""Seeing trajectories: paths and positions as figures, animations as files or as a page that plays by itself."""
+
+from .animation import animate as animate
+from .fields import plot_speed as plot_speed
+from .paths import plot_paths as plot_paths
+from .paths import plot_positions as plot_positions
+from .player import player_html as player_html
+from .terminal import terminal_picture as terminal_picture

@@ -1,0 +1,82 @@
+"""Paths and positions of particles as figures, in two and three dimensions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..fields.base import AbstractField
+from ..tracking.bouncing import AbstractBoundary
+from ..tracking.trajectory import Trajectory
+from .canvas import finish
+from .drawing import Look, draw_particles, draw_paths, explain, ground
+from .outlines import periods_of
+from .shown import Dims, axis_numbers, particle_numbers, positions_of, select
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Beyond these a picture only becomes darker and slower: paths (half as many in three dimensions), their pieces, dots.
+MOST_PATHS, MOST_PIECES, MOST_DOTS = 300, 90_000, 20_000
+
+
+def plot_paths(
+    trajectory: Trajectory,
+    path: str | Path | None = None,
+    dims: Dims = None,
+    color: str = "speed",
+    field: AbstractField | None = None,
+    every: int | None = None,
+    ax: Any = None,
+    *,
+    boundary: AbstractBoundary | None = None,
+    length_unit: str = "",
+    time_unit: str = "",
+    title: str = "",
+) -> "Figure":
+    """The paths of particles; with `path` the figure is also written there (.png, .svg, .pdf).
+
+    `dims` chooses two or three axes ("xz"); `color` is "speed", "age", "time", "id", "outcome" or "patch". Behind two
+    axes `field` shows its speed at the last time in grey. Of many particles some are drawn, evenly chosen, or every
+    `every`-th, and the picture says how many. Dots are the heads of paths, crosses mark particles that have ended.
+    `boundary` is drawn too and tells the periods, at which paths are interrupted; without it they are found by rule.
+
+    ```python
+    plot_paths(trajectory, "paths.png", color="age", boundary=boundary, length_unit="m", time_unit="s")
+    ```
+    """
+    look = Look(color, length_unit, time_unit, title)
+    whole = positions_of(trajectory)
+    most = MOST_PATHS if len(axis_numbers(dims, whole.shape[-1])) == 2 else MOST_PATHS // 2
+    times = max(2, MOST_PIECES // max(len(particle_numbers(whole.shape[1], every, most)), 1))
+    shown = select(trajectory, color, dims, every, most=most, times=times, periods=periods_of(boundary))
+    figure, ax = ground(shown, look, field, boundary, float(shown.times[-1]), ax)
+    draw_paths(ax, shown, look)
+    draw_particles(ax, shown, look, len(shown.times) - 1, plain=True)
+    explain(figure, ax, trajectory, shown, look, look.time(shown.times[0], shown.times[-1]))
+    return finish(figure, path)
+
+
+def plot_positions(
+    trajectory: Trajectory,
+    at: float | None = None,
+    path: str | Path | None = None,
+    dims: Dims = None,
+    color: str = "speed",
+    field: AbstractField | None = None,
+    every: int | None = None,
+    ax: Any = None,
+    *,
+    boundary: AbstractBoundary | None = None,
+    length_unit: str = "",
+    time_unit: str = "",
+    title: str = "",
+) -> "Figure":
+    """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`."""
+    look = Look(color, length_unit, time_unit, title)
+    shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
+    row = len(shown.times) - 1 if at is None else int(np.argmin(np.abs(shown.times - at)))
+    figure, ax = ground(shown, look, field, boundary, float(shown.times[row]), ax)
+    draw_particles(ax, shown, look, row)
+    explain(figure, ax, trajectory, shown, look, look.time(shown.times[row]))
+    return finish(figure, path)

@@ -1,0 +1,222 @@
+"""What of a trajectory is drawn: which particles and times, where a path is interrupted, and what colours it."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from ..tracking.box import AXES
+from ..tracking.trajectory import Trajectory
+from .colors import check_color
+
+Dims = str | Sequence[int] | None
+GOLDEN = (np.sqrt(5) - 1) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """The part of a trajectory that a picture holds."""
+
+    positions: Float[np.ndarray, "times shown axes"]
+    times: Float[np.ndarray, " times"]
+    numbers: Int[np.ndarray, " shown"]
+    """Which particles these are."""
+    dims: tuple[int, ...]
+    """Which coordinates these are."""
+    joined: Bool[np.ndarray, "spans shown"]
+    """Whether the path goes on from a time to the next, and not after a period or a rebirth elsewhere."""
+    alive: Bool[np.ndarray, "times shown"]
+    ended: Bool[np.ndarray, "times shown"]
+    """Begun and no longer alive; what is neither alive nor ended is not released yet."""
+    values: Float[np.ndarray, "times shown"]
+    """What the colour says: a number, or the number of a kind."""
+    middle: Float[np.ndarray, " dim"]
+    """Median of the positions, along all axes."""
+    total: int
+    """Particles of the whole trajectory."""
+
+    @property
+    def note(self) -> str:
+        """How many particles are drawn, said where it is not all of them."""
+        few = len(self.numbers)
+        return f"{few:,} particles" if few == self.total else f"{few:,} of {self.total:,} particles"
+
+    @property
+    def extent(self) -> Float[np.ndarray, "2 axes"]:
+        """Lowest and highest corner of all that is drawn."""
+        seen = self.positions[self.alive | self.ended]
+        seen = seen[np.isfinite(seen).all(axis=1)]
+        if not len(seen):
+            return np.stack([np.zeros(len(self.dims)), np.ones(len(self.dims))])
+        return np.stack([seen.min(axis=0), seen.max(axis=0)])
+
+
+def select(
+    trajectory: Trajectory,
+    color: str,
+    dims: Dims = None,
+    every: int | None = None,
+    *,
+    most: int,
+    times: int | None = None,
+    periods: Float[np.ndarray, " dim"] | None = None,
+) -> Shown:
+    """Take every `every`-th particle, or evenly at most `most` of them, and at most `times` of the times."""
+    check_color(color)
+    whole = positions_of(trajectory)
+    axes = axis_numbers(dims, whole.shape[-1])
+    numbers = particle_numbers(whole.shape[1], every, most)
+    positions = np.asarray(whole[:, numbers], np.float64)
+    alive = np.ones(positions.shape[:2], bool) if trajectory.alive is None else trajectory.alive[:, numbers]
+    broken = interruptions(positions, _births(trajectory, numbers), periods)
+    values = _values(trajectory, color, numbers, positions, broken)
+    ended = _begun(trajectory, numbers, alive) & ~alive
+    rows = _rows(len(positions), times)
+    breaks = np.concatenate([np.zeros((1, len(numbers)), int), np.cumsum(broken, axis=0)])[rows]
+    return Shown(
+        positions[rows][:, :, list(axes)],
+        np.asarray(trajectory.times, np.float64)[rows],
+        numbers,
+        axes,
+        breaks[1:] == breaks[:-1],
+        alive[rows],
+        ended[rows],
+        values[rows],
+        np.nanmedian(positions.reshape(-1, positions.shape[-1]), axis=0),
+        whole.shape[1],
+    )
+
+
+def positions_of(trajectory: Trajectory) -> Float[np.ndarray, "times particles dim"]:
+    """The positions, or an error that says why there are none."""
+    if trajectory.positions is None:
+        raise ValueError(
+            "`trajectory` must hold positions to be drawn; this one holds reductions only. "
+            "Track without `reduce`."
+        )
+    return trajectory.positions
+
+
+def axis_numbers(dims: Dims, dim: int) -> tuple[int, ...]:
+    """The coordinates to draw, two or three: numbers, or letters such as "xz"; all of them unless given."""
+    chosen: Sequence[int | str] = range(dim) if dims is None else list(dims)
+    numbers = tuple(AXES.find(a.lower()) if isinstance(a, str) else int(a) for a in chosen)
+    wrong = len(set(numbers)) != len(numbers) or any(not 0 <= n < dim for n in numbers)
+    if wrong or len(numbers) not in (2, 3):
+        raise ValueError(
+            f"`dims` must name two or three different axes among {AXES[:dim]}; got {dims!r}. "
+            'Example: dims="xy".'
+        )
+    return numbers
+
+
+def particle_numbers(count: int, every: int | None, most: int) -> Int[np.ndarray, " shown"]:
+    """Which of `count` particles are drawn.
+
+    Without `every` they are spread by the golden ratio: as even as equal steps, but never in step with a lattice of
+    seeds, of which every 25th particle may be the same row.
+    """
+    if every is not None:
+        if every < 1:
+            raise ValueError(
+                f"`every` must be at least 1; got {every}. Pass None to draw as many as can be seen."
+            )
+        return np.arange(0, count, every)
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.argsort(np.mod(np.arange(count) * GOLDEN, 1.0), kind="stable")[:most])
+
+
+def interruptions(
+    positions: Float[np.ndarray, "times shown dim"],
+    births: Bool[np.ndarray, "spans shown"],
+    periods: Float[np.ndarray, " dim"] | None = None,
+) -> Bool[np.ndarray, "spans shown"]:
+    """Where a path must not be drawn on: after a birth in the same slot, and where a period was passed.
+
+    With `periods` (infinite along axes without one) that is a way longer than half of one. Otherwise it is seen from
+    the data: a way longer than half of the whole extent and five times the usual one.
+    """
+    way = np.abs(np.diff(positions, axis=0))
+    broken = births | ~np.isfinite(way).all(axis=-1)
+    for axis in range(positions.shape[-1]):
+        along = way[..., axis]
+        if periods is not None:
+            broken = broken | (along > periods[axis] / 2)
+            continue
+        moves = along[~broken & (along > 0)]
+        if moves.size:
+            extent = np.nanmax(positions[..., axis]) - np.nanmin(positions[..., axis])
+            broken = broken | ((along > extent / 2) & (along > 5 * np.median(moves)))
+    return broken
+
+
+def _births(trajectory: Trajectory, numbers: Int[np.ndarray, " shown"]) -> Bool[np.ndarray, "spans shown"]:
+    """Whether a slot holds another particle than at the time before: told by its generation, else by its age."""
+    if trajectory.generation is not None:
+        return np.diff(np.asarray(trajectory.generation)[:, numbers], axis=0) != 0
+    if trajectory.ages is not None:
+        return np.diff(np.abs(np.asarray(trajectory.ages)[:, numbers]), axis=0) < 0
+    return np.zeros((len(trajectory.times) - 1, len(numbers)), bool)
+
+
+def _begun(
+    trajectory: Trajectory, numbers: Int[np.ndarray, " shown"], alive: Bool[np.ndarray, "times shown"]
+) -> Bool[np.ndarray, "times shown"]:
+    """Alive at this time or before; a particle that never was has begun and ended at its release."""
+    times = np.asarray(trajectory.times)[:, None]
+    sign = 1.0 if times[-1] >= times[0] else -1.0
+    released = sign * times >= sign * np.asarray(trajectory.release_times)[numbers]
+    return np.logical_or.accumulate(alive, axis=0) | (released & ~alive.any(axis=0))
+
+
+def _values(
+    trajectory: Trajectory,
+    color: str,
+    numbers: Int[np.ndarray, " shown"],
+    positions: Float[np.ndarray, "times shown dim"],
+    broken: Bool[np.ndarray, "spans shown"],
+) -> Float[np.ndarray, "times shown"]:
+    """What the colour says at every time of every particle."""
+    shape = positions.shape[:2]
+    if color == "age":
+        if trajectory.ages is None:
+            raise ValueError('`color` can be "age" only for a trajectory with ages; this one has none.')
+        return np.asarray(trajectory.ages, np.float64)[:, numbers]
+    if color == "speed":
+        return _speeds(trajectory, numbers, positions, broken)
+    if color == "time":
+        return np.broadcast_to(np.asarray(trajectory.times, np.float64)[:, None], shape)
+    each: dict[str, Shaped[np.ndarray, " particles"]] = {
+        "id": trajectory.ids,
+        "outcome": trajectory.outcomes,
+        "patch": trajectory.patches,
+    }
+    return np.broadcast_to(np.asarray(each[color], np.float64)[numbers], shape)
+
+
+def _speeds(
+    trajectory: Trajectory,
+    numbers: Int[np.ndarray, " shown"],
+    positions: Float[np.ndarray, "times shown dim"],
+    broken: Bool[np.ndarray, "spans shown"],
+) -> Float[np.ndarray, "times shown"]:
+    """Of the recorded velocities, else of the ways before and after each time."""
+    if trajectory.velocities is not None:
+        return np.linalg.norm(np.asarray(trajectory.velocities, np.float64)[:, numbers], axis=-1)
+    spans = np.abs(np.diff(np.asarray(trajectory.times, np.float64)))[:, None]
+    speed = np.linalg.norm(np.diff(positions, axis=0), axis=-1) / spans
+    # A particle at rest has ended or not begun: its last speed stands for it.
+    counts = (~broken & (speed > 0)).astype(float)
+    speed = np.where(counts > 0, speed, 0.0)
+    pad = ((1, 1), (0, 0))
+    sums, parts = np.pad(speed, pad), np.pad(counts, pad)
+    return (sums[1:] + sums[:-1]) / np.maximum(parts[1:] + parts[:-1], 1)
+
+
+def _rows(count: int, most: int | None) -> Int[np.ndarray, " rows"]:
+    """Evenly at most `most` of `count` times, the first and the last among them."""
+    if most is None or count <= most:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int))

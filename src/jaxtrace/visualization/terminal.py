@@ -1,0 +1,34 @@
+"""Particles in the terminal: every character is two by four dots of Braille."""
+
+import numpy as np
+
+from ..tracking.trajectory import Trajectory
+from .shown import Dims, select
+
+# The bit of each dot of a Braille character, by row and column (Unicode block U+2800).
+DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+
+
+def terminal_picture(
+    trajectory: Trajectory, at: float | None = None, width: int = 72, dims: Dims = None
+) -> str:
+    """Where particles are at the recorded time nearest to `at` (the last unless given), as lines of text.
+
+    The frame is the box around all positions of all times; a character is about twice as high as wide, so that
+    lengths along both axes compare.
+    """
+    if width < 1:
+        raise ValueError(f"`width` must be at least 1 character; got {width}.")
+    dims = "xy" if dims is None else dims
+    shown = select(trajectory, "id", dims, most=100_000)
+    row = len(shown.times) - 1 if at is None else int(np.argmin(np.abs(shown.times - at)))
+    low, high = shown.extent
+    size = np.maximum(high - low, 1e-30)
+    lines = int(np.clip(round(width * size[1] / size[0] / 2), 1, 200))
+    grid = np.zeros((lines, width), int)
+    inside = shown.positions[row][shown.alive[row] | shown.ended[row]][:, :2]
+    counts = np.array([2 * width, 4 * lines])
+    place = np.clip(((inside - low) / size * counts).astype(int), 0, counts - 1)
+    across, down = place[:, 0], counts[1] - 1 - place[:, 1]
+    np.bitwise_or.at(grid, (down // 4, across // 2), DOTS[down % 4, across % 2])
+    return "\n".join("".join(chr(0x2800 + bits) for bits in line) for line in grid)
