@@ -110,13 +110,14 @@ def test_demo_writes_a_page_that_needs_nothing_else(
     assert run_cli("demo", "--out", str(tmp_path), "--steps", "48") == 0
     page = (tmp_path / "index.html").read_text()
     assert "every bit equals the uninterrupted run" in page
-    assert page.count("data:image/png;base64,") == 2
+    assert page.count("data:image/png;base64,") == 3
     names = ("http-equiv", 'xmlns="http://www.w3.org/2000/svg"')  # an attribute, and the name of a language
     for name in names:
         page = page.replace(name, "")
     assert "http" not in page, "self-contained: no address outside"
     shown = capsys.readouterr().out
     assert "jaxarc" in shown
+    assert "jaxtrace" in shown
     assert "Report:" in shown
     assert "stopped at step 24" in page or "stopped at step 36" in page
     assert run_cli("demo", "--steps", "7") == 2

@@ -1,0 +1,205 @@
+"""Moments of a series: every layout gives the numbers of direct samples, the kernel those of its twin."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, TimeSeriesField, UniformGrid, linear_flow
+from jaxtrace.fields.moments import columns
+from jaxtrace.fields.unstructured import delaunay_grid
+from jaxtrace.integrators import RK4, Euler
+from jaxtrace.integrators.base import ParticleState
+from jaxtrace.integrators.fused import Life, can_fuse, fused_step
+from jaxtrace.tracking.sorting import curve_order, curve_places, in_slots
+from jaxtrace.tracking.tuning import layouts_for, ruled_layout, tuned_layout
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+RNG = np.random.default_rng(4)
+
+
+def uniform(dim, order="C"):
+    return UniformGrid([0.1] * dim, [0.25, 0.5, 1.0][:dim], (9, 7, 5)[:dim], order=order)
+
+
+def stretched():
+    return RectilinearGrid([np.cumsum(RNG.uniform(0.5, 1.5, n)) for n in (6, 5, 4)])
+
+
+def bent():
+    x, y = np.meshgrid(np.linspace(0, 1, 6), np.linspace(0, 1, 5), indexing="ij")
+    return CurvilinearGrid(np.stack([x + 0.1 * np.sin(3 * y), y + 0.1 * x * x], -1))
+
+
+def scattered():
+    return delaunay_grid(RNG.uniform(size=(60, 3)))
+
+
+GRIDS = {
+    "uniform2": lambda: uniform(2),
+    "uniform3": lambda: uniform(3),
+    "fortran": lambda: uniform(3, "F"),
+    "stretched": stretched,
+    "bent": bent,
+    "scattered": scattered,
+}
+
+
+def series(grid, layout="direct", times=6, **options):
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(times, grid.size, grid.dim)).astype(np.float32)
+    clock = np.cumsum(rng.uniform(0.5, 1.5, times))
+    return TimeSeriesField(data, clock, grid=grid, layout=layout, **options)
+
+
+def points(grid, count=200, beyond=0.2):
+    low, high = np.asarray(grid.bounds)
+    extent = high - low
+    drawn = np.random.default_rng(2).uniform(low - beyond * extent, high + beyond * extent, (count, grid.dim))
+    return jnp.asarray(drawn.astype(np.float32))
+
+
+def samples(field, x, t):
+    moment = field.at(jnp.float32(t))
+    return jax.vmap(lambda p: moment.sample(p, field.start(p)))(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "time_interpolation"),
+    [(name, "cubic") for name in GRIDS] + [("uniform2", "linear"), ("uniform2", "nearest")],
+)
+def test_every_layout_gives_the_direct_samples(name, time_interpolation):
+    grid = GRIDS[name]()
+    field = series(grid, time_interpolation=time_interpolation)
+    x, t = points(grid), 2.345
+    expected = jax.jit(jax.vmap(lambda p: field.sample(p, jnp.float32(t), field.start(p))))(x)
+    largest = float(jnp.abs(field.data).max())
+    assert largest < float(field.scale) <= 2 * largest
+    assert np.frexp(field.scale)[0] == 0.5  # a power of two
+    for layout in layouts_for(field, half=True):
+        if layout == "direct":
+            continue
+        found = jax.jit(samples)(field.arranged(layout), x, t)
+        # Cubic weights sum to at most 1.25 in magnitude; 2⁻¹¹ is half a unit in the last place of 11 bits.
+        bound = 1.25 * largest * 2.0**-11 if layout == "cells16" else 4e-6 * largest
+        assert float(jnp.abs(found.velocity - expected.velocity).max()) <= bound, layout
+        np.testing.assert_array_equal(found.inside, expected.inside)
+        assert 0 < int(found.inside.sum()) < len(x)
+
+
+def test_half_precision_differs_and_is_scaled_by_the_greatest_speed():
+    grid = uniform(3)
+    field = series(grid).replace(data=series(grid).data * 1e7)  # far beyond what 16 bits can hold
+    x = points(grid, beyond=-0.05)
+    exact = samples(field.arranged("cells"), x, 2.0).velocity
+    short = samples(field.arranged("cells16"), x, 2.0).velocity
+    off = float(jnp.abs(exact - short).max()) / float(field.scale)
+    assert 1e-6 < off < 2.0**-11
+
+
+def test_what_cannot_be_packed_is_refused():
+    field = series(UniformGrid([0.0, 0.0], [1.0, 1.0], (4, 4), interpolation="cubic"))
+    assert layouts_for(field) == ("direct", "rows")
+    with pytest.raises(ValueError, match=r"`layout` must be 'direct' or 'rows'.*'cells'"):
+        field.arranged("cells")
+
+
+@pytest.mark.parametrize("layout", ["rows", "cells"])
+def test_gradients_pass_through_a_layout(layout):
+    grid = uniform(2)
+    x = points(grid, 20, beyond=-0.1)
+
+    def total(data, layout):
+        field = series(grid).replace(data=data).arranged(layout)
+        return jnp.sum(samples(field, x, 2.0).velocity ** 2)
+
+    data = series(grid).data
+    expected = jax.grad(total)(data, "direct")
+    assert float(jnp.abs(expected).max()) > 0.1
+    np.testing.assert_allclose(jax.grad(total)(data, layout), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("layout", ["cells", "cells16"])
+def test_the_kernel_takes_the_step_of_its_twin(dim, layout):
+    grid = uniform(dim, "F" if dim == 3 else "C")
+    field = series(grid, layout)
+    assert can_fuse(RK4(), field)
+    x, t, dt = points(grid, 150), jnp.float32(1.7), jnp.float32(0.05)  # not a multiple of the kernel's block
+    rest = 1e-3 * jnp.ones_like(x)
+    count = len(x)
+    row, never = jnp.int32(5), np.iinfo(np.int32).max
+    begun = jnp.where(jnp.arange(count) % 7 == 0, 6, 0).astype(jnp.int32)  # some begin later
+    ended = jnp.where(jnp.arange(count) % 5 == 0, 3, never).astype(jnp.int32)  # some have ended
+    life = Life(begun, ended, jnp.full(count, -1, jnp.int32))
+    step = functools.partial(fused_step, field, x, rest, life, row, t, dt, interpret=True)
+    moved, kept, after = step(outside=-2)
+    state = jax.vmap(lambda p: RK4().step(field, ParticleState(p, p, (), jnp.bool_(True)), t, dt))(x + rest)
+    moving = (begun <= row) & (row < ended)
+    goes, lost = moving & state.inside, moving & ~state.inside
+    assert min(int(goes.sum()), int(lost.sum()), int((~moving).sum())) > 10
+    np.testing.assert_allclose((moved + kept)[goes], state.position[goes], atol=2e-6)
+    np.testing.assert_array_equal(moved[~goes], x[~goes])
+    np.testing.assert_array_equal(kept[~goes], rest[~goes])
+    np.testing.assert_array_equal(after.ended, jnp.where(lost, row, ended))
+    np.testing.assert_array_equal(after.cause, jnp.where(lost, -2, -1))
+    assert float(jnp.abs(moved - x)[goes].max()) > 0.02
+    # What rounding kept is far below the position's last place, and not nothing.
+    assert 0 < float(jnp.abs(kept[goes]).max()) < 1e-6
+    onwards, _, after = step(outside=None)
+    np.testing.assert_allclose(onwards[lost], state.position[lost], atol=2e-6)
+    np.testing.assert_array_equal(after.ended, ended)
+
+
+def test_the_kernel_is_for_packed_uniform_grids_only():
+    packed = series(uniform(3), "cells")
+    assert can_fuse(RK4(), packed)
+    assert not can_fuse(Euler(), packed)
+    assert not can_fuse(RK4(), packed.arranged("rows"))
+    assert not can_fuse(RK4(), series(stretched(), "cells"))
+    assert not can_fuse(RK4(), linear_flow(jnp.eye(3)))
+
+
+def test_rows_are_padded_to_powers_of_two():
+    assert [columns(dim) for dim in (1, 2, 3, 4)] == [1, 2, 4, 4]
+    moment = series(uniform(3), "rows").at(jnp.float32(2.0))
+    assert moment.values.shape == (9 * 7 * 5, 4)
+    assert series(uniform(3), "cells16").at(jnp.float32(2.0)).values.dtype == jnp.float16
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_the_curve_keeps_neighbours_together(dim):
+    count = 16
+    axes = np.meshgrid(*[np.arange(count)] * dim, indexing="ij")
+    x = jnp.asarray(np.stack([a.ravel() for a in axes], -1), jnp.float32)
+    x = x[np.random.default_rng(0).permutation(len(x))]
+    low, high = jnp.zeros(dim), jnp.full(dim, float(count - 1))
+    order = curve_order(x, low, high)
+    assert sorted(order.tolist()) == list(range(len(x)))
+    # The first half of the curve is the lower half of the first axis.
+    half = x[order][: len(x) // 2]
+    assert float(half[:, 0].max()) < count / 2
+    along = np.abs(np.diff(np.asarray(x[order]), axis=0)).sum(1)
+    assert along.mean() < 2.0
+    assert len(set(curve_places(x, low, high).tolist())) == len(x)
+
+
+def test_sorted_particles_return_to_their_slots():
+    x = points(uniform(3), 50)
+    order = curve_order(x, jnp.zeros(3), jnp.ones(3))
+    back = in_slots({"x": x[order]}, (order + 7).astype(jnp.int32))
+    np.testing.assert_array_equal(back["x"], x)
+    assert not np.array_equal(x[order], x)
+
+
+def test_the_rule_and_the_measurement_name_a_layout():
+    field = series(uniform(3))
+    assert ruled_layout(field, RK4(), 1).layout == "direct"
+    assert ruled_layout(field, RK4(), 10_000).layout == "rows"
+    assert ruled_layout(linear_flow(jnp.eye(2)), RK4(), 10_000).layout == "direct"
+    tuning = tuned_layout(field, RK4(), np.asarray(points(field.grid, 64)), 1.0, 0.01, seconds=0.02)
+    assert tuning.layout == max(tuning.rates, key=tuning.rates.get)
+    assert set(tuning.rates) == {"direct", "rows", "cells"}
+    assert "million particle-steps/s" in str(tuning)
