@@ -44,7 +44,7 @@ unit: $(STAMP)   ## all tests, on one device
 	@$(BIN)/pytest -n auto
 
 unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit tests/laws --ignore-glob='*/test_arc_*' --ignore-glob='*/test_ledger_jaxarc*' --ignore-glob='*/test_trace_*' --ignore-glob='*/test_ledger_jaxtrace*'
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit --ignore-glob='*/test_arc_*' --ignore-glob='*/test_ledger_jaxarc*' --ignore-glob='*/test_trace_*' --ignore-glob='*/test_ledger_jaxtrace*' --ignore-glob='*/test_cli*'
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \

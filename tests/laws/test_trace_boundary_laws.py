@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Array
 
@@ -124,6 +124,7 @@ def test_steps_inside_are_left_alone_bit_by_bit(name: str, share: list[float], o
 
 
 @few
+@example([0.0] * (3 * COUNT), [-1.1920928955078125e-07] * (3 * COUNT), 0)
 @given(shares, ways, st.integers(-4, 4))
 def test_periods_commute_with_shifts_and_can_be_undone(
     share: list[float], way: list[float], turns: int

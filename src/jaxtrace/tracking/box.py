@@ -114,8 +114,10 @@ def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> 
     size = _extent(low, high)
     inside = (x >= low) & (x < high)
     wrapped = low + jnp.mod(x - low, size)
-    wrapped = jnp.where(wrapped < high, wrapped, low)
-    turns = jnp.where(inside, 0, jnp.floor((x - low) / size)).astype(jnp.int32)
+    # A hair below the lower face is, after rounding, on the upper one: the next period's lower face.
+    over = wrapped >= high
+    wrapped = jnp.where(over, low, wrapped)
+    turns = jnp.where(inside, 0, jnp.floor((x - low) / size) + over).astype(jnp.int32)
     turns = jnp.where(high > low, turns, 0)
     return jnp.where(inside, x, wrapped), jnp.ones_like(x), jnp.maximum(-turns, 0), jnp.maximum(turns, 0)
 
