@@ -42,7 +42,7 @@ def apply(boundary: AbstractBoundary, old: Any, new: Any) -> Bounced:
 
 shares = st.lists(st.floats(0, 1, width=32, allow_subnormal=False), min_size=3 * COUNT, max_size=3 * COUNT)
 ways = st.lists(st.floats(-6, 6, width=32, allow_subnormal=False), min_size=3 * COUNT, max_size=3 * COUNT)
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=15, deadline=None)
 
 
 def paths(share: list[float], way: list[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 INTERPOLATIONS = st.sampled_from(["nearest", "linear", "cubic"])
 CENTRINGS = st.sampled_from(["node", "cell"])
 SEEDS = st.integers(0, 2**31)
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=8, deadline=None)
 
 
 def axes_from(seed, dim=2):

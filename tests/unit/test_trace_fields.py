@@ -134,7 +134,7 @@ def test_a_linear_field_is_exact_on_every_grid(name):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in GRIDS if n in ("rectilinear-3d-cell-cubic", "curvilinear-2d-cell")]
+    "name", [n for n in GRIDS if n in ("rectilinear-2d-cell-cubic", "curvilinear-2d-cell")]
 )
 def test_a_linear_field_is_exact_in_double_precision(name):
     with jax.enable_x64(True):
@@ -291,9 +291,7 @@ def test_cubic_weights_pass_through_the_values():
         np.testing.assert_allclose(total, np.eye(4)[number], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", ["uniform-2d-node-cubic", "rectilinear-3d-cell-linear", "curvilinear-2d-node"]
-)
+@pytest.mark.parametrize("name", ["uniform-2d-node-cubic", "curvilinear-2d-node"])
 def test_derivatives_with_respect_to_position_and_data(name):
     with jax.enable_x64(True):
         grid = build(GRIDS[name])
