@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, TimeSeriesField, UniformGrid, linear_flow
 from jaxtrace.fields.moments import columns
-from jaxtrace.fields.unstructured import delaunay_grid
+from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid, delaunay_grid
 from jaxtrace.integrators import RK4, Euler
 from jaxtrace.integrators.base import ParticleState
 from jaxtrace.integrators.fused import Life, can_fuse, fused_step
@@ -121,10 +121,29 @@ def test_gradients_pass_through_a_layout(layout):
     np.testing.assert_allclose(jax.grad(total)(data, layout), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("dim", [2, 3])
+def ring_of_triangles():
+    """A mesh with a hole: walks across it get stuck, and the bins must help."""
+    angle, radius = np.meshgrid(np.linspace(0, 2 * np.pi, 25)[:-1], np.linspace(0.3, 1.0, 5), indexing="ij")
+    nodes = np.arange(angle.size).reshape(angle.shape)
+    a, b = nodes[:, :-1], np.roll(nodes, -1, 0)[:, :-1]
+    c, d = np.roll(nodes, -1, 0)[:, 1:], nodes[:, 1:]
+    triangles = np.concatenate([np.stack(t, -1).reshape(-1, 3) for t in ((a, b, c), (a, c, d))])
+    at = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1, 2)
+    return UnstructuredGrid(Mesh(at, {"triangle": triangles}))
+
+
+FUSED = {
+    "uniform2": lambda: uniform(2),
+    "uniform3": lambda: uniform(3, "F"),
+    "ring": ring_of_triangles,
+    "tetrahedra": lambda: delaunay_grid(RNG.uniform(size=(200, 3))),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
 @pytest.mark.parametrize("layout", ["cells", "cells16"])
-def test_the_kernel_takes_the_step_of_its_twin(dim, layout):
-    grid = uniform(dim, "F" if dim == 3 else "C")
+def test_the_kernel_takes_the_step_of_its_twin(name, layout):
+    grid = FUSED[name]()
     field = series(grid, layout)
     assert can_fuse(RK4(), field)
     x, t, dt = points(grid, 150), jnp.float32(1.7), jnp.float32(0.05)  # not a multiple of the kernel's block
@@ -134,9 +153,13 @@ def test_the_kernel_takes_the_step_of_its_twin(dim, layout):
     begun = jnp.where(jnp.arange(count) % 7 == 0, 6, 0).astype(jnp.int32)  # some begin later
     ended = jnp.where(jnp.arange(count) % 5 == 0, 3, never).astype(jnp.int32)  # some have ended
     life = Life(begun, ended, jnp.full(count, -1, jnp.int32))
-    step = functools.partial(fused_step, field, x, rest, life, row, t, dt, interpret=True)
-    moved, kept, after = step(outside=-2)
-    state = jax.vmap(lambda p: RK4().step(field, ParticleState(p, p, (), jnp.bool_(True)), t, dt))(x + rest)
+    # The hints of meshes are far from the truth for half of the particles.
+    hint = jax.tree.map(lambda near: jnp.where(jnp.arange(count) % 2 == 0, near, 0), jax.vmap(grid.start)(x))
+    step = functools.partial(fused_step, field, x, rest, hint, life, row, t, dt, interpret=True)
+    moved, kept, found, after = step(outside=-2)
+    state = jax.vmap(lambda p, hint: RK4().step(field, ParticleState(p, p, hint, jnp.bool_(True)), t, dt))(
+        x + rest, hint
+    )
     moving = (begun <= row) & (row < ended)
     goes, lost = moving & state.inside, moving & ~state.inside
     assert min(int(goes.sum()), int(lost.sum()), int((~moving).sum())) > 10
@@ -145,20 +168,24 @@ def test_the_kernel_takes_the_step_of_its_twin(dim, layout):
     np.testing.assert_array_equal(kept[~goes], rest[~goes])
     np.testing.assert_array_equal(after.ended, jnp.where(lost, row, ended))
     np.testing.assert_array_equal(after.cause, jnp.where(lost, -2, -1))
+    for ours, twins, before in zip(*map(jax.tree.leaves, (found, state.hint, hint)), strict=True):
+        np.testing.assert_array_equal(ours, jnp.where(goes, twins, before))
     assert float(jnp.abs(moved - x)[goes].max()) > 0.02
     # What rounding kept is far below the position's last place, and not nothing.
     assert 0 < float(jnp.abs(kept[goes]).max()) < 1e-6
-    onwards, _, after = step(outside=None)
+    onwards, _, _, after = step(outside=None)
     np.testing.assert_allclose(onwards[lost], state.position[lost], atol=2e-6)
     np.testing.assert_array_equal(after.ended, ended)
 
 
-def test_the_kernel_is_for_packed_uniform_grids_only():
+def test_the_kernel_is_for_packed_uniform_grids_and_simplices_only():
     packed = series(uniform(3), "cells")
     assert can_fuse(RK4(), packed)
     assert not can_fuse(Euler(), packed)
     assert not can_fuse(RK4(), packed.arranged("rows"))
     assert not can_fuse(RK4(), series(stretched(), "cells"))
+    quad = Mesh([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], {"quad": [[0, 1, 2, 3]]})
+    assert not can_fuse(RK4(), series(UnstructuredGrid(quad), "cells"))
     assert not can_fuse(RK4(), linear_flow(jnp.eye(3)))
 
 

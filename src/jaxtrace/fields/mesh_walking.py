@@ -21,6 +21,8 @@ from .shapes import sum_products
 from .weights import take
 
 Scalar = Float[Array, ""]
+Reals = Float[Array, "*n"]
+"""One number for a point, or one for each point of a block."""
 
 
 class Found(NamedTuple):
@@ -144,7 +146,7 @@ class SimplexSearch(eqx.Module):
         return [1 - sum(rest[1:], rest[0]), *rest], rounding(inverse, corner), links
 
 
-def rounding(inverse: list[list[Scalar]], corner: list[Scalar]) -> Scalar:
+def rounding(inverse: list[list[Reals]], corner: list[Reals]) -> Reals:
     """What the rounding of positions as large as a simplex's corner may change in its barycentric coordinates."""
     steep = [sum(map(jnp.abs, column[1:]), jnp.abs(column[0])) for column in zip(*inverse, strict=True)]
     return 2 * jnp.finfo(corner[0].dtype).eps * (2 + sum_products(steep, list(map(jnp.abs, corner))))
@@ -159,18 +161,19 @@ def _decoded(code: Int[Array, "*n"]) -> tuple[Int32[Array, "*n"], Bool[Array, "*
     return jnp.where(code < 0, -1 - code, code).astype(jnp.int32), code >= 0
 
 
-def _exit(
-    weights: list[Scalar], links: list[Int[Array, ""]], here: Int[Array, ""]
-) -> tuple[Scalar, Int[Array, ""]]:
+def exit_of(
+    weights: list[Reals], links: list[Int[Array, "*n"]], here: Int[Array, "*n"]
+) -> tuple[Reals, Int[Array, "*n"]]:
     """The lowest of the weights whose face has a link, and that link."""
-    behind, onward = jnp.asarray(jnp.inf, weights[0].dtype), here
+    behind, onward = jnp.full_like(weights[0], jnp.inf), here
     for weight, link in zip(weights, links, strict=True):
         leave = (link >= 0) & (weight < behind)
         behind, onward = jnp.where(leave, weight, behind), jnp.where(leave, link, onward)
     return behind, onward
 
 
-def _lowest(weights: list[Scalar]) -> Scalar:
+def lowest(weights: list[Reals]) -> Reals:
+    """The lowest of the weights."""
     return functools.reduce(jnp.minimum, weights)
 
 
@@ -178,8 +181,8 @@ def _glance(search: SimplexSearch, x: Float[Array, " dim"], simplex: Int32[Array
     """The simplex itself if it holds the point, the next one on the way to it, or -1 - simplex at a wall."""
     weights, tolerance, links = search.coordinates(simplex, x)
     here = simplex.astype(search.rows.dtype)
-    behind, onward = _exit(weights, links, here)
-    stays = jnp.where(_lowest(weights) >= -tolerance, here, -1 - here)
+    behind, onward = exit_of(weights, links, here)
+    stays = jnp.where(lowest(weights) >= -tolerance, here, -1 - here)
     return _packed(jnp.where(behind < -tolerance, onward, stays), weights)
 
 
@@ -187,7 +190,7 @@ def _packed(code: Int[Array, ""], weights: list[Scalar]) -> _Packed:
     return jnp.stack([code, *(lax.bitcast_convert_type(w, code.dtype) for w in weights[1:])])
 
 
-def _near(weights: list[Scalar]) -> list[Scalar]:
+def near(weights: list[Reals]) -> list[Reals]:
     """Weights of a point outside a simplex, made those of a near point."""
     held = [jnp.clip(weight, 0, 1) for weight in weights]
     total = jnp.maximum(sum(held[1:], held[0]), 1e-6)
@@ -226,10 +229,10 @@ def _looked_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array
         member = take(search.bin_members, jnp.clip(place, 0, search.bin_members.shape[0] - 1))
         here = jnp.where(slot < 0, _decoded(code)[0], member)
         weights, tolerance, links = search.coordinates(here, x)
-        lowest = _lowest(weights)
-        shut = _exit(weights, links, here)[0] >= -tolerance
-        outside = (slot < 0) & shut & (lowest >= -take(search.clear, here))
-        found = (slot >= 0) & (place < end) & (lowest >= -tolerance)
+        least = lowest(weights)
+        shut = exit_of(weights, links, here)[0] >= -tolerance
+        outside = (slot < 0) & shut & (least >= -take(search.clear, here))
+        found = (slot >= 0) & (place < end) & (least >= -tolerance)
         more = ~(found | outside) & (place + 1 < end)
         return jnp.stack([jnp.where(found, here, code), jnp.where(more, slot + 1, done)])
 
@@ -246,7 +249,7 @@ def _search_one(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array,
     code = _located(search, x, hint)
     simplex, inside = _decoded(code)
     weights = search.coordinates(simplex, x)[0]
-    weights = [jnp.where(inside, w, near) for w, near in zip(weights, _near(weights), strict=True)]
+    weights = [jnp.where(inside, w, n) for w, n in zip(weights, near(weights), strict=True)]
     return _packed(code.astype(search.rows.dtype), weights)
 
 
@@ -304,7 +307,7 @@ def _slope(primals: Any, tangents: Any) -> Any:
 
     def read(x: Float[Array, " dim"]) -> tuple[Scalar, ...]:
         raw = search.coordinates(simplex, x)[0]
-        return tuple(jnp.where(inside, w, n) for w, n in zip(raw, _near(raw), strict=True))
+        return tuple(jnp.where(inside, w, n) for w, n in zip(raw, near(raw), strict=True))
 
     return weights, jax.jvp(read, (x,), (tangents[3],))[1]
 

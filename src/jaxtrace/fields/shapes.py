@@ -170,8 +170,8 @@ def _solve(columns: list[list[Scalar]], right: list[Scalar]) -> list[Scalar]:
     return [sum_products(normal, right) / safe for normal in normals]
 
 
-def sum_products(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Sum of the products of two rows of scalars."""
+def sum_products(a: Sequence[Float[Array, "*n"]], b: Sequence[Float[Array, "*n"]]) -> Float[Array, "*n"]:
+    """Sum of the products of two rows of numbers."""
     total = a[0] * b[0]
     for one, other in zip(a[1:], b[1:], strict=True):
         total = total + one * other

