@@ -178,6 +178,25 @@ def test_the_kernel_takes_the_step_of_its_twin(name, layout):
     np.testing.assert_array_equal(after.ended, ended)
 
 
+@pytest.mark.parametrize("name", ["uniform3", "tetrahedra"])
+def test_the_kernel_can_be_lowered_for_a_gpu(name):
+    grid = FUSED[name]()
+    field, x = series(grid, "cells16"), points(grid, 150)
+    none = jnp.zeros(len(x), jnp.int32)
+    life = Life(none, none + 9, none)
+
+    def step(x, hint):
+        t, dt = jnp.float32(1.7), jnp.float32(0.05)
+        return fused_step(field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2)
+
+    traced = jax.jit(step).trace(x, jax.vmap(grid.start)(x))
+    try:
+        program = traced.lower(lowering_platforms=("cuda",)).as_text()
+    except RuntimeError as error:
+        pytest.skip(f"this version of jax lowers kernels only where a GPU is: {error}")
+    assert "triton" in program and str(len(x)) in program
+
+
 def test_the_kernel_is_for_packed_uniform_grids_and_simplices_only():
     packed = series(uniform(3), "cells")
     assert can_fuse(RK4(), packed)

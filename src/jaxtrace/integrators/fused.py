@@ -170,8 +170,8 @@ def _kernel(
 
         def one(number: Any, before: _Stage) -> _Stage:
             moment = (number + 1) // 2
-            ahead = 0.5 * dt * moment.astype(dt.dtype)
-            counts = jnp.where(moment == 1, 2.0, 1.0)
+            place = moment.astype(dt.dtype)  # no selection among scalars: Triton's lowering of it fails
+            ahead, counts = 0.5 * dt * place, 1.0 + place * (2.0 - place)
             return stage(number, ahead, counts, moments[0], moment * sizes.moment, before)
 
         last = jax.lax.fori_loop(0, 4, one, begin)
