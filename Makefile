@@ -41,10 +41,13 @@ types: $(STAMP)  ## static types
 	@$(BIN)/pyright
 
 unit: $(STAMP)   ## all tests, on one device
-	@$(BIN)/pytest -n auto
+	@$(BIN)/pytest -n auto --dist loadfile
+
+# What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
+ONE_DEVICE := arc_* trace_* ledger_jaxarc ledger_jaxtrace cli leaks measuring profiling runtime store static pictures baselines caching memory
 
 unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit --ignore-glob='*/test_arc_*' --ignore-glob='*/test_ledger_jaxarc*' --ignore-glob='*/test_trace_*' --ignore-glob='*/test_ledger_jaxtrace*' --ignore-glob='*/test_cli*'
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile tests/unit $(foreach name,$(ONE_DEVICE),--ignore-glob='*/test_$(name).py')
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \

@@ -93,7 +93,7 @@ GRIDS = {
     for dim in (1, 2, 3)
     for centring in ("node", "cell")
     for interpolation in ("linear", "cubic")
-    if not (dim == 1 and make is rectilinear)
+    if not (dim == 1 and make is rectilinear) and not (dim == 2 and make is uniform and centring == "cell")
 } | {
     f"curvilinear-{dim}d-{centring}": (None, dim, centring, "linear")
     for dim in (2, 3)

@@ -68,7 +68,8 @@ def samples(field, x, t):
 
 @pytest.mark.parametrize(
     ("name", "time_interpolation"),
-    [(name, "cubic") for name in GRIDS] + [("uniform2", "linear"), ("uniform2", "nearest")],
+    [(name, "cubic") for name in GRIDS if name not in ("uniform2", "uniform3")]
+    + [("uniform2", "linear"), ("uniform2", "nearest")],
 )
 def test_every_layout_gives_the_direct_samples(name, time_interpolation):
     grid = GRIDS[name]()
@@ -140,8 +141,10 @@ FUSED = {
 }
 
 
-@pytest.mark.parametrize("name", FUSED)
-@pytest.mark.parametrize("layout", ["cells", "cells16"])
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [("uniform2", "cells"), ("uniform3", "cells16"), ("ring", "cells"), ("tetrahedra", "cells16")],
+)
 def test_the_kernel_takes_the_step_of_its_twin(name, layout):
     grid = FUSED[name]()
     field = series(grid, layout)
@@ -178,6 +181,7 @@ def test_the_kernel_takes_the_step_of_its_twin(name, layout):
     np.testing.assert_array_equal(after.ended, ended)
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", ["uniform3", "tetrahedra"])
 def test_the_kernel_can_be_lowered_for_a_gpu(name):
     grid = FUSED[name]()
@@ -194,7 +198,8 @@ def test_the_kernel_can_be_lowered_for_a_gpu(name):
         program = traced.lower(lowering_platforms=("cuda",)).as_text()
     except RuntimeError as error:
         pytest.skip(f"this version of jax lowers kernels only where a GPU is: {error}")
-    assert "triton" in program and str(len(x)) in program
+    assert "triton" in program
+    assert str(len(x)) in program
 
 
 def test_the_kernel_is_for_packed_uniform_grids_and_simplices_only():

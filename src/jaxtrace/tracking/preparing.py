@@ -107,9 +107,10 @@ def _motion(options: Options, resident: Any) -> Motion:
     open_space = isinstance(options.boundary, Unbounded)
     if options.fused and not (open_space and can_fuse(options.integrator, resident)):
         raise ValueError(
-            "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land and without "
-            f"walls, with layout 'cells' or 'cells16'; got {type(options.integrator).__name__} on layout "
-            f"{getattr(resident, 'layout', 'none')!r} with {type(options.boundary).__name__}."
+            "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land or on a mesh of "
+            "triangles or tetrahedra, without walls, with layout 'cells' or 'cells16'; got "
+            f"{type(options.integrator).__name__} on layout {getattr(resident, 'layout', 'none')!r} with "
+            f"{type(options.boundary).__name__}."
         )
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     fused = fuses(motion, options.mesh) if options.fused is None else options.fused

@@ -47,7 +47,7 @@ def curve_order(
     spare = 32 - taken
     if jax.default_backend() != "cpu" or spare < _LEAST_BITS:
         return jnp.argsort(places)
-    coarse = places >> max(dim * _BITS[dim] - spare, 0)
+    coarse = jnp.minimum(places >> max(dim * _BITS[dim] - spare, 0), jnp.uint32(2**spare - 1))
     words = (coarse << taken) | jnp.arange(count, dtype=jnp.uint32)
     return (jnp.sort(words) & jnp.uint32(2**taken - 1)).astype(jnp.int32)
 
