@@ -2,6 +2,7 @@
 
     python benchmarks/bench_trace.py --setup-peers .peers        # makes the peers' environments where missing, then runs
     python benchmarks/bench_trace.py --peers .peers --only tet   # one part, with the environments that are there
+    python benchmarks/bench_trace.py --peers .peers --tracers linear Parcels   # some tracers
     python benchmarks/bench_trace.py --device-only               # no other processes: ours, and diffrax where importable
     python benchmarks/bench_trace.py --small                     # every part on a tiny job: does it run?
 
@@ -98,6 +99,7 @@ class Bench:
         on_cpu = jax.default_backend() == "cpu"
         self.folder, self.report, self.small = folder, report, found.small
         self.peers = found.setup_peers or found.peers
+        self.tracers = found.tracers or [""]
         self.apart = on_cpu and not found.device_only
         usual = [1_000] if found.small else [10_000, 100_000] if on_cpu else [10_000_000]
         self.counts = found.particles or usual
@@ -165,6 +167,9 @@ def side_by_side(
     bench: Bench, part: str, note: str, ours: Mapping[str, Any], peers: Mapping[str, Any]
 ) -> None:
     """Report all tracers for all numbers of particles, timed in turns; those that cannot run say why."""
+    ours, peers = (
+        {k: v for k, v in some.items() if any(t in k for t in bench.tracers)} for some in (ours, peers)
+    )
     rows: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
     runners: dict[str, Any] = {}
@@ -289,6 +294,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--out", type=Path, default=harness.RESULTS, metavar="FOLDER", help="folder of the results"
+    )
+    parser.add_argument(
+        "--tracers", nargs="+", metavar="TEXT", help="only tracers whose name contains one of these"
     )
     parser.add_argument("--rounds", type=int, help="timed runs of each tracer")
     parser.add_argument("--particles", type=int, nargs="+", metavar="N", help="numbers of particles")
