@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
+from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
 from jaxtrace.integrators import RK4, Dopri5
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, plan_schedule, simulate
 from jaxtrace.tracking.boundary import (
@@ -17,6 +18,7 @@ from jaxtrace.tracking.boundary import (
     inlet_outlet_boundary_factory,
     periodic_boundary,
 )
+from jaxtrace.tracking.walls import mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -78,6 +80,46 @@ def test_a_particle_held_on_the_edge_is_still_inside() -> None:
     assert result.outcomes[0] == Outcome.MOVING
     # The first hit is the step that reaches the face, and every step after it meets the face again.
     assert result.patch_counts["x_max"] == 30
+
+
+def test_edges_of_any_size_hold_particles_in_the_field() -> None:
+    """Rounding of origin, spacing and bounds must not push a particle on a face out of the field."""
+    draw = np.random.default_rng(0)
+    for _ in range(8):
+        low, size = draw.uniform(-50, 50, 2), draw.uniform(0.001, 100, 2)
+        grid = UniformGrid(low, size / 12, (13, 13))
+        field = TimeSeriesField(np.tile(np.float32(size), (1, 169, 1)), grid=grid)
+        tracker = create_tracker(field=field, boundary_condition=clamping_boundary([low, low + size]))
+        result = tracker.track_particles(np.array([low + 0.5 * size]), (0.0, 2.0), 3, 0.1)
+        np.testing.assert_array_equal(result.final[0], np.float32(low + size))
+        assert result.outcomes[0] == Outcome.MOVING
+
+
+def meshed(patches: Any) -> UnstructuredGrid:
+    """The unit square in triangles."""
+    line = np.linspace(0.0, 1.0, 6)
+    points = np.stack([axis.ravel() for axis in np.meshgrid(line, line, indexing="ij")], -1)
+    first = (6 * np.arange(5)[:, None] + np.arange(5)).ravel()
+    corners = np.r_[np.c_[first, first + 6, first + 7], np.c_[first, first + 7, first + 1]]
+    return UnstructuredGrid(Mesh(points, {"triangle": corners}, patches))
+
+
+def test_walls_of_a_mesh_guide_and_absorb() -> None:
+    grid = meshed({"outlet": lambda middle: middle[:, 0] > 1 - 1e-6})
+    field = TimeSeriesField(np.tile(np.float32([1.0, 0.5]), (1, 36, 1)), grid=grid)
+    walls = mesh_walls(grid, {"outlet": "absorb"})  # the other walls guide
+    tracker = create_tracker(field=field, boundary_condition=walls)
+    start = np.array([[0.1, 0.1], [0.1, 0.9], [0.93, 0.2]])
+    result = tracker.track_particles(start, (0.0, 0.8), 9, 0.02)
+    np.testing.assert_allclose(result.final[0], [0.9, 0.5], atol=1e-5)
+    np.testing.assert_allclose(result.final[1], [0.9, 1.0], atol=1e-4)  # along the upper wall from t = 0.2 on
+    assert result.final[1, 1] <= 1.0
+    np.testing.assert_allclose(result.final[2], [1.0, 0.235], atol=1e-3)
+    assert result.outcomes.tolist() == [Outcome.MOVING, Outcome.MOVING, Outcome.LEFT]
+    assert result.patch_names[result.patches[2]] == "outlet"
+    assert result.patch_counts["outlet"] == 1
+    other = next(name for name in result.patch_names if name != "outlet")
+    assert 28 <= result.patch_counts[other] <= 31  # once in each of the thirty steps at the wall
 
 
 def test_released_late_means_resting_before() -> None:

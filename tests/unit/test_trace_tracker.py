@@ -173,14 +173,16 @@ def test_a_streamed_field_gives_the_bits_of_a_resident_one() -> None:
     field = series()
     streamed = StreamedField(np.asarray(field.data), TIMES, grid=field.grid, resident=5)
     # Only the two ends are recorded, and yet no more than five slices are needed at a time.
+    near_walls = (seeds() - 0.31) / 0.58
     results = [
         create_tracker(field=one, boundary_condition=reflective_boundary(BOX), layout="rows").track_particles(
-            seeds(), (0.0, 2.0), 2, 0.05
+            near_walls, (0.0, 2.0), 2, 0.05
         )
         for one in (field, streamed)
     ]
     np.testing.assert_array_equal(results[0].positions, results[1].positions)
     assert results[0].patch_counts == results[1].patch_counts
+    assert sum(results[0].patch_counts.values()) > 5
     assert len(results[1]) == 2
 
 
@@ -398,6 +400,10 @@ def test_explain_says_what_a_series_will_meet() -> None:
     assert (
         create_tracker(field=series()).explain(1, 11).layout == "direct"
     )  # one particle reads what it needs
+    streamed = StreamedField(np.asarray(series().data), TIMES, grid=series().grid)
+    ring = create_tracker(field=streamed).explain(100, 11, (0.0, 2.0), 0.05).ring
+    assert ring is not None
+    assert "of 6 slices on the device" in ring
 
 
 def test_compile_compiles_what_a_run_needs() -> None:
@@ -455,6 +461,8 @@ def test_times_beyond_the_field_are_said_or_refused() -> None:
     [
         (lambda: create_tracker(), "`field` must be given"),
         (lambda: create_tracker(field=lambda x: x), "AnalyticField"),
+        (lambda: create_tracker("rk4", series(), batchsize=3), "`batchsize` is known neither"),
+        (lambda: create_tracker("dopri5", series(), tol=3), "rtol, atol"),
         (lambda: create_tracker("rk5", series()), "`integrator_name` must be one of"),
         (lambda: create_tracker("euler", series(), integrator=RK4()), "both name"),
         (lambda: create_tracker(field=series(), boundary_condition=lambda x: x), "boundary"),

@@ -32,30 +32,39 @@ def for_few(
     """
     count = needed.shape[0]
     chunk = min(count, max(count // 32, 256) if chunk is None else chunk)
+    group = 8 * chunk
     words, before = apart(always, _counted, needed)
     total = before[-1]
 
+    def collected(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
+        wanted = jnp.minimum(first + jnp.arange(chunk, dtype=jnp.int32), total - 1)
+        rows = jnp.clip(_rows(words, before, wanted), 0, count - 1)
+        return jax.tree.map(lambda leaf: take(leaf, rows), operands)
+
+    def put(first: Int32[Array, ""], treated: Result, results: Result) -> Result:
+        place = _ranks(words, before, count) - first
+        mine = needed & (place >= 0) & (place < group)
+        place = jnp.clip(place, 0, group - 1)
+
+        def one(new: Array, old: Array) -> Array:
+            return jnp.where(mine.reshape(count, *[1] * (old.ndim - 1)), take(new, place), old)
+
+        return jax.tree.map(one, treated, results)
+
     def some(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
-        first, results = carry
+        start, results = carry
 
-        def collected(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
-            wanted = jnp.minimum(first + jnp.arange(chunk, dtype=jnp.int32), total - 1)
-            rows = jnp.clip(_rows(words, before, wanted), 0, count - 1)
-            return jax.tree.map(lambda leaf: take(leaf, rows), operands)
+        def more(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
+            first, found = carry
+            new = jax.vmap(treat)(*apart(always, collected, first))
+            place = first - start
+            found = jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, place, 0), found, new)
+            return first + chunk, found
 
-        treated = jax.vmap(treat)(*apart(always, collected, first))
-
-        def put(first: Int32[Array, ""], treated: Result, results: Result) -> Result:
-            place = _ranks(words, before, count) - first
-            mine = needed & (place >= 0) & (place < chunk)
-            place = jnp.clip(place, 0, chunk - 1)
-
-            def one(new: Array, old: Array) -> Array:
-                return jnp.where(mine.reshape(count, *[1] * (old.ndim - 1)), take(new, place), old)
-
-            return jax.tree.map(one, treated, results)
-
-        return first + chunk, apart(always, put, first, treated, results)
+        empty = jax.tree.map(lambda leaf: jnp.zeros((group, *leaf.shape[1:]), leaf.dtype), results)
+        end = jnp.minimum(start + group, total)
+        _, found = lax.while_loop(lambda carry: carry[0] < end, more, (start, empty))
+        return start + group, apart(always, put, start, found, results)
 
     return lax.while_loop(lambda carry: carry[0] < total, some, (jnp.int32(0), results))[1]
 

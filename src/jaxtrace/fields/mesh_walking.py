@@ -20,6 +20,8 @@ from .mesh_search import Bins, Simplices
 from .shapes import sum_products
 from .weights import take
 
+GATHERING = ("cpu",)
+"""Where a large batch is searched by one look at all and a walk for the few that have moved on."""
 Scalar = Float[Array, ""]
 Reals = Float[Array, "*n"]
 """One number for a point, or one for each point of a block."""
@@ -280,8 +282,8 @@ def _search(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]
 
 @_search.def_vmap
 def _batched(size: int, batched: Any, search: SimplexSearch, x: Array, hint: Array) -> tuple[Array, bool]:
-    """Many points on one mesh at once on a CPU; any other batch as `vmap` does it."""
-    if size < MANY or any(jax.tree.leaves(batched[0])) or jax.default_backend() != "cpu":
+    """Many points on one mesh at once; any other batch as `vmap` does it."""
+    if size < MANY or any(jax.tree.leaves(batched[0])) or jax.default_backend() not in GATHERING:
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         return jax.vmap(_search_one, in_axes=axes, axis_size=size)(search, x, hint), True
     points = x if batched[1] else jnp.broadcast_to(x, (size, *x.shape))

@@ -8,8 +8,9 @@ from typing import Any, Literal, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Float, Int32, PyTree
 
+from ..fields.apart import apart
 from .bouncing import AbstractBoundary, Bounced, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
@@ -42,7 +43,7 @@ class Box(AbstractBoundary):
         """Cut the path at the first absorbing face, then fold, wrap or clip each axis."""
         low, high = self.low.astype(new.dtype), self.high.astype(new.dtype)
         velocity = jnp.zeros_like(new) if velocity is None else velocity
-        end, alive, absorbed = self._absorb(old, new, low, high)
+        end, face = self._absorb(old, new, low, high)
         position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
         for kind in dict.fromkeys(self.faces):
             done = _AXIS[kind[0] if kind[0] == kind[1] else "mixed"](end, low, high, kind)
@@ -55,16 +56,12 @@ class Box(AbstractBoundary):
                 position, factor, below, above = (
                     jnp.where(chosen, a, b) for a, b in zip(done, kept, strict=True)
                 )
-        hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed
-        patch = sum(
-            (number * absorbed[number] for number in range(1, len(absorbed))), start=-alive.astype(jnp.int32)
-        )
-        return Bounced(position, velocity * factor, alive, hits, patch)
+        absorbed = jnp.arange(2 * len(self.faces)) == face
+        hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
+        return Bounced(position, velocity * factor, face < 0, hits, face)
 
-    def _absorb(
-        self, old: Vector, new: Vector, low: Vector, high: Vector
-    ) -> tuple[Vector, Bool[Array, ""], Int32[Array, " patches"]]:
-        """End of the path at its first absorbing face, whether there is none, and which face it is."""
+    def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Int32[Array, ""]]:
+        """End of the path at its first absorbing face, and the number of that face; -1 where there is none."""
         drains = [
             (axis, side)
             for axis, pair in enumerate(self.faces)
@@ -72,21 +69,25 @@ class Box(AbstractBoundary):
             if pair[side] == "absorbing"
         ]
         if not drains:
-            return new, jnp.ones((), bool), jnp.zeros((2 * len(self.faces),), jnp.int32)
+            return new, jnp.full((), -1, jnp.int32)
+        # Which face comes first is found once for all that follows from it: position, life, counts and patch.
+        always = self.low[0] == self.low[0]
+        cut, face = apart(always, functools.partial(self._first, drains), old, new, low, high)
+        met = (face >= 0) & (jnp.arange(len(self.faces)) == face // 2)
+        end = jnp.where(face < 0, new, old + cut * (new - old))
+        return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face
+
+    def _first(
+        self, drains: list[tuple[int, int]], old: Vector, new: Vector, low: Vector, high: Vector
+    ) -> tuple[Float[Array, ""], Int32[Array, ""]]:
+        """The share of the way to the first absorbing face and that face's number; -1 where none is met."""
         # Face by face and written out: a reduction over so few entries would break the loop over particles on a CPU.
-        shares = [self._share(axis, side, old, new, low, high) for axis, side in drains]
-        cut = functools.reduce(jnp.minimum, shares)
-        alive = ~(cut <= 1)
-        end = jnp.where(alive, new, old + jnp.where(alive, 1.0, cut) * (new - old))
-        coordinates = [end[axis] for axis in range(len(self.faces))]
-        marks = [jnp.zeros((), bool)] * (2 * len(self.faces))
-        open_yet = ~alive
-        for (axis, side), share in zip(drains, shares, strict=True):
-            here = open_yet & (share == cut)
-            open_yet = open_yet & ~here
-            coordinates[axis] = jnp.where(here, (low, high)[side][axis], coordinates[axis])
-            marks[2 * axis + side] = here
-        return jnp.stack(coordinates), alive, jnp.stack(marks).astype(jnp.int32)
+        cut, face = jnp.full((), jnp.inf, new.dtype), jnp.full((), -1, jnp.int32)
+        for axis, side in drains:
+            share = self._share(axis, side, old, new, low, high)
+            face = jnp.where((share <= 1) & (share < cut), 2 * axis + side, face)
+            cut = jnp.minimum(cut, share)
+        return jnp.where(face < 0, 1.0, cut).astype(new.dtype), face
 
     def _share(
         self, axis: int, side: int, old: Vector, new: Vector, low: Vector, high: Vector
@@ -113,26 +114,29 @@ def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> 
     """The same place one or more periods away, in [low, high)."""
     size = _extent(low, high)
     inside = (x >= low) & (x < high)
-    wrapped = low + jnp.mod(x - low, size)
+    # A quotient and not a remainder, which is a call for each number on a CPU; the places it finds are as exact as `x`.
+    turns = jnp.where(inside | (high <= low), 0.0, jnp.floor((x - low) / size)).astype(x.dtype)
+    wrapped = jnp.maximum(x - turns * size, low)
     # A hair below the lower face is, after rounding, on the upper one: the next period's lower face.
-    over = wrapped >= high
-    wrapped = jnp.where(over, low, wrapped)
-    turns = jnp.where(inside, 0, jnp.floor((x - low) / size) + over).astype(jnp.int32)
-    turns = jnp.where(high > low, turns, 0)
-    return jnp.where(inside, x, wrapped), jnp.ones_like(x), jnp.maximum(-turns, 0), jnp.maximum(turns, 0)
+    over = (wrapped >= high) & (high > low)
+    wrapped = jnp.where(over | (high <= low), low, wrapped)
+    count = turns.astype(jnp.int32) + over
+    return jnp.where(inside, x, wrapped), jnp.ones_like(x), jnp.maximum(-count, 0), jnp.maximum(count, 0)
 
 
 def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
     """The path folded at both mirrors as often as it meets them."""
     size = _extent(low, high)
     inside = (x >= low) & (x <= high)
-    along = jnp.mod(x - low, 2 * size)
-    folded = jnp.clip(low + size - jnp.abs(along - size), low, high)
-    turns = jnp.where(inside | (high <= low), 0, jnp.floor((x - low) / size)).astype(jnp.int32)
-    count = jnp.abs(turns)
-    near, far = (count + 1) // 2, count // 2
-    up = turns > 0
-    sign = jnp.where(count % 2 == 1, -1.0, 1.0).astype(x.dtype)
+    turns = jnp.where(inside | (high <= low), 0.0, jnp.floor((x - low) / size)).astype(x.dtype)
+    signed = turns.astype(jnp.int32)
+    odd = (signed & 1) == 1
+    along = x - turns * size
+    folded = jnp.clip(jnp.where(odd, low + high - along, along), low, high)
+    count = jnp.abs(signed)
+    near, far = (count + 1) >> 1, count >> 1
+    up = signed > 0
+    sign = jnp.where(odd, -1.0, 1.0).astype(x.dtype)
     return jnp.where(inside, x, folded), sign, jnp.where(up, far, near), jnp.where(up, near, far)
 
 

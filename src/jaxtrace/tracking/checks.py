@@ -1,5 +1,6 @@
 """What a tracker is given, checked where it is given: seeds, names, times, and switches of older versions."""
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
+
+from ..integrators.base import AbstractIntegrator
+from ..integrators.naming import INTEGRATORS, integrator_named
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
@@ -44,6 +48,27 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
         )
     warnings.warn(f"{message}; the first or last slice holds there.", stacklevel=4)
+
+
+def checked_integrator(
+    name: str | AbstractIntegrator, given: AbstractIntegrator | None, options: dict[str, Any]
+) -> AbstractIntegrator:
+    """The integrator that was named or given, with its options."""
+    if given is not None and name != "rk4":
+        raise ValueError(
+            f"`integrator` and `integrator_name` both name an integrator; got {type(given).__name__} and "
+            f"{name!r}. Give one."
+        )
+    chosen = name if given is None else given
+    kind = INTEGRATORS.get(chosen.lower().replace("-", "_")) if isinstance(chosen, str) else None
+    known = [field.name for field in dataclasses.fields(kind)] if kind is not None else []
+    unknown = [option for option in options if kind is not None and option not in known]
+    if unknown:
+        its = f"whose options are {', '.join(known)}" if known else "which has no options"
+        raise TypeError(
+            f"`{unknown[0]}` is known neither to create_tracker nor to the integrator {chosen!r}, {its}."
+        )
+    return integrator_named(chosen, **options)
 
 
 def checked_ids(ids: Any, count: int) -> Shaped[np.ndarray, " particles"]:

@@ -32,8 +32,11 @@ class Report:
     chunk: int
     """Recorded times in one compiled program."""
     field_bytes: int
+    """What of the field lies on the device."""
+    ring: str | None
+    """How a streamed field is cut."""
     particle_bytes: int
-    """What a batch takes on a device besides the field: its own figure once compiled, a bound before."""
+    """A bound on what a batch takes on a device besides the field, or the program's own figure where that was needed."""
     record_bytes: int
     """What all recorded times take in host memory."""
     limit_bytes: int
@@ -71,6 +74,7 @@ class Report:
                 f"{self.particle_bytes / 1e6:,.1f} MB for a batch, limit {self.limit_bytes / GB:,.2f} GB; "
                 f"{self.record_bytes / 1e6:,.1f} MB of results on the host",
             ),
+            *([("ring", self.ring)] if self.ring else []),
             ("compiled", state),
         ]
 

@@ -5,7 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from ..fields.apart import apart
 from ..fields.base import AbstractField, AbstractMoment, Sample
+from ..fields.series import AbstractSeries
 from ..integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
 from ..integrators.diffusion import AbstractRandomWalk
 from ..integrators.dopri5 import StepControl
@@ -59,14 +61,23 @@ def move(
     key = particle_key(motion.key, identity, row) if integrator.stochastic else None
     own = jnp.zeros_like(position) if velocity is None else velocity
     yes = jnp.ones((), bool)
-    if sees_differences(integrator):
-        near = Around(field=motion.field, origin=position, dim=motion.field.dim)
-        state = integrator.step(near, ParticleState(rest, own, hint, yes, memory), t, dt, key)
+    differs = sees_differences(integrator)
+
+    def step(position: Vector, state: ParticleState) -> ParticleState:
+        field = motion.field
+        if differs:
+            field = Around(field=field, origin=position, dim=field.dim)
+        return integrator.step(field, state, t, dt, key)
+
+    before = ParticleState(rest if differs else position, own, hint, yes, memory)
+    if isinstance(motion.field, AbstractSeries):
+        state = step(position, before)
+    else:  # a series keeps its samples apart; a function would be computed again for all that follows from the step
+        state = apart(row >= 0, step, position, before)
+    new = state.position
+    if differs:
         new = position + state.position
         rest = jax.lax.stop_gradient(state.position - (new - position))
-    else:
-        state = integrator.step(motion.field, ParticleState(position, own, hint, yes, memory), t, dt, key)
-        new = state.position
     # Walls that follow a mesh begin at the old place, so they need the hint from before the step.
     bounced = motion.boundary(position, new, state.velocity if velocity is not None else None, hint)
     # What is lost by rounding belongs to this place; a wall that moved the particle begins anew.

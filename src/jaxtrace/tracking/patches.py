@@ -14,7 +14,7 @@ from ..fields.mesh_walking import rounding
 from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
-from .bouncing import AbstractBoundary, Bounced, Unbounded, Vector
+from .bouncing import AbstractBoundary, Bounced, Vector
 
 Behaviour = Literal["stick", "bounce", "slip", "absorb"]
 BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
@@ -27,13 +27,22 @@ class _Path(eqx.Module):
 
     here: Vector
     end: Vector
-    velocity: Vector
+    velocity: Vector | None
     simplex: Int32[Array, ""]
     """The one that holds the end, or whose wall the path meets."""
     ahead: Bool[Array, ""]
     """Whether there is such a wall."""
     crossed: Int32[Array, ""]
-    alive: Bool[Array, ""]
+    hits: Int32[Array, " patches"]
+    patch: Int32[Array, ""]
+    """The patch that ended the particle, else -1."""
+
+
+class _Treated(NamedTuple):
+    """What a boundary answers, as far as it is not the same for all."""
+
+    position: Vector
+    velocity: Vector | None
     hits: Int32[Array, " patches"]
     patch: Int32[Array, ""]
 
@@ -78,11 +87,11 @@ class MeshWalls(AbstractBoundary):
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
         """Follow the path."""
-        velocity = jnp.zeros_like(new) if velocity is None else velocity
         begin = self.grid.start(old) if isinstance(hint, tuple) else hint
-        if self.differentiable:
-            return self.follow(old, new, velocity, begin)
-        return _bounce(self, old, new, velocity, begin)
+        treat = MeshWalls.follow if self.differentiable else _bounce
+        done = treat(self, old, new, velocity, begin)
+        own = jnp.zeros_like(new) if done.velocity is None else done.velocity
+        return Bounced(done.position, own, done.patch < 0, done.hits, done.patch)
 
     def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
@@ -93,18 +102,18 @@ class MeshWalls(AbstractBoundary):
         within = [sum_products(offset, offset) < square for offset in ends]
         return ~(within[0] & within[1])
 
-    def follow(self, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Treated:
         """The whole path of one particle."""
         begin, inside = self.grid.search.locate(old, hint)
         none = jnp.full((), -1, jnp.int32)
         hits = jnp.zeros(len(self.patches), jnp.int32)
-        path = _Path(old, new, velocity, begin, inside, jnp.int32(0), jnp.ones((), bool), hits, none)
+        path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none)
         # Who begins outside meets no wall on the way: the step is left as it is.
         path = self._walked(path)
         kind = "checkpointed" if self.differentiable else "lax"
         done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
         position = jnp.where(done.ahead, old, done.end)
-        return Bounced(position, done.velocity, done.alive, done.hits, done.patch)
+        return _Treated(position, done.velocity, done.hits, done.patch)
 
     def _more(self, path: _Path) -> Bool[Array, ""]:
         return path.ahead & (path.crossed < self.crossings)
@@ -164,26 +173,28 @@ class MeshWalls(AbstractBoundary):
         short = jnp.maximum(2 * face.tolerance - (face.height - face.share * face.fall), 0.0)
         wall = wall + (short / steep) * normal
         beyond = (sum_products(face.slope, list(path.end - wall)) / steep) * normal
-        fastness = (sum_products(face.slope, list(path.velocity)) / steep) * normal
 
         patch = jnp.maximum(-1 - face.link, 0).astype(jnp.int32)
         rule = take(jnp.asarray([BEHAVIOURS.index(name) for name in self.behaviour], jnp.int32), patch)
         ends = (rule == STICK) | (rule == ABSORB)
         slid = path.end - beyond + (2 * face.tolerance / steep) * normal
         after = jnp.where(rule == BOUNCE, path.end - 2 * beyond, slid)
-        velocity = path.velocity - jnp.where(rule == BOUNCE, 2 * fastness, fastness)
-        velocity = jnp.where(rule == STICK, jnp.zeros_like(velocity), velocity)
         absorbed = rule == ABSORB
+        velocity = path.velocity
+        if velocity is not None:
+            across = (sum_products(face.slope, list(velocity)) / steep) * normal
+            turned = velocity - jnp.where(rule == BOUNCE, 2 * across, across)
+            turned = jnp.where(rule == STICK, jnp.zeros_like(velocity), turned)
+            velocity = jnp.where(absorbed, velocity, turned)
         # A path that has crossed too much is at no wall: it stays as it is and ahead.
         strikes = (face.share <= 1) & (face.link < 0)
         then = _Path(
             here=wall,
             end=jnp.where(ends, wall, after),
-            velocity=jnp.where(absorbed, path.velocity, velocity),
+            velocity=velocity,
             simplex=path.simplex,
             ahead=~ends,
             crossed=path.crossed,
-            alive=path.alive & ~absorbed,
             hits=path.hits + (jnp.arange(len(self.patches)) == patch),
             patch=jnp.where(absorbed, patch, path.patch),
         )
@@ -191,7 +202,7 @@ class MeshWalls(AbstractBoundary):
 
 
 @jax.custom_jvp
-def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
     return _treat(walls, old, new, velocity, hint)
 
 
@@ -203,24 +214,24 @@ def _bounce_change(primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_batching.custom_vmap
-def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector, hint: Int32[Array, ""]) -> Bounced:
+def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
     return walls.follow(old, new, velocity, hint)
 
 
 @_treat.def_vmap
-def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[Bounced, Any]:
+def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Treated, Any]:
     """In a large batch, only the paths that may meet a wall are followed."""
     if size < MANY or any(jax.tree.leaves(batched[0])):
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         done = jax.vmap(MeshWalls.follow, in_axes=axes, axis_size=size)(walls, *step)
-    else:
-        each = [
-            x if has else jnp.broadcast_to(x, (size, *x.shape))
-            for x, has in zip(step, batched[1:], strict=True)
-        ]
-        old, new, velocity, hint = each
-        free = jax.vmap(Unbounded())(old, new, velocity)
-        free = eqx.tree_at(lambda f: f.hits, free, jnp.zeros((size, len(walls.patches)), jnp.int32))
-        needed = jax.vmap(walls.may_meet)(old, new, hint)
-        done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
+        return done, jax.tree.map(lambda _: True, done)
+
+    def spread(x: Array, has: bool) -> Array:
+        return x if has else jnp.broadcast_to(x, (size, *x.shape))
+
+    old, new, velocity, hint = jax.tree.map(spread, step, tuple(batched[1:]))
+    none = jnp.zeros((size, len(walls.patches)), jnp.int32)
+    free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32))
+    needed = jax.vmap(walls.may_meet)(old, new, hint)
+    done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)

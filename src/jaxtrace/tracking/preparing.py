@@ -17,7 +17,7 @@ from .accelerating import fuses, sort_period
 from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
 from .bouncing import AbstractBoundary, Unbounded
 from .checks import is_streamed
-from .cutting import Cutting, cut, cut_for_ring
+from .cutting import cut, cut_for_ring, unit_times
 from .driving import Job
 from .explaining import Report
 from .moving import Motion
@@ -99,7 +99,11 @@ def prepare(
             f"`reduce` must be an AbstractReduction, whose parts add up, for {job.batches} batches; got a plain "
             "function. Subclass it, or give `batch_size` and memory for one batch."
         )
-    return job, _report(options, job, batching, cutting, why)
+    ring = None
+    if stream is not None:
+        times = unit_times(schedule, cutting.parts, cutting.units)
+        ring = stream.plan(times, ring_limit, longest=cutting.chunk)
+    return job, _report(options, job, batching, why, ring)
 
 
 def _motion(options: Options, resident: Any) -> Motion:
@@ -139,8 +143,8 @@ def _ring_limit(options: Options, stream: Any, batching: Batching) -> int | None
     return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
 
 
-def _report(options: Options, job: Job, batching: Batching, cutting: Cutting, why: str) -> Report:
-    schedule, mesh = job.schedule, options.mesh
+def _report(options: Options, job: Job, batching: Batching, why: str, ring: Any) -> Report:
+    schedule, cutting, mesh = job.schedule, job.cutting, options.mesh
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
     return Report(
         integrator=type(options.integrator).__name__,
@@ -163,7 +167,8 @@ def _report(options: Options, job: Job, batching: Batching, cutting: Cutting, wh
         dt_reason=schedule.reason,
         slices_met=schedule.slices_met,
         chunk=max(cutting.chunk // cutting.parts, 1),
-        field_bytes=array_bytes(job.motion.field),
+        field_bytes=array_bytes(job.motion.field) if ring is None else ring.nbytes,
+        ring=None if ring is None else str(ring),
         particle_bytes=batching.predicted_bytes,
         record_bytes=len(schedule.times) * record_bytes(job.motion, job.unit, len(job.seeds)),
         limit_bytes=batching.limit_bytes,

@@ -16,12 +16,12 @@ from jaxworlds.meshes import world_mesh
 from ..fields.base import AbstractField
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.dopri5 import Dopri5
-from ..integrators.naming import integrator_named
 from .bouncing import AbstractBoundary, Unbounded
 from .checks import (
     Positions,
     check_range,
     checked_ids,
+    checked_integrator,
     checked_seeds,
     is_streamed,
     known_span,
@@ -104,11 +104,6 @@ def create_tracker(
         raise TypeError(
             f"`field` must be a field of jaxtrace.fields; got {type(field).__name__}. Wrap a function in AnalyticField."
         )
-    if integrator is not None and integrator_name != "rk4":
-        raise ValueError(
-            f"`integrator` and `integrator_name` both name an integrator; got {type(integrator).__name__} and "
-            f"{integrator_name!r}. Give one."
-        )
     boundary = Unbounded() if boundary_condition is None else boundary_condition
     if not isinstance(boundary, AbstractBoundary):
         raise TypeError(
@@ -118,11 +113,10 @@ def create_tracker(
         raise ValueError(
             f"`batch_size` must be at least 1; got {batch_size}. Leave it out to have it planned."
         )
-    method = integrator_named(integrator if integrator is not None else integrator_name, **options)
     return Tracker(
         Options(
             field=field,
-            integrator=method,
+            integrator=checked_integrator(integrator_name, integrator, options),
             boundary=boundary,
             key=jr.key(seed) if key is None else key,
             batch_size=batch_size,
