@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 oracle bench docs clean
+.PHONY: help setup demo test lint types unit unit8 thorough oracle bench docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -42,6 +42,9 @@ types: $(STAMP)  ## static types
 
 unit: $(STAMP)   ## all tests, on one device
 	@$(BIN)/pytest -n auto --dist loadfile
+
+thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
+	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
 
 # What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
 ONE_DEVICE := arc_* trace_* ledger_jaxarc ledger_jaxtrace cli leaks measuring profiling runtime store static pictures baselines caching memory

@@ -1,6 +1,7 @@
 """Settings every test shares: the simulated devices, the compilation cache, and the jaxtyping hook of pyproject.
 
 `JAXWORLDS_TEST_DEVICES=8` runs the same tests on eight simulated CPU devices; the default is one.
+`JAXWORLDS_TEST_THOROUGH=1` runs what `thorough.txt` names as well.
 """
 
 import gc
@@ -22,7 +23,19 @@ import jax
 from jaxworlds.runtime import configure
 
 jax.config.update("jax_num_cpu_devices", DEVICES)
+THOROUGH = os.environ.get("JAXWORLDS_TEST_THOROUGH", "") not in ("", "0")
 configure(cache_dir="auto")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `thorough.txt` names, unless it was asked for, all of it or one by one."""
+    lines = (ROOT / "tests" / "thorough.txt").read_text().splitlines()
+    named = {line for line in lines if line and not line.startswith("#")}
+    if THOROUGH or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & named]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="module")
