@@ -1,0 +1,202 @@
+"""A small language for causal models: arrows, equations, ranges, and which variable counts.
+
+    X = N(0, 1)                     an equation; noise is N(mean, deviation), Laplace(mean, scale) or U(low, high)
+    Z = exp(-X) + N(0, 1)           exp, cos, sin, tanh, sigmoid of weighted sums; powers 2 and 3; products
+    Y = cos(Z) - exp(-Z/20) + N(0, 1, spread=0.5*Z)
+    X in [-5, 5]                    may be set within this range
+    target Y                        the default is Y, or the only variable that causes nothing
+    hidden U; cost X = 1 + 0.5*X    not observed; price of an intervention: fixed, and per unit
+    A -> B -> C; A, B -> D          edges alone: linear with weight 1 and N(0, 1)
+    C <-> D                         a hidden common cause, called U_C_D
+
+Statements end at a semicolon or the end of the line; `#` starts a comment. Names that are no identifiers stand in
+backquotes.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from .building import Ranges, model_from_equations
+from .equations import Expression, NoiseTerm, read_expression
+from .graphs import require_acyclic
+from .model import CausalModel
+from .names import place
+
+_NAME = r"[^\W\d]\w*"
+_ARROW = re.compile(r"<->|->|<-")
+_QUOTED = re.compile(r"`([^`]+)`")
+
+
+@dataclasses.dataclass
+class _Statements:
+    """What a text says, in the order of first mention."""
+
+    names: list[str] = dataclasses.field(default_factory=list)
+    edges: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    equations: dict[str, str] = dataclasses.field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    costs: dict[str, str] = dataclasses.field(default_factory=dict)
+    hidden: list[str] = dataclasses.field(default_factory=list)
+    target: str | None = None
+    quoted: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def mention(self, name: str) -> str:
+        if name not in self.names:
+            self.names.append(name)
+        return name
+
+    @property
+    def identifiers(self) -> dict[str, str]:
+        """What identifiers in expressions stand for."""
+        known = {name: name for name in self.names}
+        return known | {stand_in: name for stand_in, name in self.quoted.items() if name in known}
+
+
+def parse_graph(text: str) -> tuple[tuple[str, ...], Bool[np.ndarray, "d d"]]:
+    """Names in the order of first mention, and `adjacency[i, j]` for i causes j.
+
+    >>> names, adjacency = parse_graph("X -> Z -> Y; X -> Y")
+    >>> names, adjacency.astype(int).tolist()
+    (('X', 'Z', 'Y'), [[0, 1, 1], [0, 0, 1], [0, 0, 0]])
+    """
+    said = _read(text)
+    names = tuple(said.names)
+    adjacency = np.zeros((len(names), len(names)), bool)
+    for cause, effect in said.edges:
+        adjacency[names.index(cause), names.index(effect)] = True
+    for effect, equation in said.equations.items():
+        for cause in read_expression(equation, said.identifiers).names:
+            adjacency[names.index(cause), names.index(effect)] = True
+    require_acyclic(adjacency, names, "text")
+    return names, adjacency
+
+
+def parse_model(
+    text: str,
+    *,
+    target: str | None = None,
+    ranges: Ranges | None = None,
+    hidden: Sequence[str] = (),
+    size: int | None = None,
+    units: int | None = None,
+) -> CausalModel:
+    """The model a text describes; arguments add to what it says, or take its place.
+
+    >>> model = parse_model("X = N(0, 1); Z = 2*X + N(0, 1); Y = Z - X")
+    >>> model.target, model.effect({"Z": 1.5})
+    ('Y', 1.5)
+    """
+    said = _read(text)
+    known = said.identifiers
+    equations = {name: read_expression(equation, known) for name, equation in said.equations.items()}
+    for cause, effect in said.edges:
+        if effect in said.equations and cause not in equations[effect].names:
+            raise ValueError(
+                f"`text` must use every cause in the equation of its effect; {cause} -> {effect} is stated, and "
+                f"{effect} = {said.equations[effect]} has no {cause}. Add the term, or drop the edge."
+            )
+    for name in said.names:
+        if name not in equations:
+            causes = {(cause,): 1.0 for cause, effect in said.edges if effect == name}
+            equations[name] = Expression(causes, noise=NoiseTerm("gaussian", 1.0))
+    costs = {}
+    for name, price in said.costs.items():
+        terms = read_expression(price, known).monomials
+        if set(terms) - {(), (name,)}:
+            raise ValueError(
+                f"`text` must give a cost as fixed + per unit, as in cost {name} = 1 + 0.5*{name}; got {price!r}."
+            )
+        costs[name] = (terms.get((), 0.0), terms.get((name,), 0.0))
+    return model_from_equations(
+        said.names,
+        equations,
+        target=target or said.target,
+        ranges={**said.ranges, **(ranges or {})} if said.ranges or ranges is not None else None,
+        hidden=[*said.hidden, *hidden],
+        costs=costs,
+        size=size,
+        units=units,
+    )
+
+
+def _read(text: str) -> _Statements:
+    said = _Statements()
+
+    def quote(match: re.Match[str]) -> str:
+        stand_in = f"_quoted_{len(said.quoted)}_"
+        for known, name in said.quoted.items():
+            if name == match[1]:
+                return known
+        said.quoted[stand_in] = match[1]
+        return stand_in
+
+    lines = [line.split("#")[0] for line in _QUOTED.sub(quote, text).splitlines()]
+    for statement in filter(None, (part.strip() for line in lines for part in line.split(";"))):
+        _read_statement(statement, said)
+    if not said.names:
+        raise ValueError(f"`text` must describe at least one variable; got {text!r}.")
+    for word, mentioned in (("target", [said.target] if said.target else []), ("hidden", said.hidden)):
+        for name in mentioned:
+            place(name, said.names, f"text: {word}")
+    for word, table in (("in [...]", said.ranges), ("cost", said.costs)):
+        for name in table:
+            place(name, said.names, f"text: {word}")
+    return said
+
+
+def _read_statement(statement: str, said: _Statements) -> None:
+    def named(identifier: str) -> str:
+        if not re.fullmatch(_NAME, identifier.strip()):
+            raise ValueError(
+                f"`text` must name variables by identifiers, or in backquotes; got {identifier.strip()!r} in {statement!r}."
+            )
+        return said.quoted.get(identifier.strip(), identifier.strip())
+
+    if match := re.fullmatch(rf"cost\s+({_NAME})\s*=(.*)", statement):
+        said.costs[named(match[1])] = match[2]
+    elif match := re.fullmatch(rf"target:?\s+({_NAME})", statement):
+        said.target = named(match[1])
+    elif match := re.fullmatch(r"hidden:?\s+(.*)", statement):
+        said.hidden += [named(part) for part in match[1].split(",")]
+    elif match := re.fullmatch(rf"({_NAME})\s+in\s*\[([^,\]]+),([^,\]]+)\]", statement):
+        said.ranges[named(match[1])] = (float(match[2]), float(match[3]))
+    elif match := re.fullmatch(rf"({_NAME})\s*[=~](.*)", statement):
+        name = said.mention(named(match[1]))
+        if name in said.equations:
+            raise ValueError(
+                f"`text` must have one equation per variable; got a second one for {name!r}: {statement!r}."
+            )
+        said.equations[name] = match[2].strip()
+    elif _ARROW.search(statement):
+        _read_arrows(statement, said, named)
+    else:
+        said.mention(named(statement))
+
+
+def _read_arrows(statement: str, said: _Statements, named: Callable[[str], str]) -> None:
+    groups = [[named(part) for part in group.split(",")] for group in _ARROW.split(statement)]
+    arrows = _ARROW.findall(statement)
+    for name in (name for group in groups for name in group):
+        said.mention(name)
+    for left, arrow, right in zip(groups, arrows, groups[1:], strict=False):
+        for a, b in ((a, b) for a in left for b in right):
+            if arrow == "<->":
+                confounder = said.mention(f"U_{a}_{b}")
+                said.hidden.append(confounder)
+                pairs = [(confounder, a), (confounder, b)]
+            else:
+                pairs = [(a, b) if arrow == "->" else (b, a)]
+            for cause, effect in pairs:
+                if cause == effect:
+                    raise ValueError(
+                        f"`text` must have no directed cycle; got {cause} -> {effect} in {statement!r}."
+                    )
+                if (cause, effect) in said.edges:
+                    raise ValueError(
+                        f"`text` must state each edge once; got {cause} -> {effect} again in {statement!r}."
+                    )
+                said.edges.append((cause, effect))

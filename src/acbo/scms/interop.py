@@ -1,0 +1,263 @@
+"""Models and data in and out of networkx, pandas and pgmpy, each imported when it is used."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from acbo.data import Dataset
+
+from .building import Costs, Ranges, linear_model
+from .model import CausalModel
+from .names import place, require_distinct
+from .noise import NOISES
+from .writing import equation
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+
+
+def friend(package: str, purpose: str) -> ModuleType:
+    """An optional package, or an error that says how to get it."""
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        extra = (
+            'pip install "jaxworlds[causal]"'
+            if package in ("networkx", "pandas")
+            else f"pip install {package}"
+        )
+        raise ImportError(f"{purpose} needs the package {package}: {extra}.") from error
+
+
+def from_networkx(
+    graph: "nx.DiGraph",
+    *,
+    target: str | None = None,
+    ranges: Ranges | None = None,
+    hidden: Sequence[str] = (),
+    costs: Costs | None = None,
+    size: int | None = None,
+) -> CausalModel:
+    """The linear model of a directed graph, with what `to_networkx` writes.
+
+    An edge's `weight` is its effect (1 where it has none). A node may have `bias`, `scale` (1 where it has none),
+    `noise` (a kind), `hidden`, `low` and `high`, and the graph a `target`; arguments take their place.
+    """
+    if not graph.is_directed() or graph.is_multigraph():
+        raise ValueError(f"`graph` must be a networkx DiGraph; got {type(graph).__name__}.")
+    nodes = list(graph.nodes)
+    names = [str(node) for node in nodes]
+    require_distinct(names, "graph")
+    d = len(names)
+    weights, adjacency = np.zeros((d, d)), np.zeros((d, d), bool)
+    for cause, effect, facts in graph.edges(data=True):
+        i, j = nodes.index(cause), nodes.index(effect)
+        adjacency[i, j], weights[i, j] = True, facts.get("weight", 1.0)
+    facts = [graph.nodes[node] for node in nodes]
+    kinds = [str(fact.get("noise", "gaussian")) for fact in facts]
+    for kind in kinds:
+        place(kind, NOISES, "noise")
+    own = {n: (f["low"], f["high"]) for n, f in zip(names, facts, strict=True) if "low" in f and "high" in f}
+    goal = graph.graph.get("target") if target is None else target
+    return linear_model(
+        names,
+        weights,
+        scale=np.array([float(fact.get("scale", 1.0)) for fact in facts]),
+        bias=np.array([float(fact.get("bias", 0.0)) for fact in facts]),
+        kind=np.array([NOISES.index(kind) for kind in kinds], np.int32),  # pyright: ignore[reportArgumentType]
+        adjacency=adjacency,
+        target=None if goal is None else str(goal),
+        ranges=ranges if ranges is not None else own or None,
+        hidden=[*hidden, *(n for n, f in zip(names, facts, strict=True) if f.get("hidden"))],
+        costs=costs,
+        size=size,
+    )
+
+
+def to_networkx(model: CausalModel) -> "nx.DiGraph":
+    """The graph with weights on its edges; nodes carry bias, scale, noise, mechanism, equation and ranges."""
+    graph = friend("networkx", "`to_networkx`").DiGraph(target=model.target)
+    m, noise = model.scm.mechanism, model.scm.noise
+    ranges, mechanisms, noises = model.ranges, model.mechanisms, model.noises
+    for v, name in enumerate(model.names):
+        facts = {"bias": float(m.bias[v]), "scale": float(noise.scale[v]), "noise": noises[name]}
+        facts |= {"mechanism": mechanisms[name], "equation": equation(model, name)}
+        if name in model.hidden:
+            facts["hidden"] = True
+        if name in ranges:
+            facts["low"], facts["high"] = ranges[name]
+        graph.add_node(name, **facts)
+    for cause, effect in model.edges:
+        graph.add_edge(cause, effect, weight=float(m.weight[model.index(cause), model.index(effect)]))
+    return graph
+
+
+def from_adjacency_frame(frame: "pd.DataFrame", **options: Any) -> CausalModel:
+    """A linear model from a square table of weights, row causes column; options as for `linear_model`."""
+    rows, columns = [str(v) for v in frame.index], [str(v) for v in frame.columns]
+    require_distinct(columns, "frame")
+    if sorted(rows) != sorted(columns):
+        raise ValueError(
+            f"`frame` must have the same names in rows and columns; got rows {rows} and columns {columns}. "
+            "Set `frame.index = frame.columns` if they are in one order."
+        )
+    order = [rows.index(name) for name in columns]
+    return linear_model(columns, np.asarray(frame, float)[order], **options)
+
+
+def to_adjacency_frame(model: CausalModel, weights: bool = True) -> "pd.DataFrame":
+    """A square table, row causes column: linear weights, or booleans for edges of every kind."""
+    d = len(model.names)
+    table = np.asarray(model.scm.mechanism.weight if weights else model.scm.adjacency)[:d, :d]
+    frame = friend("pandas", "`to_adjacency_frame`").DataFrame
+    return frame(table, index=list(model.names), columns=list(model.names))
+
+
+def from_edge_frame(
+    frame: "pd.DataFrame",
+    source: str = "source",
+    target_column: str = "target",
+    weight: str = "weight",
+    **options: Any,
+) -> CausalModel:
+    """A linear model from a table with one edge per row; without a column of weights they are 1.
+
+    Variables without edges are not in it: give them to `from_adjacency_frame`. Options as for `linear_model`.
+    """
+    for column in (source, target_column):
+        place(column, [str(c) for c in frame.columns], "frame: columns")
+    pairs = [(str(a), str(b)) for a, b in zip(frame[source], frame[target_column], strict=True)]
+    for number, pair in enumerate(pairs):
+        if pair in pairs[:number]:
+            raise ValueError(f"`frame` must hold each edge once; got {pair[0]} -> {pair[1]} twice.")
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    values = frame[weight] if weight in frame.columns else np.ones(len(frame))
+    weights, adjacency = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2, bool)
+    for (cause, effect), value in zip(pairs, values, strict=True):
+        place_of = names.index(cause), names.index(effect)
+        weights[place_of], adjacency[place_of] = float(value), True
+    return linear_model(names, weights, adjacency=adjacency, **options)
+
+
+def to_edge_frame(model: CausalModel) -> "pd.DataFrame":
+    """One row per edge: source, target, linear weight, and the effect's kind of mechanism."""
+    kinds, weight = model.mechanisms, np.asarray(model.scm.mechanism.weight)
+    rows = [
+        (cause, effect, float(weight[model.index(cause), model.index(effect)]), kinds[effect])
+        for cause, effect in model.edges
+    ]
+    return friend("pandas", "`to_edge_frame`").DataFrame(
+        rows, columns=["source", "target", "weight", "mechanism"]
+    )
+
+
+def to_frame(data: Dataset, names: Sequence[str]) -> "pd.DataFrame":
+    """The real rows and observed variables as columns; what was set stands in `frame.attrs["intervened"]`."""
+    pandas = friend("pandas", "`to_frame`")
+    shown = np.flatnonzero(np.asarray(data.live))
+    if len(names) <= shown.max(initial=-1):
+        raise ValueError(
+            f"`names` must name every live variable, up to number {shown.max()}; got {len(names)} names."
+        )
+    rows, columns = np.asarray(data.rows), [names[int(v)] for v in shown]
+    frame = pandas.DataFrame(np.asarray(data.values)[rows][:, shown], columns=columns)
+    touched = np.asarray(data.intervened)[rows][:, shown]
+    # Plain lists: pandas compares attrs when it joins tables, which arrays do not survive.
+    frame.attrs["intervened"] = touched.tolist()
+    frame.attrs["intervened_at"] = [frame.index.tolist(), columns]
+    return frame
+
+
+def from_frame(
+    frame: "pd.DataFrame",
+    *,
+    target: str,
+    intervened: "pd.DataFrame | Bool[np.ndarray, 'n d'] | str | None" = None,
+    size: int | None = None,
+) -> tuple[Dataset, tuple[str, ...]]:
+    """The data of a table, padded, with the names of its columns.
+
+    `intervened` marks the entries that were set: a table or an array of the frame's shape, or the name of a column that
+    says for each row which variables were set, joined by commas, or nothing. Without it, what `to_frame` stored is used,
+    and otherwise nothing was set.
+    """
+    from .building import padded_size
+
+    said = None
+    if isinstance(intervened, str):
+        place(intervened, [str(column) for column in frame.columns], "intervened")
+        said, frame = frame[intervened], frame.drop(columns=intervened)
+    names = tuple(str(column) for column in frame.columns)
+    require_distinct(names, "frame")
+    try:
+        values = np.asarray(frame, float)
+    except (TypeError, ValueError) as error:
+        bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind not in "biuf"]
+        raise ValueError(
+            f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
+            "`intervened='column'` for one that says what was set."
+        ) from error
+    if np.isnan(values).any():
+        bad = names[int(np.argwhere(np.isnan(values))[0, 1])]
+        raise ValueError(
+            f"`frame` must have a number in every entry; got a missing one in {bad!r}. Drop such rows."
+        )
+    if said is not None:
+        touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
+    elif intervened is None:
+        touched = _stored(frame, names)
+    elif hasattr(intervened, "columns"):
+        unknown = [column for column in map(str, intervened.columns) if column not in names]  # pyright: ignore
+        for column in unknown:
+            place(column, names, "intervened")
+        touched = np.asarray(intervened.reindex(columns=frame.columns, fill_value=False), bool)  # pyright: ignore
+    else:
+        touched = np.asarray(intervened, bool)
+    if touched.shape != values.shape:
+        raise ValueError(f"`intervened` must have the shape of `frame`, {values.shape}; got {touched.shape}.")
+    d, goal = len(names), place(target, names, "target")
+    extra = (padded_size(d) if size is None else size) - d
+    if extra < 0:
+        raise ValueError(f"`size` must be at least the number of columns, {d}; got {size}.")
+    wide = [(0, 0), (0, extra)]
+    data = Dataset(
+        values=jnp.asarray(np.pad(values, wide), jnp.result_type(float)),
+        intervened=jnp.asarray(np.pad(touched, wide)),
+        rows=jnp.ones(len(values), bool),
+        live=jnp.arange(d + extra) < d,
+        target=jnp.asarray(goal, jnp.int32),
+    )
+    return data, names
+
+
+def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
+    """Marks from a column of names; an empty entry or a missing one is an observation."""
+    touched = np.zeros((len(said), len(names)), bool)
+    for row, entry in enumerate(said):
+        for name in entry.split(",") if isinstance(entry, str) and entry.strip() else ():
+            touched[row, place(name.strip(), names, f"frame: {said.name}")] = True
+    return touched
+
+
+def _stored(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
+    """What `to_frame` stored, for rows and columns that may have been picked or moved since."""
+    stored = frame.attrs.get("intervened")
+    if stored is None:
+        return np.zeros((len(frame), len(names)), bool)
+    rows, columns = frame.attrs.get("intervened_at", (frame.index.tolist(), list(names)))
+    place_of = {label: number for number, label in enumerate(rows)}
+    labels = frame.index.tolist()
+    if len(set(labels)) < len(labels) or not set(labels) <= set(place_of) or not set(names) <= set(columns):
+        raise ValueError(
+            "`frame` must have rows and columns of the table that `to_frame` made, because it remembers what was set in "
+            "them; others are here. Pass `intervened`."
+        )
+    kept = np.asarray(stored, bool).reshape(len(rows), len(columns))
+    return kept[np.ix_([place_of[label] for label in labels], [columns.index(name) for name in names])]
