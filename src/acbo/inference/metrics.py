@@ -1,0 +1,97 @@
+"""How good a prediction of edges is: ranking, decisions, distance, calibration; masked, for padded models.
+
+Every function takes arrays of one shape, `[d, d]` for edges, and a mask of the entries that count.
+`edge_mask(live)` gives the mask of a model: all pairs of different live variables. `vmap` for many models.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+Mask = Bool[Array, "*shape"]
+
+
+def edge_mask(live: Bool[Array, " d"]) -> Bool[Array, "d d"]:
+    """Pairs of two different live variables."""
+    return live[:, None] & live[None, :] & ~jnp.eye(live.shape[0], dtype=bool)
+
+
+def auroc(
+    scores: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None = None
+) -> Float[Array, ""]:
+    """Probability that a true entry scores above a false one, a tie counting half; NaN without one of both."""
+    scores, truth, mask = _flat(scores, truth, mask)
+    positive, negative = truth & mask, ~truth & mask
+    # Ranks among the negatives: those left out are sorted to the end, where no score reaches.
+    ordered = jnp.sort(jnp.where(negative, scores, jnp.inf))
+    count = jnp.sum(negative)
+    below = jnp.searchsorted(ordered, scores, side="left")
+    upto = jnp.minimum(jnp.searchsorted(ordered, scores, side="right"), count)
+    wins = jnp.sum(jnp.where(positive, (below + upto).astype(scores.dtype) / 2, 0.0))
+    return wins / (jnp.sum(positive) * count).astype(scores.dtype)
+
+
+def f1(
+    scores: Float[Array, "*shape"],
+    truth: Bool[Array, "*shape"],
+    mask: Mask | None = None,
+    *,
+    threshold: float = 0.5,
+) -> Float[Array, ""]:
+    """Harmonic mean of precision and recall of the entries above `threshold`; 1 when there is nothing to find or found."""
+    scores, truth, mask = _flat(scores, truth, mask)
+    said = (scores > threshold) & mask
+    truth = truth & mask
+    hits = jnp.sum(said & truth).astype(scores.dtype)
+    both = (jnp.sum(said) + jnp.sum(truth)).astype(scores.dtype)
+    return jnp.where(both > 0, 2 * hits / jnp.maximum(both, 1.0), 1.0)
+
+
+def structural_hamming_distance(
+    predicted: Bool[Array, "d d"], truth: Bool[Array, "d d"], mask: Bool[Array, "d d"] | None = None
+) -> Int[Array, ""]:
+    """How many pairs of variables are joined differently: an edge too many, missing or reversed each count 1."""
+    differ = predicted != truth
+    if mask is not None:
+        differ = differ & mask
+    return jnp.sum(jnp.triu(differ | differ.T, 1))
+
+
+def expected_calibration_error(
+    probabilities: Float[Array, "*shape"],
+    truth: Bool[Array, "*shape"],
+    mask: Mask | None = None,
+    *,
+    bins: int = 10,
+) -> Float[Array, ""]:
+    """Mean distance between what was said and what was so, over bins of equal width weighted by their entries."""
+    if bins < 1:
+        raise ValueError(f"`bins` must be at least 1; got {bins}.")
+    said, truth, mask = _flat(probabilities, truth, mask)
+    bin_of = jnp.clip(jnp.floor(said * bins).astype(jnp.int32), 0, bins - 1)
+    within = (bin_of[None, :] == jnp.arange(bins)[:, None]) & mask
+    gap = jnp.where(within, said - truth.astype(said.dtype), 0.0)
+    return jnp.sum(jnp.abs(jnp.sum(gap, 1))) / jnp.maximum(jnp.sum(mask), 1).astype(said.dtype)
+
+
+def brier(
+    probabilities: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None = None
+) -> Float[Array, ""]:
+    """Mean squared distance between probabilities and truth."""
+    said, truth, mask = _flat(probabilities, truth, mask)
+    squares = jnp.where(mask, (said - truth.astype(said.dtype)) ** 2, 0.0)
+    return jnp.sum(squares) / jnp.maximum(jnp.sum(mask), 1).astype(said.dtype)
+
+
+def total_variation(
+    p: Float[Array, "*shape"], q: Float[Array, "*shape"], mask: Mask | None = None
+) -> Float[Array, ""]:
+    """Half the sum of absolute differences: 0 for equal distributions, 1 for those that share nothing."""
+    gap = jnp.abs(p - q)
+    return 0.5 * jnp.sum(gap if mask is None else jnp.where(mask, gap, 0.0))
+
+
+def _flat(
+    scores: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None
+) -> tuple[Float[Array, " n"], Bool[Array, " n"], Bool[Array, " n"]]:
+    everywhere = jnp.ones(scores.shape, bool) if mask is None else mask
+    return scores.reshape(-1), truth.reshape(-1), everywhere.reshape(-1)
