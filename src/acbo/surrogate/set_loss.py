@@ -1,0 +1,34 @@
+"""The loss of whole parent sets: how little probability the network gave to the true parents of each variable."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .heads import allowed_parents, set_logits
+from .model import Prediction
+
+
+def parent_set_loss(
+    prediction: Prediction, adjacency: Bool[Array, "d d"], max_size: int = 3
+) -> Float[Array, ""]:
+    """Mean over live variables of −log P(true parents), per possible parent, among sets of at most `max_size` members.
+
+    Variables with more parents than that are left out.
+    """
+    d = adjacency.shape[0]
+    live = prediction.live
+
+    def of_target(target: Int[Array, ""]) -> Float[Array, ""]:
+        logits = prediction.parent_set_logits(max_size=max_size, target=target)
+        truth = set_logits(
+            prediction.single_logits[:, target],
+            prediction.factors[:, target],
+            adjacency[:, target][None],
+            allowed_parents(live, target),
+        )[0]
+        return jax.nn.logsumexp(logits) - truth
+
+    each = jax.vmap(of_target)(jnp.arange(d))
+    counted = live & (adjacency.sum(0) <= max_size)
+    mean = jnp.where(counted, each, 0.0).sum() / jnp.maximum(counted.sum(), 1)
+    return mean / jnp.maximum(live.sum() - 1, 1)

@@ -1,0 +1,120 @@
+"""Weights in safetensors: named arrays with the settings and the story of their making, readable anywhere."""
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+
+from jaxworlds.store import atomic_write
+
+from .calibration import Calibration
+from .model import Network, Surrogate
+from .settings import NetworkConfig
+
+FORMAT = "acbo-surrogate-1"
+
+
+def _require_safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError("Weights need safetensors: pip install 'jaxworlds[causal]'.") from error
+    return safetensors.numpy
+
+
+def _named(surrogate: Any) -> dict[str, Any]:
+    """The arrays of a surrogate by their path, such as `network.layers.rows.project.weight`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(surrogate)
+    return {".".join(str(part.name) for part in path): leaf for path, leaf in leaves}
+
+
+def save_weights(
+    path: str | Path, surrogate: Surrogate | Network, metadata: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a surrogate to one file, whole or not at all; `metadata` (texts and numbers) says how it was made."""
+    surrogate = Surrogate(surrogate) if isinstance(surrogate, Network) else surrogate
+    config = surrogate.network.config
+    header = {
+        "format": FORMAT,
+        "config": json.dumps({name: getattr(config, name) for name in _fields()}),
+        "metadata": json.dumps(dict(metadata or {})),
+    }
+    arrays = {
+        name: np.array(leaf, order="C") for name, leaf in _named(eqx.filter(surrogate, eqx.is_array)).items()
+    }
+    path = Path(path)
+    data = _require_safetensors().save(arrays, header)
+    with atomic_write(path) as file:
+        file.write(data)
+    return path
+
+
+def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
+    """The surrogate in a file of `save_weights`; `precision` is that of its arithmetic, by default as it was trained."""
+    header = read_metadata(path)
+    config = NetworkConfig(**header["config"] | ({} if precision is None else {"precision": precision}))
+    like = eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration()))
+    found = _require_safetensors().load_file(str(path))
+    wanted = _named(like)
+    if set(found) != set(wanted):
+        missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+        raise ValueError(
+            f"{path} does not fit its settings: missing {missing or 'nothing'}, unknown {extra or 'nothing'}. "
+            "It was written by another version; train anew, or use that version."
+        )
+    for name, leaf in wanted.items():
+        if found[name].shape != leaf.shape:
+            raise ValueError(f"{path}: `{name}` must have shape {leaf.shape}; got {found[name].shape}.")
+    leaves = [jax.numpy.asarray(found[name], leaf.dtype) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """What a file of weights says about itself: `format`, `config` and `metadata`, without reading the arrays."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must be a file of weights; there is none at {path}.")
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(min(size, 1 << 24)))["__metadata__"]
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{path} is no file of weights: its header cannot be read.") from error
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} must hold weights of the format {FORMAT}; got {header.get('format')!r}.")
+    return {
+        "format": header["format"],
+        "config": json.loads(header["config"]),
+        "metadata": json.loads(header["metadata"]),
+    }
+
+
+def pretrained(name: str = "default", precision: str | None = None) -> Surrogate:
+    """A trained surrogate that comes with the package.
+
+    It was trained in bfloat16, which CPUs emulate: there `precision="float32"` is faster, by about a third.
+    `read_metadata(pretrained_path(name))` tells the command, the seed and the versions that made it.
+    """
+    return load_weights(pretrained_path(name), precision)
+
+
+def pretrained_path(name: str = "default") -> Path:
+    """Where the weights of this name lie."""
+    folder = Path(str(resources.files("acbo") / "surrogate" / "pretrained"))
+    path = folder / f"{name}.safetensors"
+    if not path.is_file():
+        there = sorted(file.stem for file in folder.glob("*.safetensors")) or ["none"]
+        raise ValueError(
+            f"`name` must be one of the weights in the package ({', '.join(there)}); got {name!r}."
+        )
+    return path
+
+
+def _fields() -> list[str]:
+    return list(NetworkConfig.__dataclass_fields__)
