@@ -95,7 +95,8 @@ def copy_arrays(tree: Any) -> Any:
 
 def _copy(array: jax.Array) -> jax.Array:
     # `array.copy()` would compile a program for each shape and sharding, and be counted with the caller's.
-    return jax.device_put(array, array.sharding, may_alias=False)
+    # What no one has bound to a device must stay so, or the callee compiles once more for it.
+    return jax.device_put(array, array.sharding if array.committed else None, may_alias=False)
 
 
 @contextlib.contextmanager

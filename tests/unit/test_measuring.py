@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from jaxworlds import _environment
-from jaxworlds._timing import CompileEvents, Sampler
+from jaxworlds._timing import CompileEvents, Sampler, copy_arrays
+from jaxworlds.compiling import no_recompile
 from jaxworlds.measuring import (
     Comparison,
     Measurement,
@@ -410,3 +411,16 @@ def test_harness_keeps_partial_results_away_from_full_ones(harness, tmp_path):
     assert not options.wants("rollout")
     assert harness.Report("core", options).path.name == "core-only-taps-on-quick.json"
     assert harness.device_folder("NVIDIA H200") == "nvidia-h200"
+
+
+def test_copies_need_no_other_program() -> None:
+    step = jax.jit(lambda state, key: (state * 2, key))
+    free, bound = jnp.arange(3.0), jax.device_put(jnp.arange(3.0), jax.devices()[0])
+    key = jax.random.key(0)
+    step(free, key), step(bound, key)
+    for state in (free, bound):
+        again, same_key = copy_arrays((state, key))
+        with no_recompile():
+            result, _ = step(again, same_key)
+        np.testing.assert_array_equal(result, [0.0, 2.0, 4.0])
+        assert again.unsafe_buffer_pointer() != state.unsafe_buffer_pointer()
