@@ -25,6 +25,9 @@ from jaxworlds.runtime import configure
 jax.config.update("jax_num_cpu_devices", DEVICES)
 THOROUGH = os.environ.get("JAXWORLDS_TEST_THOROUGH", "") not in ("", "0")
 configure(cache_dir="auto")
+# Tracing makes objects by the hundred thousand; looking through all of them so often takes a tenth of the time.
+gc.freeze()
+gc.set_threshold(100_000, 20, 50)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 `guide_blocks.OWNERS` assigns each block to the part of the project that serves it. The blocks of "core" run here, each
 after its stated preamble (imports and small real objects that the guide uses without making them). A line that cannot
 work is listed in `CASES` with its reason and what stands in its place: the test first proves that the guide's own line
-fails. Those of "jaxarc" run in `test_guides_jaxarc.py`; the others arrive with their system.
+fails. Those of "jaxarc", "jaxtrace" and "acbo" run in the files `test_guides_<owner>.py`.
 """
 
 import importlib

@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```", re
 needs_guides = pytest.mark.skipif(not GUIDES.is_dir(), reason="the guides are not here (../shared/guides)")
 
 # Guide -> owner -> blocks. "core" runs in `docs/test_guides.py`, "jaxarc" in `docs/test_guides_jaxarc.py`, "jaxtrace" in
-# `docs/test_guides_jaxtrace.py`; acbo's arrive with its surrogate (issue 5) and policy (issue 6).
+# `docs/test_guides_jaxtrace.py`, "acbo" in `docs/test_guides_acbo.py`, which lists the block that its policy owes.
 OWNERS: dict[str, dict[str, list[int]]] = {
     "000": {"core": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]},
     "001": {"core": [4, 13, 14, 19], "jaxarc": [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 18]},
