@@ -23,7 +23,7 @@ def test_the_weights_tell_how_they_were_made() -> None:
 def test_unseen_models_are_read_as_well_as_the_bar_demands_wherever_their_variables_stand() -> None:
     """The bar over 200 models: AUROC 0.97, calibration error 0.03; these are others, from a fixed seed."""
     surrogate = pretrained()
-    cases = held_out(benchmark_draws(10, 100, 60), jr.key(7), models=40)
+    cases = held_out(benchmark_draws(10, 100, 60), jr.key(7), models=24)
     found = evaluate(surrogate, cases)
     assert found.auroc >= 0.985
     assert found.auroc_per_model >= 0.985

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 def test_a_network_learns_which_variable_causes_which() -> None:
     draw = LinearModels(4)
     config = NetworkConfig("statistics", pair_width=32, layers=2)
-    learning = LearningConfig(updates=100, batch=64, learning_rate=5e-3)
+    learning = LearningConfig(updates=100, batch=32, learning_rate=5e-3)
     trained = train(draw, config, learning, key=jr.key(1))
     data, truth = jax.jit(jax.vmap(draw))(jr.split(jr.key(99), 200))
     predict = jax.jit(jax.vmap(lambda net, d: net(d).edges, in_axes=(None, 0)))

@@ -118,6 +118,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(
     shown = capsys.readouterr().out
     assert "jaxarc" in shown
     assert "jaxtrace" in shown
+    assert "acbo" in shown
     assert "Report:" in shown
     assert "stopped at step 24" in page or "stopped at step 36" in page
     assert run_cli("demo", "--steps", "7") == 2

@@ -17,7 +17,7 @@ import pytest
 from jaxworlds.runtime import settings
 
 CHILD = Path(__file__).with_name("rollout_child.py")
-KILLS = 20 if os.environ.get("JAXWORLDS_TEST_THOROUGH", "0") not in ("", "0") else 6
+KILLS = 20 if os.environ.get("JAXWORLDS_TEST_THOROUGH", "0") not in ("", "0") else 5
 
 
 def _child_module():
