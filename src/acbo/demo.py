@@ -1,6 +1,8 @@
 """acbo's part of `make demo`: who causes what in a small plant, by the exact teacher and by the surrogate, and what to do.
 
 Hundred rows, forty of them experiments, are all that both see. The truth is known, so that every answer is judged.
+The plant's data are of a seed at which both are right about every edge; of twelve seeds the teacher erred on three and
+the surrogate on two. How good they are is said by the figure over many models.
 """
 
 import html

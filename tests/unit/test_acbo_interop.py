@@ -177,7 +177,7 @@ def test_missing_friends_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         to_networkx(model)
     monkeypatch.setitem(sys.modules, "pgmpy.models", None)
-    with pytest.raises(ImportError, match="`to_pgmpy` needs the package pgmpy"):
+    with pytest.raises(ImportError, match=r"`to_pgmpy` needs the package pgmpy: pip install pgmpy\."):
         to_pgmpy(model)
     monkeypatch.setattr(networks_module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="read from the package pgmpy"):

@@ -28,12 +28,9 @@ def friend(package: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        extra = (
-            'pip install "jaxworlds[causal]"'
-            if package in ("networkx", "pandas")
-            else f"pip install {package}"
-        )
-        raise ImportError(f"{purpose} needs the package {package}: {extra}.") from error
+        whole = package.split(".")[0]  # of pgmpy.models, pgmpy is what can be installed
+        command = "'jaxworlds[causal]'" if whole in ("networkx", "pandas") else whole
+        raise ImportError(f"{purpose} needs the package {whole}: pip install {command}.") from error
 
 
 def from_networkx(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from acbo.data import Dataset, Key
 from acbo.inference.metrics import auroc, expected_calibration_error
 
-from .calibration import Calibration, fit_calibration
+from .calibration import fit_calibration
 from .model import Network, Surrogate
 from .training import Draw
 
@@ -95,5 +95,6 @@ def _figures(logits: Float[Array, "models d d"], cases: HeldOut) -> dict[str, Fl
 
 def calibrate(network: Network, cases: HeldOut, kind: str = "temperature") -> Surrogate:
     """The network with a calibration fitted to held-out models; other ones than those it is judged on."""
-    fitted = fit_calibration(edge_logits(network, cases.data), cases.adjacency, cases.possible, kind)
-    return Surrogate(network, Calibration(fitted.scale, fitted.shift))
+    return Surrogate(
+        network, fit_calibration(edge_logits(network, cases.data), cases.adjacency, cases.possible, kind)
+    )

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
+from acbo.scms.difficulty import DIFFICULTIES as DIFFICULTIES
+from acbo.scms.difficulty import Difficulty as Difficulty
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,22 +44,22 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--pair-width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--widening", type=int, default=4)
+    parser.add_argument("--heads", type=int, default=2)
+    parser.add_argument("--widening", type=int, default=2)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument(
         "--remat", choices=("none", "dots", "all"), default="dots", help="what is computed again"
     )
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--size", type=int, default=10, help="largest number of variables")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument(
         "--nonlinear", type=float, default=0.25, help="share of models that are not linear Gaussian"
     )
     parser.add_argument("--labels", choices=("truth", "teacher"), default="truth")
-    parser.add_argument("--chunk", type=int, default=100, help="updates in one compiled call")
+    parser.add_argument("--chunk", type=int, default=20, help="updates in one compiled call")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--evaluate-every", type=float, default=60.0, help="seconds between evaluations")
     parser.add_argument("--probe", action="store_true", help="only measure how fast training is")

@@ -1,6 +1,5 @@
 """How near a network comes to its expert on a batch of examples."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +56,7 @@ def validate_surrogate(
     )
 
 
-@functools.partial(jax.jit)
+@jax.jit
 def _compare(params: Network, batch: TrainingBatchJAX) -> dict[str, Any]:
     """Figures of each example."""
     logits = predicted_set_logits(params, batch)
