@@ -3,9 +3,9 @@
 Names load on first use, so `import acbo` costs almost nothing.
 """
 
-import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxworlds._lazy import lazy_names
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {
@@ -167,18 +167,4 @@ if TYPE_CHECKING:
     from .surrogate import validate_fallback_behavior as validate_fallback_behavior
     from .surrogate import validate_surrogate as validate_surrogate
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is not None:
-        value = getattr(importlib.import_module(f"acbo.{home}"), name)
-    elif not name.startswith("_") and importlib.util.find_spec(f"acbo.{name}"):
-        value = importlib.import_module(f"acbo.{name}")
-    else:
-        raise AttributeError(f"module 'acbo' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,9 +3,9 @@
 Names load on first use, so `import jaxtrace` costs almost nothing and `configure` can be the first call.
 """
 
-import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxworlds._lazy import lazy_names
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {
@@ -45,18 +45,4 @@ if TYPE_CHECKING:
     from .utils import track_memory as track_memory
     from .utils import track_operation_memory as track_operation_memory
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is not None:
-        value = getattr(importlib.import_module(f"jaxtrace.{home}"), name)
-    elif not name.startswith("_") and importlib.util.find_spec(f"jaxtrace.{name}"):
-        value = importlib.import_module(f"jaxtrace.{name}")
-    else:
-        raise AttributeError(f"module 'jaxtrace' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,9 +3,9 @@
 Names load on first use, so `import jaxworlds` costs almost nothing, imports no jax and starts no backend.
 """
 
-import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -191,18 +191,4 @@ if TYPE_CHECKING:
     from .taps import taps_off as taps_off
     from .taps import taps_on as taps_on
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is not None:
-        value = getattr(importlib.import_module(f"jaxworlds.{home}"), name)
-    elif not name.startswith("_") and importlib.util.find_spec(f"jaxworlds.{name}"):
-        value = importlib.import_module(f"jaxworlds.{name}")  # `import jaxworlds; jaxworlds.store` works too
-    else:
-        raise AttributeError(f"module 'jaxworlds' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
