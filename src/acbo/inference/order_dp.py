@@ -50,6 +50,14 @@ def order_total(sums: Wide) -> Wide:
     return Wide(*(part[0, 0] for part in reached[-1]))
 
 
+def subset_weights(sums: Wide) -> Wide:
+    """For every set U, by its number: the weight of all orders of U alone."""
+    reached = _reach(Wide(*(part[None] for part in sums)))
+    levels = _levels(sums.mantissa.shape[0])
+    order = np.argsort(np.concatenate([level.sets for level in levels])).astype(np.int32)
+    return Wide(*(jnp.concatenate(parts, 1)[0, order] for parts in zip(*reached, strict=True)))
+
+
 def _reach(sums: Wide) -> list[Wide]:
     """For each size k, `[..., U]`: the weight of all orders of U alone, for the sets U of k variables."""
     lead, p, columns = sums.mantissa.shape

@@ -72,7 +72,7 @@ class Posterior(eqx.Module):
         return self.parent_sets(self.target)
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """All that decides which program runs."""
 
     method: str
@@ -119,6 +119,35 @@ def edge_posterior(
         posterior = edge_posterior(data)
         posterior.edges[0, 1], posterior.target_parents()
     """
+    plan = plan_for(
+        dataset,
+        score,
+        knowledge,
+        max_parents,
+        method=method,
+        limit=limit,
+        structure_prior=structure_prior,
+        parent_prior=parent_prior,
+        sampling=sampling,
+        dtype=dtype,
+    )
+    return _compiled(dataset, knowledge, jr.key(0) if key is None else key, plan)
+
+
+def plan_for(
+    dataset: Dataset,
+    score: str | AbstractScore,
+    knowledge: Knowledge | None,
+    max_parents: int | None,
+    *,
+    method: str,
+    limit: int | None,
+    structure_prior: str = "order",
+    parent_prior: str = "size",
+    sampling: OrderSampling | None = None,
+    dtype: Any = None,
+) -> Plan:
+    """The program that these arguments ask for; what they cannot mean is refused."""
     size = dataset.size
     chosen_score = score_named(score)
     if max_parents is None:
@@ -130,7 +159,7 @@ def edge_posterior(
         )
     dtype = _dtype(dataset, dtype)
     chosen, places = _choose(dataset, method, limit)
-    plan = _Plan(
+    plan = Plan(
         chosen,
         places,
         max_parents,
@@ -145,7 +174,7 @@ def edge_posterior(
         check_parent_counts(
             knowledge, plan.max_parents, plan.sampling.candidates if chosen == "restricted" else None
         )
-    return _compiled(dataset, knowledge, jr.key(0) if key is None else key, plan)
+    return plan
 
 
 def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]:
@@ -167,7 +196,7 @@ def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]
     return ("exact" if places <= EXACT_LIMIT else "restricted"), places
 
 
-def _check(plan: _Plan) -> None:
+def _check(plan: Plan) -> None:
     if plan.max_parents < 0:
         raise ValueError(f"`max_parents` must be at least 0; got {plan.max_parents}.")
     if plan.method == "exact" and plan.places > EXACT_LARGEST:
@@ -201,13 +230,13 @@ def _dtype(dataset: Dataset, dtype: Any) -> Any:
 
 
 @eqx.filter_jit
-def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: _Plan) -> Posterior:
-    data, known, nodes = _compact(dataset, knowledge, plan)
+def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: Plan) -> Posterior:
+    data, known, nodes = compact(dataset, knowledge, plan)
     key_screen, key_orders = jr.split(key)
     candidates = all_others(data.live)
     if plan.method == "restricted":
-        candidates = _candidates(data, known, key_screen, plan)
-    prior, scores, table = _scores(data, known, candidates, plan.max_parents, plan)
+        candidates = candidate_parents(data, known, key_screen, plan)
+    prior, scores, table = set_scores(data, known, candidates, plan.max_parents, plan)
     spread = jnp.zeros((), plan.dtype)
     if plan.method == "exact":
         sets, total = parent_set_posterior(scores, table, plan.structure_prior)
@@ -240,8 +269,8 @@ def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: _Pl
     )
 
 
-def _scores(
-    data: Dataset, known: Knowledge | None, candidates: Candidates, max_parents: int, plan: _Plan
+def set_scores(
+    data: Dataset, known: Knowledge | None, candidates: Candidates, max_parents: int, plan: Plan
 ) -> tuple[Float[Array, "nodes sets"], Float[Array, "nodes sets"], SetTable]:
     """Log prior, log prior plus score, and the sets they are of."""
     table = set_table(candidates.index.shape[1], max_parents)
@@ -251,7 +280,7 @@ def _scores(
     return prior, prior + scores, table
 
 
-def _candidates(data: Dataset, known: Knowledge | None, key: Key, plan: _Plan) -> Candidates:
+def candidate_parents(data: Dataset, known: Knowledge | None, key: Key, plan: Plan) -> Candidates:
     """Candidate parents: by what each node would choose alone, and again given sampled orders, round by round."""
     count = min(plan.sampling.candidates, plan.places - 1)
     size = min(plan.max_parents, screening_size(plan.places - 1, plan.score.screening_sets))
@@ -262,18 +291,18 @@ def _candidates(data: Dataset, known: Knowledge | None, key: Key, plan: _Plan) -
             known.required,
             eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(known.required)),
         )
-    _, every, table = _scores(data, free, all_others(data.live), size, plan)
+    _, every, table = set_scores(data, free, all_others(data.live), size, plan)
     found = screen(every, table, data.live, count, required)
     walk = dataclasses.replace(plan.sampling, sweeps=plan.sampling.burn_in + 1)
     for key_round in jr.split(key, plan.sampling.rounds):
-        _, scores, few = _scores(data, known, found, plan.max_parents, plan)
+        _, scores, few = set_scores(data, known, found, plan.max_parents, plan)
         ranks = sample_orders(scores, found, few, key_round, walk).ranks
         found = screen(every, table, data.live, count, required, ranks)
     return found
 
 
-def _compact(
-    dataset: Dataset, known: Knowledge | None, plan: _Plan
+def compact(
+    dataset: Dataset, known: Knowledge | None, plan: Plan
 ) -> tuple[Dataset, Knowledge | None, Int32[Array, " nodes"]]:
     """The data with its live variables in the first places, and the variable at each place."""
     values = dataset.values.astype(plan.dtype)

@@ -84,17 +84,36 @@ class Network(eqx.Module):
 
     def __call__(self, data: Dataset, *, key: Key | None = None) -> Prediction:
         """The prediction for one dataset; `key` turns dropout on."""
-        pairs = self._encode(data, key)
+        return self._answer(self._encode(data, key), data.live, data.target)
+
+    def from_statistics(
+        self,
+        statistics: Float[Array, "d d features"],
+        live: Bool[Array, " d"],
+        target: Int[Array, ""] | int = 0,
+    ) -> Prediction:
+        """The prediction from pair statistics that are already there; for the statistics encoder."""
+        arrays, static = eqx.partition(self.layers, eqx.is_array)
+
+        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
+            return eqx.combine(layer, static)(pairs, live), None
+
+        pairs, _ = jax.lax.scan(apply, self.embed_pairs(statistics), arrays)
+        return self._answer(pairs, live, jnp.asarray(target, jnp.int32))
+
+    def _answer(
+        self, pairs: Float[Array, "d d pair_width"], live: Bool[Array, " d"], target: Int[Array, ""]
+    ) -> Prediction:
         seen = self.norm(pairs)
         logits = self.edge(seen)[..., 0]
         more = self.sets(seen)
-        possible = (data.live[:, None] & data.live) & ~jnp.eye(data.size, dtype=bool)
+        possible = (live[:, None] & live) & ~jnp.eye(live.shape[0], dtype=bool)
         return Prediction(
             edge_logits=jnp.where(possible, logits, MASKED),
             single_logits=jnp.where(possible, logits + more[..., 0], MASKED),
             factors=jnp.where(possible[..., None], more[..., 1:], 0.0),
-            live=data.live,
-            target=data.target,
+            live=live,
+            target=target,
         )
 
     def _encode(self, data: Dataset, key: Key | None) -> Float[Array, "d d pair_width"]:

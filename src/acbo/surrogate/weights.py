@@ -20,7 +20,7 @@ from .settings import NetworkConfig
 FORMAT = "acbo-surrogate-1"
 
 
-def _require_safetensors() -> Any:
+def require_safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError as error:
@@ -28,7 +28,7 @@ def _require_safetensors() -> Any:
     return safetensors.numpy
 
 
-def _named(surrogate: Any) -> dict[str, Any]:
+def named_arrays(surrogate: Any) -> dict[str, Any]:
     """The arrays of a surrogate by their path, such as `network.layers.rows.project.weight`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(surrogate)
     return {".".join(str(part.name) for part in path): leaf for path, leaf in leaves}
@@ -39,17 +39,24 @@ def save_weights(
 ) -> Path:
     """Write a surrogate to one file, whole or not at all; `metadata` (texts and numbers) says how it was made."""
     surrogate = Surrogate(surrogate) if isinstance(surrogate, Network) else surrogate
-    config = surrogate.network.config
+    return write_arrays(path, surrogate, FORMAT, surrogate.network.config, metadata)
+
+
+def write_arrays(
+    path: str | Path, module: Any, format: str, config: Any, metadata: Mapping[str, Any] | None
+) -> Path:
+    """Write the arrays of a module, its settings and its story to one file, whole or not at all."""
     header = {
-        "format": FORMAT,
-        "config": json.dumps({name: getattr(config, name) for name in _fields()}),
+        "format": format,
+        "config": json.dumps({name: getattr(config, name) for name in config.__dataclass_fields__}),
         "metadata": json.dumps(dict(metadata or {})),
     }
     arrays = {
-        name: np.array(leaf, order="C") for name, leaf in _named(eqx.filter(surrogate, eqx.is_array)).items()
+        name: np.array(leaf, order="C")
+        for name, leaf in named_arrays(eqx.filter(module, eqx.is_array)).items()
     }
     path = Path(path)
-    data = _require_safetensors().save(arrays, header)
+    data = require_safetensors().save(arrays, header)
     with atomic_write(path) as file:
         file.write(data)
     return path
@@ -59,9 +66,15 @@ def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
     """The surrogate in a file of `save_weights`; `precision` is that of its arithmetic, by default as it was trained."""
     header = read_metadata(path)
     config = NetworkConfig(**header["config"] | ({} if precision is None else {"precision": precision}))
-    like = eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration()))
-    found = _require_safetensors().load_file(str(path))
-    wanted = _named(like)
+    return read_arrays(
+        path, eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration()))
+    )
+
+
+def read_arrays(path: str | Path, like: Any) -> Any:
+    """A module such as `like`, with the arrays of a file."""
+    found = require_safetensors().load_file(str(path))
+    wanted = named_arrays(like)
     if set(found) != set(wanted):
         missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
         raise ValueError(
@@ -75,7 +88,7 @@ def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def read_metadata(path: str | Path) -> dict[str, Any]:
+def read_metadata(path: str | Path, format: str = FORMAT) -> dict[str, Any]:
     """What a file of weights says about itself: `format`, `config` and `metadata`, without reading the arrays."""
     path = Path(path)
     if not path.is_file():
@@ -86,8 +99,8 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
             header = json.loads(file.read(min(size, 1 << 24)))["__metadata__"]
         except (ValueError, KeyError) as error:
             raise ValueError(f"{path} is no file of weights: its header cannot be read.") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} must hold weights of the format {FORMAT}; got {header.get('format')!r}.")
+    if header.get("format") != format:
+        raise ValueError(f"{path} must hold weights of the format {format}; got {header.get('format')!r}.")
     return {
         "format": header["format"],
         "config": json.loads(header["config"]),
@@ -114,7 +127,3 @@ def pretrained_path(name: str = "default") -> Path:
             f"`name` must be one of the weights in the package ({', '.join(there)}); got {name!r}."
         )
     return path
-
-
-def _fields() -> list[str]:
-    return list(NetworkConfig.__dataclass_fields__)

@@ -1,0 +1,9 @@
+"""Beliefs about a problem: causal models drawn from their posterior, and what they say of interventions."""
+
+from .effects import effect_grid as effect_grid
+from .effects import effect_of as effect_of
+from .effects import effects_of as effects_of
+from .effects import expected_row as expected_row
+from .models import draw_models as draw_models
+from .models import models_of as models_of
+from .settings import BeliefSettings as BeliefSettings

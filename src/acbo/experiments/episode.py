@@ -1,0 +1,122 @@
+"""An episode: observations, then experiments chosen one after another, each followed by a recommendation."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float
+
+from acbo.data import Dataset, Key
+from acbo.scms.effects import true_effect
+from acbo.scms.interventions import Intervention
+from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.scm import SCM
+
+from .problem import Choice, Problem
+
+
+class Episode(eqx.Module):
+    """What happened, experiment after experiment."""
+
+    data: Dataset
+    """All rows in the end."""
+    mask: Bool[Array, "trials d"]
+    value: Float[Array, "trials d"]
+    outcome: Float[Array, " trials"]
+    """The target in the row of each experiment."""
+    cost: Float[Array, " trials"]
+    """Money spent so far."""
+    expected: Float[Array, "more"]
+    """True expected target of the recommendation before the first experiment and after each one."""
+    regret: Float[Array, "more"]
+    """How far that is from the optimum, as a share of what doing nothing leaves to be won; 0 is best."""
+
+
+def start_data(scm: SCM, noise: Float[Array, "rows d"], observations: int | Array) -> Dataset:
+    """Observations, and rows of padding for the experiments to come."""
+    values = propagate(scm, noise, None)
+    rows = jnp.arange(noise.shape[0]) < observations
+    live = scm.live & scm.observed
+    return Dataset(
+        values=jnp.where(rows[:, None] & live, values, 0),
+        intervened=jnp.zeros(values.shape, bool),
+        rows=rows,
+        live=live,
+        target=scm.target,
+    )
+
+
+def add_row(data: Dataset, row: Float[Array, " d"], mask: Bool[Array, " d"]) -> Dataset:
+    """The data with one more row, in the first place that is free; without any, the same data."""
+    free = ~data.rows & (jnp.cumsum(~data.rows) == 1)
+    put = free[:, None]
+    return Dataset(
+        values=jnp.where(put, jnp.where(data.live, row, 0), data.values),
+        intervened=jnp.where(put, mask, data.intervened),
+        rows=data.rows | free,
+        live=data.live,
+        target=data.target,
+    )
+
+
+def perform(scm: SCM, choice: Choice, noise: Float[Array, " d"]) -> Float[Array, " d"]:
+    """One row under the chosen experiment, for given standard noise."""
+    return propagate(scm, noise[None], choice.intervention)[0]
+
+
+def normalised_regret(
+    scm: SCM, problem: Problem, intervention: Intervention, best: Float[Array, ""], idle: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """True expected target of an intervention, and its regret: 0 for the optimum `best`, 1 for doing nothing."""
+    found = true_effect(scm, intervention)
+    left = problem.sign * (idle - best)
+    return found, problem.sign * (found - best) / jnp.maximum(left, 1e-6)
+
+
+@eqx.filter_jit
+def run_episode(
+    strategy: Any,
+    scm: SCM,
+    problem: Problem,
+    best: Float[Array, ""],
+    key: Key,
+    observations: int = 50,
+    trials: int = 10,
+    each: bool = False,
+) -> Episode:
+    """Observations, then `trials` experiments. `best` is the true optimum. For many models, `vmap`.
+
+    The noise of every row follows from the key alone: strategies are compared on the same luck. The recommendation is
+    asked for at the start and the end, and with `each` after every experiment (others repeat the one before).
+    """
+    key_noise, key_strategy = jr.split(key)
+    noise = draw_noise(scm, key_noise, observations + trials)
+    data = start_data(scm, noise, observations)
+    idle = true_effect(scm)
+
+    def judge(data: Dataset, key: Key) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        advice = strategy.recommend(problem, data, key)
+        return normalised_regret(scm, problem, advice.intervention, best, idle)
+
+    def experiment(data: Dataset, turn: tuple[Array, Array, Key]) -> tuple[Dataset, Any]:
+        step, noise, key = turn
+        key_choose, key_judge = jr.split(key)
+        remaining = (trials - step).astype(noise.dtype)
+        choice = strategy.choose(problem, data, remaining, key_choose)
+        row = perform(scm, choice, noise)
+        data = add_row(data, row, choice.mask)
+        judged = judge(data, key_judge) if each else None
+        price = problem.cost(choice.mask, choice.value)
+        return data, (choice.mask, choice.value, row[scm.target], price, judged)
+
+    keys = jr.split(key_strategy, trials + 2)
+    first = judge(data, keys[-1])
+    turns = (jnp.arange(trials), noise[observations:], keys[:trials])
+    data, (mask, value, outcome, price, judged) = jax.lax.scan(experiment, data, turns)
+    if judged is None:
+        last = judge(data, keys[-2])
+        judged = jax.tree.map(lambda a, b: jnp.append(jnp.repeat(a, trials - 1), b), first, last)
+    expected, regret = jax.tree.map(lambda a, b: jnp.append(a, b), first, judged)
+    return Episode(data, mask, value, outcome, jnp.cumsum(price), expected, regret)

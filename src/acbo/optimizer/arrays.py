@@ -1,0 +1,131 @@
+"""From the state to padded arrays for strategies and beliefs, and from their choices back to values by name."""
+
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from acbo.data import Dataset, bucket
+from acbo.experiments.problem import Problem
+
+from .scaling import Scaling
+from .state import Levels, Row, Settings, State
+
+ROWS, LEVELS = 32, 8
+"""Least places for rows and for levels; twice as many when they are full, so that few programs are compiled."""
+
+
+def places(count: int, least: int) -> int:
+    """The smallest of least, 2 least, 4 least, … that holds so many.
+
+    >>> places(0, 32), places(33, 32)
+    (32, 64)
+    """
+    held = least
+    while held < count:
+        held *= 2
+    return held
+
+
+def problem_of(state: State, scaling: Scaling, money: float = float("inf")) -> Problem:
+    """The problem in inside units; what costs more than `money` cannot be set."""
+    settings = state.settings
+    d, size = len(settings.variables), bucket(len(settings.variables))
+    facts = {field: np.zeros(size) for field in ("low", "high", "cost_fixed", "cost_unit")}
+    manipulable = np.zeros(size, bool)
+    most = max((len(v.levels) for v in settings.settable if v.levels is not None), default=0)
+    levels = np.full((size, places(most, LEVELS)), np.nan)
+    for v in settings.settable:
+        at = settings.names.index(v.name)
+        offset, spread = scaling.offset[at], scaling.spread[at]
+        facts["cost_fixed"][at], facts["cost_unit"][at] = v.cost, v.cost_per_unit * spread
+        allowed = affordable(settings, v.name, money)
+        if len(allowed):
+            manipulable[at] = True
+            facts["low"][at], facts["high"][at] = (
+                (np.array([allowed[0], allowed[-1]]) - offset) / spread
+            ).tolist()
+            if v.levels is not None:
+                levels[at, : len(allowed)] = (np.array(allowed) - offset) / spread
+    dtype = jnp.result_type(float)
+    return Problem(
+        live=jnp.asarray(np.arange(size) < d),
+        manipulable=jnp.asarray(manipulable),
+        levels=jnp.asarray(levels, dtype),
+        target=jnp.asarray(settings.names.index(settings.target), jnp.int32),
+        sign=jnp.asarray(1.0 if settings.objective == "min" else -1.0, dtype),
+        knowledge=settings.graph.arrays(settings.names, size),
+        max_simultaneous=settings.max_simultaneous,
+        **{field: jnp.asarray(values, dtype) for field, values in facts.items()},
+    )
+
+
+def affordable(settings: Settings, name: str, money: float) -> list[float]:
+    """The levels of a variable that money can pay for, or the ends of the part of its range; empty if there is none."""
+    v = settings.variable(name, "name")
+    if v.low is None or v.high is None or v.cost > money:
+        return []
+    if v.levels is not None:
+        return [level for level in v.levels if v.price(level) <= money]
+    reach = float("inf") if not v.cost_per_unit else (money - v.cost) / v.cost_per_unit
+    low, high = max(v.low, -reach), min(v.high, reach)
+    return [low, high] if low <= high else []
+
+
+def data_of(state: State, scaling: Scaling, extra: Sequence[Row] = ()) -> Dataset:
+    """All rows, and extra ones after them, in inside units; padded in both directions."""
+    settings, rows = state.settings, (*state.rows, *extra)
+    d, size = len(settings.variables), bucket(len(settings.variables))
+    n = places(len(rows), ROWS)
+    values, touched = np.zeros((n, size)), np.zeros((n, size), bool)
+    for at, row in enumerate(rows):
+        values[at, :d] = scaling.inside(np.array(row.values))
+        touched[at, :d] = [name in row.do for name in settings.names]
+    return Dataset(
+        values=jnp.asarray(values, jnp.result_type(float)),
+        intervened=jnp.asarray(touched),
+        rows=jnp.asarray(np.arange(n) < len(rows)),
+        live=jnp.asarray(np.arange(size) < d),
+        target=jnp.asarray(settings.names.index(settings.target), jnp.int32),
+    )
+
+
+def action_arrays(
+    settings: Settings, scaling: Scaling, actions: Sequence[Mapping[str, float]]
+) -> tuple[Bool[np.ndarray, "actions size"], Float[np.ndarray, "actions size"]]:
+    """Masks and inside values of settings by name, without padding of their number."""
+    size = bucket(len(settings.variables))
+    mask, value = np.zeros((len(actions), size), bool), np.zeros((len(actions), size))
+    for at, do in enumerate(actions):
+        for name, level in do.items():
+            v = settings.names.index(name)
+            mask[at, v], value[at, v] = True, (level - scaling.offset[v]) / scaling.spread[v]
+    return mask, value
+
+
+def levels_of(
+    state: State,
+    scaling: Scaling,
+    mask: Bool[np.ndarray, " size"],
+    value: Float[np.ndarray, " size"],
+    money: float = float("inf"),
+) -> Levels:
+    """What a choice sets, in the user's units: ends of ranges and levels are exact, and the money suffices.
+
+    Where several variables together cost too much, the dearest are left alone.
+    """
+    settings = state.settings
+    found: Levels = {}
+    for v in settings.settable:
+        at = settings.names.index(v.name)
+        allowed = affordable(settings, v.name, money)
+        if mask[at] and allowed:
+            level = float(value[at]) * scaling.spread[at] + scaling.offset[at]
+            near = min(allowed, key=lambda end: abs(end - level))
+            # Inside numbers have about seven digits.
+            exact = v.levels is not None or abs(near - level) < 1e-5 * v.span
+            found[v.name] = near if exact else min(max(v.nearest(level), allowed[0]), allowed[-1])
+    while settings.price(found) > money:
+        found.pop(max(found, key=lambda name: settings.variable(name, "do").price(found[name])))
+    return found

@@ -1,0 +1,181 @@
+"""What is believed at a moment of an optimization, in the user's units: edges, effects with bands, progress."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from acbo.beliefs import BeliefSettings
+from acbo.data import Dataset, Key
+from acbo.experiments.problem import Problem
+from acbo.inference import AbstractScore, BGe, GaussianProcess
+from acbo.scms.scm import SCM
+
+from .arrays import action_arrays, data_of, places, problem_of
+from .programs import believed_models, believed_rows, edge_probabilities
+from .scaling import Scaling, scaling_of
+from .state import Levels, Row, Settings, State
+from .variables import Variable
+
+BAND = (0.05, 0.95)
+"""Quantiles of the bands: nine of ten models lie within."""
+MANY = 64
+"""Rows beyond which Gaussian processes are approximated, and by how many cosines."""
+PLACES = 25
+"""Values of a range at which effects are shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """E[target | do(variable = x)] for values of one variable, and what its experiments gave."""
+
+    name: str
+    x: Float[np.ndarray, " x"]
+    mean: Float[np.ndarray, " x"]
+    low: Float[np.ndarray, " x"]
+    high: Float[np.ndarray, " x"]
+    tried: Float[np.ndarray, "experiments 2"]
+    """Value and measured target of each experiment that set this variable alone."""
+    discrete: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The best of what was tried so far, as it is believed now, against the cost; first comes to do nothing."""
+
+    cost: Float[np.ndarray, " n"]
+    best: Float[np.ndarray, " n"]
+    measured: Float[np.ndarray, " n"]
+    """The target in each row; the mean of the observations for the first."""
+
+
+class Believed:
+    """Models drawn from the posterior of one state; everything is computed when it is first asked for."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    @property
+    def settings(self) -> Settings:
+        return self.state.settings
+
+    @functools.cached_property
+    def scaling(self) -> Scaling:
+        return scaling_of(self.state)
+
+    @functools.cached_property
+    def data(self) -> Dataset:
+        return data_of(self.state, self.scaling)
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        return problem_of(self.state, self.scaling)
+
+    @property
+    def score(self) -> AbstractScore:
+        """How parent sets are weighed; many rows are cheaper by random cosines."""
+        if self.settings.mechanism == "linear":
+            return BGe()
+        return GaussianProcess(features=MANY if len(self.data.rows) > MANY else None)
+
+    @functools.cached_property
+    def models(self) -> SCM:
+        return believed_models(
+            self.problem,
+            self.data,
+            self.settings.graph.known,
+            key_for(self.settings, "beliefs"),
+            belief_settings(self.settings),
+            self.score,
+        )
+
+    @functools.cached_property
+    def edges(self) -> Float[np.ndarray, "d d"]:
+        """Probability of each edge between the variables, `[i, j]` for i → j."""
+        d = len(self.settings.variables)
+        if self.settings.graph.known:
+            return self.settings.graph.matrix(self.settings.names).astype(float)
+        found = edge_probabilities(self.data, self.problem, self.score)
+        return np.clip(np.asarray(found, float)[:d, :d], 0.0, 1.0)
+
+    def rows(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "models actions d"]:
+        """The mean of every variable under each action, in each model, in the user's units."""
+        mask, value = action_arrays(self.settings, self.scaling, actions)
+        more = places(len(actions), 8) - len(actions)
+        padded = [np.pad(part, [(0, more), (0, 0)]) for part in (mask, value)]
+        found = believed_rows(
+            self.models, jnp.asarray(padded[0]), jnp.asarray(padded[1], self.data.values.dtype)
+        )
+        d = len(self.settings.variables)
+        return self.scaling.outside(np.asarray(jax.device_get(found), float)[:, : len(actions), :d])
+
+    def effects(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "models actions"]:
+        """E[target | do] of each action under each model."""
+        return self.rows(actions)[..., self.settings.names.index(self.settings.target)]
+
+    def fantasies(self) -> tuple[Row, ...]:
+        """Rows that the pending experiments are expected to give."""
+        actions = [pending.do for pending in self.state.pending]
+        if not actions:
+            return ()
+        means = self.rows(actions).mean(0)
+        names = self.settings.names
+        return tuple(
+            Row(tuple(do.get(name, float(x)) for name, x in zip(names, row, strict=True)), tuple(do))
+            for do, row in zip(actions, means, strict=True)
+        )
+
+    @functools.cached_property
+    def curves(self) -> list[Curve]:
+        """The effect of every variable that can be set, over its range or levels."""
+        settable = self.settings.settable
+        grids = [np.array(grid_of(v)) for v in settable]
+        actions = [{v.name: float(x)} for v, grid in zip(settable, grids, strict=True) for x in grid]
+        effects = self.effects(actions)
+        parts = np.split(effects, np.cumsum([len(grid) for grid in grids])[:-1], axis=1)
+        return [self._curve(v, grid, part) for v, grid, part in zip(settable, grids, parts, strict=True)]
+
+    def _curve(
+        self, v: Variable, grid: Float[np.ndarray, " x"], effects: Float[np.ndarray, "models x"]
+    ) -> Curve:
+        names = self.settings.names
+        at, goal = names.index(v.name), names.index(self.settings.target)
+        tried = [(row.values[at], row.values[goal]) for row in self.state.rows if row.do == (v.name,)]
+        low, high = np.quantile(effects, BAND, axis=0)
+        points = np.array(tried, float).reshape(-1, 2)
+        return Curve(v.name, grid, effects.mean(0), low, high, points, v.levels is not None)
+
+    @functools.cached_property
+    def progress(self) -> Progress:
+        """Best expected target so far against the cost of the experiments made."""
+        state, goal = self.state, self.settings.names.index(self.settings.target)
+        actions: list[Levels] = [{}, *(state.levels(row) for row in state.made)]
+        means = self.effects(actions).mean(0)
+        best = (np.minimum if self.settings.objective == "min" else np.maximum).accumulate(means)
+        cost = np.cumsum([self.settings.price(do) for do in actions])
+        measured = np.array([means[0], *(row.values[goal] for row in state.made)])
+        return Progress(cost.astype(float), best, measured)
+
+
+def grid_of(variable: Variable) -> list[float]:
+    """The levels of a variable, or evenly spaced values from end to end."""
+    if variable.levels is not None:
+        return list(variable.levels)
+    assert variable.low is not None
+    assert variable.high is not None
+    return [*np.linspace(variable.low, variable.high, PLACES)[:-1].tolist(), variable.high]
+
+
+def belief_settings(settings: Settings) -> BeliefSettings:
+    return BeliefSettings(mechanism="smooth" if settings.mechanism == "smooth" else "linear")
+
+
+def key_for(settings: Settings, use: str, number: int = 0) -> Key:
+    """The random key of one use: the same for the same seed, whatever else was asked in between."""
+    uses = ("choose", "recommend", "beliefs")
+    return jr.fold_in(jr.fold_in(jr.key(settings.seed), uses.index(use)), number)

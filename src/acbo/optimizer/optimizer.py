@@ -1,0 +1,443 @@
+"""The optimizer for people: ask for experiments, tell what they gave, and learn what to do."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from acbo.data import bucket
+from acbo.scms.interop import friend
+from acbo.strategies import AbstractStrategy, Random, strategy_named
+
+from .advice import Advice, Explanation, GraphBelief, explain, graph_belief
+from .arrays import affordable, data_of, levels_of, problem_of
+from .believed import Believed, key_for
+from .graph import Graph, graph_of
+from .programs import final_choice, next_choice
+from .rows import Marks, Told, given_rows, told_rows
+from .state import Levels, Pending, Settings, State, read_state, write_state
+from .variables import Variable, Variables, variables_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PathLike = str | os.PathLike[str]
+Simulator = Callable[[Levels], Any]
+"""Takes the values that are set, by name, and returns one row of all variables: a mapping, Series or one-row frame."""
+USUAL_EXPERIMENTS = 10
+"""How many experiments a strategy plans for where no limit is given."""
+
+
+class Optimizer:
+    """Chooses experiments on variables with an unknown, a partly known or a known causal graph.
+
+    - `variables`: `{"dose": (0, 10), "sex": [0, 1], "age": None}` for a range, levels, only measured; or `Variable`s.
+    - `target`, `objective`: the variable to make small (`"min"`) or large (`"max"`).
+    - `graph`: what is known of it. Edges, text such as `"dose -> pain"` or a networkx graph are the whole graph; a
+      mapping of `required`, `forbidden`, `tiers`, `probabilities` is a part; None is nothing.
+    - `data`: a data frame of rows from before; `intervened` marks what was set in them, as for `acbo.from_frame`.
+    - `simulator`: a function from what is set to one row of all variables, for `run`.
+    - `strategy`: a name, or an `AbstractStrategy`.
+    - `budget`: most that all experiments may cost; `experiments`: most that may be made. Those told without having
+      been asked for count; rows in `data` do not.
+    - `max_simultaneous`: most variables that one experiment sets.
+    - `mechanism`: `"linear"`, or `"smooth"` where effects bend.
+    - `path`: a file that is written before every `ask` and `tell` returns; `Optimizer.load` goes on from it.
+
+        opt = Optimizer({"dose": (0, 10), "pain": None}, target="pain")
+        todo = opt.ask()
+        opt.tell(todo.assign(pain=[3.5]))
+        opt.recommend()
+    """
+
+    def __init__(
+        self,
+        variables: Variables,
+        *,
+        target: str,
+        objective: str = "min",
+        graph: Graph = None,
+        data: "pd.DataFrame | None" = None,
+        intervened: Marks = None,
+        simulator: Simulator | None = None,
+        strategy: str | AbstractStrategy = "policy",
+        budget: float | None = None,
+        experiments: int | None = None,
+        max_simultaneous: int = 1,
+        mechanism: str = "linear",
+        seed: int = 0,
+        path: PathLike | None = None,
+    ) -> None:
+        described = tuple(
+            dataclasses.replace(v, manipulable=False) if v.name == target else v
+            for v in variables_of(variables)
+        )
+        bucket(len(described))  # refuses more than programs are made for
+        settings = Settings(
+            variables=described,
+            target=target,
+            objective=objective,
+            graph=graph_of(graph, [v.name for v in described]),
+            strategy=strategy if isinstance(strategy, str) else None,
+            budget=budget,
+            experiments=experiments,
+            max_simultaneous=max_simultaneous,
+            mechanism=mechanism,
+            seed=seed,
+        )
+        if path is not None and Path(path).exists():
+            raise ValueError(
+                f"`path` must not be a file that is there; {os.fspath(path)} is. Go on with it by `Optimizer.load(path)`, "
+                "or remove it."
+            )
+        self._start(State(settings, given_rows(settings, data, intervened)), strategy, simulator, path)
+        self._keep(self._state)
+
+    def _start(
+        self,
+        state: State,
+        strategy: str | AbstractStrategy,
+        simulator: Simulator | None,
+        path: PathLike | None,
+    ) -> None:
+        self._strategy = _strategy_for(strategy, state.settings)
+        self._state, self._believed = state, Believed(state)
+        self._path = None if path is None else Path(path)
+        self.simulator = simulator
+
+    @classmethod
+    def load(
+        cls,
+        path: PathLike,
+        simulator: Simulator | None = None,
+        *,
+        strategy: AbstractStrategy | None = None,
+        budget: float | None = None,
+        experiments: int | None = None,
+        keep: bool = True,
+    ) -> "Optimizer":
+        """Go on from a saved file; `keep=False` does not write to it again.
+
+        A strategy that was given as an object is not in the file and must be given again. `budget` and `experiments`,
+        where given, take the place of those in the file.
+        """
+        state = read_state(path)
+        limits = {"budget": budget, "experiments": experiments}
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
+        state = dataclasses.replace(state, settings=dataclasses.replace(state.settings, **limits))
+        chosen = state.settings.strategy if strategy is None else strategy
+        if chosen is None:
+            raise ValueError(
+                f"`strategy` must be given: {os.fspath(path)} was made with one of its own, which no file holds."
+            )
+        found = cls.__new__(cls)
+        found._start(state, chosen, simulator, path if keep else None)
+        return found
+
+    def save(self, path: PathLike) -> None:
+        """Write everything to one readable file, whole or not at all."""
+        write_state(path, self._state)
+
+    def _keep(self, state: State) -> None:
+        """Make this the state, once it is on disk."""
+        if self._path is not None:
+            write_state(self._path, state)
+        if state.rows is not self._state.rows:
+            self._believed = Believed(state)
+        else:
+            self._believed.state = state  # beliefs hang on rows alone
+        self._state = state
+
+    # What is so
+
+    @property
+    def state(self) -> State:
+        """All that is remembered; a plain value that never changes."""
+        return self._state
+
+    @property
+    def believed(self) -> Believed:
+        """What is believed by now, behind explanations and pictures."""
+        return self._believed
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        return self._state.settings.variables
+
+    @property
+    def target(self) -> str:
+        return self._state.settings.target
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the strategy wants no further experiment; `stop_reason` says why."""
+        return self._state.stopped is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._state.stopped
+
+    @property
+    def spent(self) -> float:
+        """Cost of the experiments that were told."""
+        return self._state.spent
+
+    @property
+    def remaining(self) -> float:
+        """How many experiments may still be asked for: by their number, and by what the cheapest costs."""
+        prices = [v.price(min(grid, key=abs)) for v, grid in self._cheapest() if grid]
+        if not prices:
+            return 0.0
+        least = max(min(prices), 1e-12)
+        money = self._state.money
+        return min(
+            self._state.places, money if money == float("inf") else float(np.floor(money / least + 1e-9))
+        )
+
+    def _cheapest(self) -> list[tuple[Variable, list[float]]]:
+        settings = self._state.settings
+        found = [(v, affordable(settings, v.name, self._state.money)) for v in settings.settable]
+        # Of a range that holds 0, that is the cheapest value.
+        return [
+            (v, [*ends, *([0.0] if v.levels is None and ends and ends[0] < 0 < ends[-1] else [])])
+            for v, ends in found
+        ]
+
+    # Ask and tell
+
+    def ask(self, n: int = 1) -> "pd.DataFrame":
+        """The next experiments: a row for each under its number, values to set, NaN for what is left alone, and the cost.
+
+        They are pending until they are told or cancelled; asking again gives others. Fewer than `n` come back where the
+        budget ends, and none where the strategy wants to stop (see `stopped`).
+        """
+        if n < 1:
+            raise ValueError(f"`n` must be at least 1; got {n}.")
+        state, asked = self._state, []
+        self._require_means(state)
+        believed = self._believed
+        while len(asked) < n and _can_pay(state):
+            choice, reason = self._choose(state, believed)
+            if choice is None:
+                state = dataclasses.replace(state, stopped=reason)
+                break
+            pending = Pending(state.asked, choice)
+            asked.append(pending)
+            state = dataclasses.replace(
+                state, pending=(*state.pending, pending), asked=state.asked + 1, stopped=None
+            )
+        self._keep(state)
+        return _experiment_frame(state.settings, asked)
+
+    def _choose(self, state: State, believed: Believed) -> tuple[Levels | None, str | None]:
+        """What to set next, or why not to."""
+        believed.state = state  # its pending experiments are thought of as made
+        scaling = believed.scaling
+        problem = problem_of(state, scaling, state.money)
+        # Chance does not look at what is pending.
+        expected = () if isinstance(self._strategy, Random) else believed.fantasies()
+        data = data_of(state, scaling, expected)
+        left = jnp.asarray(_plan(state), problem.low.dtype)
+        found = next_choice(
+            self._strategy, problem, data, left, key_for(state.settings, "choose", state.asked)
+        )
+        choice = jax.device_get(found)
+        if choice.stop:
+            told = len(state.made)
+            return None, f"after {told} experiments the strategy expects nothing of another one"
+        return levels_of(state, scaling, choice.mask, choice.value, state.money), None
+
+    def _require_means(self, state: State) -> None:
+        settings = state.settings
+        if state.places < 1:
+            raise ValueError(
+                f"`experiments` must leave one to ask for; all {settings.experiments} are made or pending "
+                f"({len(state.pending)} pending). Tell or cancel, or go on with "
+                "`Optimizer.load(path, experiments=...)`."
+            )
+        if not _can_pay(state):
+            raise ValueError(
+                f"`budget` must pay for an experiment; {max(state.money, 0.0):g} of {settings.budget:g} is left "
+                f"({state.promised:g} is for pending ones), and none costs so little. Call `recommend`."
+            )
+
+    def tell(self, rows: Told, do: Marks = None) -> None:
+        """Take in what was measured: all rows, or none where one of them is wrong.
+
+        A data frame, a mapping, or a list of mappings with a value of every variable. A row with the number of its
+        `experiment` (a column, or the index of what `ask` gave) takes the values that were set from there. Others are
+        observations, or experiments made elsewhere where `do` says what was set: names, a column of names joined by
+        commas, or a mask. A mapping may hold its own, as in `{"do": {"dose": 3}, "pain": 1.5}`.
+        """
+        state = self._state
+        new = told_rows(state, rows, do)
+        done = {row.experiment for row in new}
+        self._keep(
+            dataclasses.replace(
+                state,
+                rows=(*state.rows, *new),
+                pending=tuple(p for p in state.pending if p.experiment not in done),
+                stopped=None,
+            )
+        )
+
+    def pending(self) -> "pd.DataFrame":
+        """Experiments that were asked for and not told."""
+        return _experiment_frame(self._state.settings, self._state.pending)
+
+    def cancel(self, experiment: int) -> None:
+        """Give up a pending experiment; its cost is free again."""
+        state = self._state
+        if experiment not in [p.experiment for p in state.pending]:
+            known = ", ".join(str(p.experiment) for p in state.pending) or "none"
+            raise ValueError(f"`experiment` must be pending ({known}); got {experiment}.")
+        kept = tuple(p for p in state.pending if p.experiment != experiment)
+        self._keep(dataclasses.replace(state, pending=kept, cancelled=(*state.cancelled, experiment)))
+
+    def run(self, n: int | None = None, *, progress: bool = True) -> "pd.DataFrame":
+        """Ask, simulate and tell: `n` times, or until the budget, the experiments or the strategy end it.
+
+        Pending experiments come first. Ctrl-C ends it early; what was told is kept, and the experiment in hand is pending.
+        Returns the history.
+        """
+        from .running import run
+
+        run(self, n, progress)
+        return self.history()
+
+    # What is known
+
+    def history(self) -> "pd.DataFrame":
+        """All rows: values, what was set (`set`), the number of the experiment, and its cost."""
+        pandas, state = friend("pandas", "`history`"), self._state
+        frame = pandas.DataFrame(
+            [row.values for row in state.rows], columns=list(state.settings.names), dtype=float
+        )
+        costs = [0.0 if row.given else state.settings.price(state.levels(row)) for row in state.rows]
+        return frame.assign(
+            set=[",".join(row.do) for row in state.rows],
+            experiment=pandas.array([row.experiment for row in state.rows], dtype="Int64"),
+            cost=np.array(costs, float),
+        )
+
+    def posterior(self) -> GraphBelief:
+        """Probability of every edge, and of every variable to be a direct cause of the target."""
+        return graph_belief(self._believed)
+
+    def recommend(self) -> Advice:
+        """What to do by all that is known, and what to expect of it."""
+        state, believed = self._state, self._believed
+        if not state.rows:
+            raise ValueError(
+                "`recommend` needs at least one row; got none. Tell observations or experiments."
+            )
+        key = key_for(state.settings, "recommend")
+        found = jax.device_get(final_choice(self._strategy, believed.problem, believed.data, key))
+        do = levels_of(state, believed.scaling, found.mask, found.value)
+        # 1.645 deviations on both sides hold nine tenths of a normal distribution.
+        inside = float(found.mean) + 1.645 * float(found.spread) * np.array([-1.0, 0.0, 1.0])
+        low, expected, high = believed.scaling.target(state.settings, inside).tolist()
+        return Advice(do, expected, low, high, self.target)
+
+    def explain(self, experiment: int | Mapping[str, float] | None = None) -> Explanation:
+        """Why this experiment: a pending one by number, values by name, or by default the last pending one.
+
+        Without a pending one it explains the recommendation.
+        """
+        pending = {p.experiment: p.do for p in self._state.pending}
+        if isinstance(experiment, Mapping):
+            levels = {str(name): float(value) for name, value in experiment.items()}
+            for name, value in levels.items():
+                self._state.settings.variable(name, "experiment").refuse(value, "experiment")
+            return explain(self._believed, levels)
+        if experiment is None:
+            if not pending:
+                return explain(self._believed, self.recommend().do)
+            experiment = next(reversed(pending))
+        if experiment not in pending:
+            known = ", ".join(map(str, pending)) or "none"
+            raise ValueError(f"`experiment` must be pending ({known}) or values by name; got {experiment}.")
+        return explain(self._believed, pending[experiment], experiment)
+
+    # Pictures
+
+    def plot_regret(self, optimum: float | None = None) -> "Figure":
+        """The best expected target so far against the cost; with `optimum`, its distance from that."""
+        from .plots import plot_regret
+
+        return plot_regret(self._believed, optimum)
+
+    def plot_effects(self) -> "Figure":
+        """E[target | do] with bands that hold nine of ten models, for each variable, and what experiments gave."""
+        from .plots import plot_effects
+
+        return plot_effects(self._believed)
+
+    def plot_graph(self) -> "Figure":
+        """The variables with arrows as strong as their probability."""
+        from .plots import plot_graph
+
+        return plot_graph(self._believed)
+
+    def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
+        """Write one HTML page: what to do, how it came to that, what is believed, and every experiment."""
+        from acbo.report import write_report
+
+        return write_report(self, path, optimum=optimum)
+
+    def __repr__(self) -> str:
+        state = self._state
+        money = (
+            "" if state.settings.budget is None else f", {state.spent:g} of {state.settings.budget:g} spent"
+        )
+        return (
+            f"Optimizer({state.settings.objective} {self.target}, {len(state.settings.variables)} variables, "
+            f"{len(state.rows)} rows, {len(state.made)} experiments, {len(state.pending)} pending{money})"
+        )
+
+
+def _can_pay(state: State) -> bool:
+    settings = state.settings
+    return state.places >= 1 and any(affordable(settings, v.name, state.money) for v in settings.settable)
+
+
+def _plan(state: State) -> float:
+    """How many experiments the strategy may plan for."""
+    settings = state.settings
+    typical = np.mean([v.price(((v.low or 0.0) + (v.high or 0.0)) / 2) for v in settings.settable])
+    money = state.money / typical if typical > 0 else float("inf")
+    planned = min(state.places, money)
+    return USUAL_EXPERIMENTS if planned == float("inf") else max(1.0, float(planned))
+
+
+def _strategy_for(strategy: str | AbstractStrategy, settings: Settings) -> AbstractStrategy:
+    """The strategy, told of which kind the mechanisms are and whether the graph is known."""
+    if isinstance(strategy, AbstractStrategy):
+        return strategy
+    if strategy == "cbo" and not settings.graph.known:
+        raise ValueError(
+            "`graph` must be the whole graph for `strategy='cbo'`; it is not. Give its edges, or take another strategy."
+        )
+    found = strategy_named(strategy)
+    fields = {field.name for field in dataclasses.fields(found)}
+    options: dict[str, Any] = {}
+    if "settings" in fields:
+        kept: Any = found
+        options["settings"] = dataclasses.replace(kept.settings, mechanism=settings.mechanism)
+    if "graph_known" in fields:
+        options["graph_known"] = settings.graph.known
+    return dataclasses.replace(found, **options)
+
+
+def _experiment_frame(settings: Settings, experiments: Any) -> "pd.DataFrame":
+    pandas = friend("pandas", "`ask`")
+    names = [v.name for v in settings.settable]
+    rows = [[p.do.get(name, float("nan")) for name in names] + [settings.price(p.do)] for p in experiments]
+    index = pandas.Index([p.experiment for p in experiments], name="experiment", dtype="int64")
+    return pandas.DataFrame(rows, index=index, columns=[*names, "cost"], dtype=float)

@@ -1,0 +1,197 @@
+"""A problem in a TOML file, for the command line: variables, target, what is known, and where rows come from.
+
+    target = "pain"
+    objective = "min"                   # or "max"
+    experiments = 10                    # and or: budget = 25.0
+    graph = "dose -> pain"              # the whole graph; or a table: [graph] required = [["dose", "pain"]]
+    data = "rows.csv"                   # rows from before; intervened = "was_set" names the column of what was set
+    simulator = "plant:simulate"        # module and function; or model = "..." in the text language; or benchmark = "toy"
+    observations = 50                   # rows to take from the simulator at first
+
+    [variables]
+    dose = [0, 10]                      # a range
+    coating = {levels = [0, 1, 2], cost = 2.0}
+    age = false                         # only measured
+    pain = false
+
+Without a simulator the values are asked for in the terminal. A model or a benchmark brings its variables, ranges, costs and
+target along; `graph = "known"` then tells its graph.
+"""
+
+import dataclasses
+import importlib
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from acbo.scms.dsl import parse_model
+from acbo.scms.interop import friend
+from acbo.scms.literature import Benchmark, complete_graph, health_graph, toy_graph
+from acbo.scms.model import CausalModel
+from acbo.scms.names import place
+
+from .optimizer import Optimizer, Simulator
+from .running import one_row
+from .simulators import ModelSimulator
+from .state import Settings
+from .variables import Variable
+
+PLAIN = ("target", "objective", "strategy", "budget", "experiments", "max_simultaneous", "mechanism", "seed")
+SOURCES = ("simulator", "model", "benchmark")
+WORDS = (*PLAIN, *SOURCES, "graph", "data", "intervened", "observations", "variables")
+BENCHMARKS = {"toy": toy_graph, "complete": complete_graph, "health": health_graph}
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemFile:
+    """What a file says, ready for an `Optimizer`."""
+
+    path: Path
+    options: dict[str, Any]
+    observations: int
+    simulator: Simulator | None
+    optimum: float | None = None
+    """The best expected target, where a benchmark says so."""
+
+    def start(self, state: Path | None = None) -> Optimizer:
+        """A new optimization; rows that are to come before it are read or simulated."""
+        pandas = friend("pandas", "a problem file")
+        frames, marks = self._data()
+        if self.simulator is not None and self.observations:
+            frames = [
+                *frames,
+                pandas.DataFrame([one_row(self.simulator({})) for _ in range(self.observations)]),
+            ]
+        data = pandas.concat(frames, ignore_index=True) if frames else None
+        return Optimizer(
+            **self._described(), data=data, intervened=marks, simulator=self.simulator, path=state
+        )
+
+    def settings(self) -> Settings:
+        """The problem without its rows."""
+        return Optimizer(**self._described()).state.settings
+
+    def resume(self, state: Path) -> Optimizer:
+        """Go on with a saved optimization of this problem; budget and number of experiments are those of the file."""
+        limits = {name: self.options[name] for name in ("budget", "experiments") if name in self.options}
+        found = Optimizer.load(state, self.simulator, **limits)
+        fields = ("variables", "target", "objective", "graph", "max_simultaneous", "mechanism")
+        mine, saved = self.settings(), found.state.settings
+        for field in fields:
+            if getattr(mine, field) != getattr(saved, field):
+                raise ValueError(
+                    f"`--state` must be of the same problem; `{field}` in {state} differs from {self.path}. Name another "
+                    "state file, or restore the problem."
+                )
+        if isinstance(self.simulator, ModelSimulator):
+            self.simulator.calls = self.observations + len(found.state.made)
+        return found
+
+    def _described(self) -> dict[str, Any]:
+        return {key: value for key, value in self.options.items() if key not in ("data", "intervened")}
+
+    def _data(self) -> tuple[list[Any], Any]:
+        if "data" not in self.options:
+            return [], None
+        source = self.path.parent / self.options["data"]
+        if not source.exists():
+            raise ValueError(f"`data` must be a file beside {self.path.name}; {source} is not there.")
+        return [friend("pandas", "`data`").read_csv(source)], self.options.get("intervened")
+
+
+def read_problem(path: Path) -> ProblemFile:
+    """The problem in a file; wrong words and contradictions are refused."""
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} must be TOML; {error}.") from error
+    for word in said:
+        place(word, WORDS, str(path))
+    sources = [word for word in SOURCES if word in said]
+    if len(sources) > 1:
+        raise ValueError(f"{path} must name one of {', '.join(SOURCES)}; got {' and '.join(sources)}.")
+    options = {word: said[word] for word in (*PLAIN, "graph", "data", "intervened") if word in said}
+    simulator, optimum = _source(path, said, options)
+    if "variables" in said:
+        options["variables"] = _variables(said["variables"])
+    for needed in ("variables", "target"):
+        if needed not in options:
+            raise ValueError(f"{path} must say `{needed}`; it does not. See `acbo optimize --help`.")
+    observations = int(said.get("observations", 0))
+    if observations and simulator is None:
+        raise ValueError(
+            f"`observations` must come from a simulator; {path} has none. Name one, or give rows by `data`."
+        )
+    if observations and "intervened" in said:
+        raise ValueError("`observations` and `intervened` must not both be given. Put all rows into `data`.")
+    return ProblemFile(path, options, observations, simulator, optimum)
+
+
+def _source(
+    path: Path, said: Mapping[str, Any], options: dict[str, Any]
+) -> tuple[Simulator | None, float | None]:
+    """The simulator and the optimum; what a model brings along is added to the options."""
+    seed, optimum = int(said.get("seed", 0)), None
+    if "simulator" in said:
+        return _imported(path, str(said["simulator"])), None
+    if "model" in said:
+        known: CausalModel | Benchmark = parse_model(said["model"])
+        model = known
+    elif "benchmark" in said:
+        known = BENCHMARKS[list(BENCHMARKS)[place(str(said["benchmark"]), tuple(BENCHMARKS), "benchmark")]]()
+        model, optimum = known.model, known.optimum
+        options.setdefault("objective", "min" if known.minimize else "max")
+    else:
+        return None, None
+    options.setdefault("target", model.target)
+    options.setdefault(
+        "variables", [_variable(model, name) for name in model.names if name not in model.hidden]
+    )
+    if options.get("graph") == "known":
+        options["graph"] = [edge for edge in model.edges if not set(edge) & set(model.hidden)]
+    return ModelSimulator(known, seed), optimum
+
+
+def _variable(model: CausalModel, name: str) -> Variable:
+    if name not in model.ranges:
+        return Variable(name)
+    at = model.index(name)
+    low, high = model.ranges[name]
+    fixed, unit = (float(np.asarray(price)[at]) for price in (model.scm.cost_fixed, model.scm.cost_unit))
+    return Variable(name, low=low, high=high, cost=fixed, cost_per_unit=unit)
+
+
+def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A list of two numbers is a range; TOML has no tuples."""
+    found = {}
+    for name, what in given.items():
+        if isinstance(what, list):
+            if len(what) != 2:
+                raise ValueError(
+                    f"`variables` must give a range of {name!r} as [low, high]; got {what}. Write "
+                    f"{name} = {{levels = {what}}} for levels."
+                )
+            what = (what[0], what[1])
+        found[name] = what
+    return found
+
+
+def _imported(path: Path, name: str) -> Simulator:
+    """The function `module:function`; modules beside the problem are found."""
+    module, _, function = name.partition(":")
+    if not function:
+        raise ValueError(f"`simulator` must be 'module:function'; got {name!r}.")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"`simulator` must be a function that can be imported; {name!r}: {error}."
+        ) from error
+    return found

@@ -1,0 +1,243 @@
+"""What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from acbo.scms.names import place
+
+from .state import Row, Settings, State
+
+Told = Any
+"""A data frame, a Series, a mapping, or a list of mappings."""
+Marks = Any
+"""Which variables were set: a name, names, a column of names, or a mask of the rows' shape."""
+
+
+def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
+    """The rows in what was told, each with its experiment if it has one."""
+    records = _records(rows)
+    if not records:
+        raise ValueError("`rows` must hold at least one row; got none. Tell what was measured.")
+    marks = _marks(state.settings, records, rows, do)
+    pending = {p.experiment: p for p in state.pending}
+    made = {row.experiment for row in state.rows if row.experiment is not None}
+    found: list[Row] = []
+    for number, (record, names) in enumerate(zip(records, marks, strict=True)):
+        where = f"rows[{number}]"
+        experiment = _experiment(record.pop("experiment", None), where)
+        if experiment is not None:
+            if experiment in made:
+                raise ValueError(
+                    f"`{where}` must be of an experiment that has no result yet; experiment {experiment} was told. "
+                    "Leave it out, or tell a repetition without its number and with `do=`."
+                )
+            if experiment not in pending:
+                gone = experiment in state.cancelled
+                raise ValueError(
+                    f"`{where}` must be of a pending experiment, {_some(pending)}; got {experiment}, which "
+                    f"{'was cancelled' if gone else 'was never asked for'}. Tell it without its number and with `do=`."
+                )
+            made.add(experiment)
+            names = _set_by(pending[experiment].do, record, names, experiment, where)
+        found.append(_row(state.settings, record, names, experiment, where))
+    return tuple(found)
+
+
+def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
+    """Rows that are there before the first experiment, marked as for `acbo.from_frame`."""
+    if frame is None:
+        return ()
+    if intervened is None and getattr(frame, "attrs", {}).get("intervened") is not None:
+        from acbo.scms.interop import from_frame
+
+        # What `to_frame` remembers of what was set.
+        data, names = from_frame(frame, target=settings.target)
+        intervened = np.asarray(data.intervened)[:, : len(names)]
+    records = _records(frame)
+    marks = _marks(settings, records, frame, intervened)
+    if any("experiment" in record for record in records):
+        raise ValueError(
+            "`data` must be rows from before; got a column 'experiment'. Use `tell` for results."
+        )
+    return tuple(
+        Row(
+            _row(settings, record, names, None, f"data[{number}]", ranged=False).values,
+            tuple(names),
+            given=True,
+        )
+        for number, (record, names) in enumerate(zip(records, marks, strict=True))
+    )
+
+
+def _records(rows: Told) -> list[dict[str, Any]]:
+    """One dictionary per row; the index is taken where it is that of `ask`."""
+    if isinstance(rows, Mapping):
+        return [{str(name): value for name, value in rows.items()}]
+    if hasattr(rows, "columns"):
+        if getattr(rows.index, "name", None) == "experiment" and "experiment" not in rows.columns:
+            rows = rows.reset_index()
+        names = [str(column) for column in rows.columns]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"`rows` must have each column once; got {', '.join(sorted(twice))} twice.")
+        return [dict(zip(names, values, strict=True)) for values in rows.itertuples(index=False, name=None)]
+    if hasattr(rows, "to_dict"):
+        return [{str(name): value for name, value in rows.to_dict().items()}]
+    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
+        return [{str(name): value for name, value in row.items()} for row in rows]
+    raise TypeError(
+        f"`rows` must be a data frame, a mapping or a list of mappings; got {type(rows).__name__}. Write "
+        "tell({'experiment': 0, 'dose': 3, 'pain': 1.5})."
+    )
+
+
+def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
+    """The names of what was set in each row; a column of such names is taken out of the rows."""
+    if isinstance(do, str) and do not in settings.names:
+        for number, record in enumerate(records):
+            if do not in record:
+                place(do, settings.names, "do")
+            record["do"] = record.pop(do) if do != "do" else record["do"]
+            if not isinstance(record["do"], str) and not isinstance(record["do"], Mapping | Sequence):
+                record["do"] = _nothing(record["do"], f"rows[{number}]")
+        do = None
+    if do is None:
+        return [_said(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
+    if isinstance(do, str):
+        return [[do] for _ in records]
+    if isinstance(do, list | tuple) and all(isinstance(name, str) for name in do):
+        names = [str(name) for name in do]
+        for name in names:
+            place(name, settings.names, "do")
+        return [names for _ in records]
+    return _masked(settings, records, rows, do)
+
+
+def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
+    """The names under the marks of a mask."""
+    if hasattr(do, "columns"):
+        columns = [str(column) for column in do.columns]
+        for column in columns:
+            place(column, settings.names, "do")
+    else:
+        columns = [str(c) for c in getattr(rows, "columns", settings.names) if str(c) in settings.names]
+    mask = np.asarray(do, bool)
+    if mask.shape != (len(records), len(columns)):
+        raise ValueError(
+            f"`do` must mark each of {len(records)} rows and {len(columns)} variables; got shape {mask.shape}."
+        )
+    return [[name for name, marked in zip(columns, row, strict=True) if marked] for row in mask]
+
+
+def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
+    """Names in the row's own `do`: a text, a list, or values by name that are then part of the row."""
+    said = record.pop("do", None)
+    if isinstance(said, Mapping):
+        for name, value in said.items():
+            if name in record and not _same(record[name], value):
+                raise ValueError(
+                    f"`{where}` must say one value of {name!r}; got {record[name]!r} measured and {value!r} set."
+                )
+            record[str(name)] = value
+        names = [str(name) for name in said]
+    elif isinstance(said, str):
+        names = [name.strip() for name in said.split(",") if name.strip()]
+    else:
+        names = [] if said is None or _missing(said) else [str(name) for name in said]
+    for name in names:
+        place(name, settings.names, f"{where}: do")
+    return names
+
+
+def _nothing(said: Any, where: str) -> None:
+    if said is not None and not _missing(said):
+        raise ValueError(f"`{where}` must say what was set by names joined by commas; got {said!r}.")
+
+
+def _set_by(
+    do: Mapping[str, float], record: dict[str, Any], names: Sequence[str], experiment: int, where: str
+) -> list[str]:
+    """Put the values that the experiment sets into its row; others in their place are refused."""
+    if names and set(names) != set(do):
+        raise ValueError(
+            f"`{where}` must set what experiment {experiment} sets, {_some(do)}; got {', '.join(names)}. "
+            "Tell what was made instead without its number."
+        )
+    for name, value in do.items():
+        given = record.get(name)
+        if given is not None and not _missing(given) and not _same(given, value):
+            raise ValueError(
+                f"`{where}` must have {name!r} as experiment {experiment} sets it, {value:g}; got {given!r}. If another "
+                "value was set, tell it without the number and with `do=`, and cancel the experiment."
+            )
+        record[name] = value
+    return list(do)
+
+
+def _row(
+    settings: Settings,
+    record: dict[str, Any],
+    names: Sequence[str],
+    experiment: int | None,
+    where: str,
+    ranged: bool = True,
+) -> Row:
+    record.pop("cost", None)
+    for name in record:
+        place(name, settings.names, where)
+    missing = [name for name in settings.names if name not in record]
+    if missing:
+        goal = " (the target)" if settings.target in missing else ""
+        raise ValueError(
+            f"`{where}` must have a value of every variable; got none of {', '.join(missing)}{goal}. Measure it, or "
+            "leave the variable out of the problem."
+        )
+    values = tuple(_finite(record[name], name, where) for name in settings.names)
+    for name in names:
+        if name == settings.target:
+            raise ValueError(f"`{where}` must not set the target; got {name!r} as set.")
+        if ranged:
+            settings.variable(name, where).refuse(values[settings.names.index(name)], where)
+    return Row(values, tuple(names), experiment)
+
+
+def _finite(value: Any, name: str, where: str) -> float:
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise ValueError(f"`{where}` must have a number for {name!r}; got {value!r}.")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(
+            f"`{where}` must have a finite number for {name!r}; got {number}. Leave the row out if it was not measured."
+        )
+    return number
+
+
+def _experiment(number: Any, where: str) -> int | None:
+    if number is None or _missing(number):
+        return None
+    if isinstance(number, bool) or not hasattr(number, "__int__") or int(number) != number:
+        raise ValueError(f"`{where}` must name its experiment by a whole number; got {number!r}.")
+    return int(number)
+
+
+def _missing(value: Any) -> bool:
+    """NaN, NaT or pandas' NA, which equal nothing, not even themselves."""
+    try:
+        return not bool(value == value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        # Simulators often answer in single precision.
+        return math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-9)
+    except (TypeError, ValueError):
+        return False
+
+
+def _some(things: Any) -> str:
+    return ", ".join(map(str, things)) or "of which there are none"

@@ -1,0 +1,215 @@
+"""All that an optimization remembers: a plain value that is replaced, never changed, and its file."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from acbo.scms.names import place
+from jaxworlds.store import StoreError, atomic_write
+
+from .graph import GraphKnowledge
+from .variables import Variable
+
+FORMAT, VERSION = "acbo optimization", 1
+Levels = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What stays as it is from the first experiment to the last."""
+
+    variables: tuple[Variable, ...]
+    target: str
+    objective: str = "min"
+    graph: GraphKnowledge = dataclasses.field(default_factory=GraphKnowledge)
+    strategy: str | None = "policy"
+    """Its name; None for one that was given as an object."""
+    budget: float | None = None
+    experiments: int | None = None
+    max_simultaneous: int = 1
+    mechanism: str = "linear"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        place(self.target, self.names, "target")
+        place(self.objective, ("min", "max"), "objective")
+        place(self.mechanism, ("linear", "smooth"), "mechanism")
+        if not self.settable:
+            raise ValueError(
+                "`variables` must have one that can be set beside the target; got none. Give one a range, as in "
+                "{'dose': (0, 10)}."
+            )
+        if self.max_simultaneous < 1:
+            raise ValueError(f"`max_simultaneous` must be at least 1; got {self.max_simultaneous}.")
+        if self.experiments is not None and self.experiments < 1:
+            raise ValueError(
+                f"`experiments` must be at least 1; got {self.experiments}. Pass None for no limit."
+            )
+        if self.budget is not None:
+            if not 0 < self.budget < float("inf"):
+                raise ValueError(
+                    f"`budget` must be a number above 0; got {self.budget}. Pass None for no limit."
+                )
+            if self.experiments is None and not any(v.cost or v.cost_per_unit for v in self.settable):
+                raise ValueError(
+                    f"`budget` must be spent by something; got {self.budget:g}, and all variables are free to set. Give "
+                    "them a cost, or pass `experiments=` instead."
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(v.name for v in self.variables)
+
+    @property
+    def settable(self) -> tuple[Variable, ...]:
+        """Variables that experiments may set: never the target."""
+        return tuple(v for v in self.variables if v.manipulable and v.name != self.target)
+
+    def variable(self, name: str, argument: str) -> Variable:
+        return self.variables[place(name, self.names, argument)]
+
+    def price(self, do: Mapping[str, float]) -> float:
+        """What an experiment costs; to set nothing is free."""
+        return sum(self.variable(name, "do").price(value) for name, value in do.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of measurements, in the order of the variables, and which of them were set."""
+
+    values: tuple[float, ...]
+    do: tuple[str, ...] = ()
+    experiment: int | None = None
+    given: bool = False
+    """Whether it was there before the optimization began; such rows cost nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """An experiment that was asked for and has no result yet."""
+
+    experiment: int
+    do: Levels
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Settings, rows, pending experiments, and how often was asked."""
+
+    settings: Settings
+    rows: tuple[Row, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    asked: int = 0
+    """Number of the next experiment, and of the random key that chooses it."""
+    cancelled: tuple[int, ...] = ()
+    stopped: str | None = None
+    """Why the strategy wants no further experiment."""
+
+    def levels(self, row: Row) -> Levels:
+        """The values that were set in a row."""
+        return {name: row.values[self.settings.names.index(name)] for name in row.do}
+
+    @property
+    def made(self) -> tuple[Row, ...]:
+        """Rows of this optimization: experiments, and observations that were asked for."""
+        return tuple(row for row in self.rows if not row.given and (row.do or row.experiment is not None))
+
+    @property
+    def spent(self) -> float:
+        """Cost of the experiments made, those of pending ones not included."""
+        return sum(self.settings.price(self.levels(row)) for row in self.made)
+
+    @property
+    def promised(self) -> float:
+        """Cost of the pending experiments."""
+        return sum(self.settings.price(pending.do) for pending in self.pending)
+
+    @property
+    def money(self) -> float:
+        """What is left of the budget, pending experiments paid."""
+        budget = self.settings.budget
+        return float("inf") if budget is None else budget - self.spent - self.promised
+
+    @property
+    def places(self) -> float:
+        """How many experiments may still be asked for."""
+        most = self.settings.experiments
+        return float("inf") if most is None else most - len(self.made) - len(self.pending)
+
+
+def write_state(path: str | os.PathLike[str], state: State) -> None:
+    """Write one readable file, whole or not at all; numbers come back to the last bit."""
+    facts = {"format": FORMAT, "version": VERSION, **_facts(state)}
+    lines = ",\n".join(f" {_text(name)}: {_listed(fact)}" for name, fact in facts.items())
+    with atomic_write(path, "w") as file:
+        file.write(f"{{\n{lines}\n}}\n")
+
+
+def read_state(path: str | os.PathLike[str]) -> State:
+    """The state in a file of `write_state`."""
+    try:
+        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise StoreError(
+            f"{path} must be a saved optimization; it is no JSON text ({error}). Restore it from a copy."
+        ) from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise StoreError(f"{path} must be a saved optimization; it does not say format {FORMAT!r}.")
+    if facts.get("version") != VERSION:
+        raise StoreError(
+            f"{path} must be of version {VERSION}; got {facts.get('version')!r}. Read it with the release that wrote it."
+        )
+    try:
+        return _state(facts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path} must hold a whole optimization; {error!r}. Restore it from a copy."
+        ) from error
+
+
+def _text(fact: Any) -> str:
+    return json.dumps(fact, ensure_ascii=False, allow_nan=False)
+
+
+def _listed(fact: Any) -> str:
+    """A list with a line for each of its entries; anything else on one line, but a mapping with one for each field."""
+    if isinstance(fact, list) and fact:
+        return "[\n  " + ",\n  ".join(map(_text, fact)) + "\n ]"
+    if isinstance(fact, dict):
+        return "{\n  " + ",\n  ".join(f"{_text(name)}: {_text(part)}" for name, part in fact.items()) + "\n }"
+    return _text(fact)
+
+
+def _facts(state: State) -> dict[str, Any]:
+    settings = state.settings
+    plain = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    plain["variables"] = [variable.to_json() for variable in settings.variables]
+    plain["graph"] = settings.graph.to_json()
+    return {
+        "settings": plain,
+        "rows": [dataclasses.asdict(row) for row in state.rows],
+        "pending": [dataclasses.asdict(pending) for pending in state.pending],
+        "asked": state.asked,
+        "cancelled": list(state.cancelled),
+        "stopped": state.stopped,
+    }
+
+
+def _state(facts: Mapping[str, Any]) -> State:
+    plain = dict(facts["settings"])
+    plain["variables"] = tuple(Variable.from_json(variable) for variable in plain["variables"])
+    plain["graph"] = GraphKnowledge.from_json(plain["graph"])
+    rows = [
+        Row(tuple(map(float, row["values"])), tuple(row["do"]), row["experiment"], bool(row["given"]))
+        for row in facts["rows"]
+    ]
+    pending = tuple(Pending(int(p["experiment"]), dict(p["do"])) for p in facts["pending"])
+    settings = Settings(**plain)
+    if any(len(row.values) != len(settings.variables) for row in rows):
+        raise ValueError("a row has not one value for each variable")
+    return State(
+        settings, tuple(rows), pending, int(facts["asked"]), tuple(facts["cancelled"]), facts["stopped"]
+    )

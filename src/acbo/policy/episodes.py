@@ -1,0 +1,188 @@
+"""Groups of episodes on the same causal model, with common random numbers, in one program."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int32
+
+from acbo.data import Dataset, Key
+from acbo.experiments.episode import add_row, perform, start_data
+from acbo.experiments.problem import Problem, known_graph, problem_of
+from acbo.inference.knowledge import Knowledge
+from acbo.scms.effects import common_noise
+from acbo.scms.interventions import hard
+from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.scm import SCM
+from jaxworlds.static import config
+
+from .acting import Luck, choice_of, draw_luck, pick
+from .features import Told, oriented, told
+from .network import Outlook, PolicyNetwork, place_middles
+
+
+@config
+class EpisodeConfig:
+    """The shape of an episode.
+
+    - `observations`: rows before the first experiment; half of the episodes have fewer, down to `least`.
+    - `trials`: experiments. `max_simultaneous`: most variables that one sets.
+    - `known`: share of episodes in which the graph is known.
+    - `draws`: rows behind every true effect of a nonlinear model.
+    """
+
+    observations: int = 50
+    least: int = 10
+    trials: int = 10
+    max_simultaneous: int = 1
+    known: float = 0.1
+    draws: int = 64
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.observations:
+            raise ValueError(
+                f"`least` must be from 0 to `observations`, {self.observations}; got {self.least}."
+            )
+        for name in ("trials", "max_simultaneous", "draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= self.known <= 1:
+            raise ValueError(f"`known` must be a share from 0 to 1; got {self.known}.")
+
+
+class Case(eqx.Module):
+    """A causal model to be optimized, with its true effects."""
+
+    scm: SCM
+    problem: Problem
+    noise: Float[Array, "rows d"]
+    """Of all rows: the observations and the experiments to come."""
+    observations: Int32[Array, ""]
+    effect: Float[Array, "d places"]
+    """True expected target under each variable at each place, less that of doing nothing."""
+    best: Float[Array, ""]
+    """The least of them, or 0."""
+
+
+class Steps(NamedTuple):
+    """An episode as the update needs it; the leading axis is time."""
+
+    told: Told
+    spread: Float[Array, " trials"]
+    """Standard deviation of the target, in which effects are predicted."""
+    picks: Int32[Array, "trials most"]
+    log: Float[Array, " trials"]
+    """Log probability of the picks when they were made."""
+    regret: Float[Array, " more"]
+    """Regret of the recommendation before the first experiment and after each."""
+    structure: Float[Array, " more"]
+    """Mean log probability that the surrogate gave the true edges."""
+    parents: Float[Array, " more"]
+    """The same of the edges into the target alone."""
+    novel: Float[Array, " trials"]
+    """Whether the experiment set a variable that none before had."""
+    made: Bool[Array, " trials"]
+    """Whether the episode had not been ended before."""
+    data: Dataset
+    """All rows in the end."""
+
+
+def new_case(scm: SCM, key: Key, shape: EpisodeConfig, places: int) -> Case:
+    """The model with its true effects on the grid of places, and the noise of all rows."""
+    key_noise, key_count, key_known = jr.split(key, 3)
+    rows = shape.observations + shape.trials
+    few = jr.randint(key_count, (), shape.least, shape.observations + 1)
+    fewer = jr.bernoulli(jr.fold_in(key_count, 1), 0.5)
+    knows = jr.bernoulli(key_known, shape.known)
+    whole = known_graph(scm.adjacency)
+    knowledge = Knowledge(whole.required & knows, whole.forbidden & knows, whole.log_odds)
+    problem = problem_of(scm, knowledge=knowledge, max_simultaneous=shape.max_simultaneous)
+    effect = true_effects(scm, problem, places, shape.draws)
+    return Case(
+        scm=scm,
+        problem=problem,
+        noise=draw_noise(scm, key_noise, rows),
+        observations=jnp.where(fewer, few, shape.observations).astype(jnp.int32),
+        effect=effect,
+        best=jnp.minimum(jnp.min(jnp.where(problem.manipulable[:, None], effect, 0)), 0),
+    )
+
+
+def true_effects(scm: SCM, problem: Problem, places: int, draws: int = 64) -> Float[Array, "d places"]:
+    """Expected target under each variable at the middle of each place, less that of doing nothing."""
+    d = scm.size
+    part = place_middles(places).astype(scm.low.dtype)
+    value = scm.low[:, None] * (1 - part) + scm.high[:, None] * part
+    mask = jnp.concatenate([jnp.zeros((1, d), bool), jnp.repeat(jnp.eye(d, dtype=bool), places, axis=0)])
+    value = jnp.where(mask, jnp.concatenate([jnp.zeros(1), value.ravel()])[:, None], 0)
+    if not scm.mechanism.units:
+        found = propagate(scm, jnp.zeros((mask.shape[0], d), value.dtype), hard(mask, value))[:, scm.target]
+    else:
+        noise = common_noise(scm, None, draws)
+        each = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
+        rows = propagate(scm, jnp.tile(noise, (mask.shape[0], 1)), each)[:, scm.target]
+        found = rows.reshape(mask.shape[0], -1).mean(1)
+    found = problem.sign * found
+    return (found[1:] - found[0]).reshape(d, places)
+
+
+def regret_of(case: Case, outlook: Outlook) -> Float[Array, ""]:
+    """Normalised regret of what the outlook recommends, judged on the grid of places."""
+    held = jnp.where(case.problem.manipulable[:, None], outlook.effect, jnp.inf).ravel()
+    chosen = jnp.argmin(held)
+    true = jnp.where(held[chosen] < 0, case.effect.ravel()[chosen], 0)
+    return (true - case.best) / jnp.maximum(-case.best, 1e-3)
+
+
+def run_steps(
+    network: PolicyNetwork, case: Case, key: Key, shape: EpisodeConfig, temperature: float | Array = 1.0
+) -> Steps:
+    """One episode of the policy on one case."""
+    start = start_data(case.scm, case.noise, case.observations)
+    problem, scm = case.problem, case.scm
+    possible = (scm.live[:, None] & scm.live) & ~jnp.eye(scm.size, dtype=bool)
+    into = possible & (jnp.arange(scm.size) == scm.target)
+
+    def step(carry: tuple[Dataset, Array], turn: tuple[Array, Array, Luck]) -> tuple[tuple[Dataset, Array], tuple]:
+        data, going = carry
+        number, noise, luck = turn
+        turned = oriented(problem, data)
+        known, scale = told(problem, turned, (shape.trials - number).astype(noise.dtype))
+        logits = network.edge_logits(known, turned)
+        edges = with_knowledge(problem, logits)
+        outlook = network(known, edges, problem, data.target)
+        right = jax.nn.log_sigmoid(jnp.where(scm.adjacency, logits, -logits))
+        structure, parents = (
+            jnp.sum(jnp.where(mask, right, 0)) / jnp.maximum(mask.sum(), 1) for mask in (possible, into)
+        )
+        picks, log = pick(outlook, problem, luck, temperature)
+        choice = choice_of(outlook, problem, picks, log, luck)
+        novel = jnp.any(choice.mask & ~data.intervened.any(0)).astype(noise.dtype)
+        made = going
+        going = going & ~choice.stop & (number < shape.trials)
+        grown = add_row(data, perform(scm, choice, noise), choice.mask)
+        data = jax.tree.map(lambda new, old: jnp.where(going, new, old), grown, data)
+        spread = scale.spread[data.target]
+        found = (known, spread, picks, log, novel * going, made)
+        return (data, going), (found, (regret_of(case, outlook), structure, parents))
+
+    # One turn more than experiments: its look is the last, and its experiment is not made.
+    turns = shape.trials + 1
+    # Each experiment's noise stands at the end of the table, whatever the number of observations.
+    noise = jnp.pad(case.noise[shape.observations :], ((0, 1), (0, 0)))
+    luck = draw_luck(key, problem, network.config.places, turns)
+    (data, _), (found, judged) = jax.lax.scan(
+        step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, luck)
+    )
+    known, spread, picks, log, novel, made = jax.tree.map(lambda a: a[:-1], found)
+    return Steps(known, spread, picks, log, *judged, novel, made, data)
+
+
+def with_knowledge(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Probabilities of edges from their log odds and what is known beforehand; no gradient goes back."""
+    logits = jax.lax.stop_gradient(logits)
+    known = problem.knowledge
+    p = jax.nn.sigmoid(logits + known.log_odds)
+    return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))

@@ -1,0 +1,209 @@
+"""One HTML page of an optimization: what to do, how it came to that, what is believed, and every experiment."""
+
+import html
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxworlds.store import atomic_write
+
+from .optimizer.advice import written
+from .optimizer.believed import Believed
+from .optimizer.charts import chart_svg
+from .optimizer.state import Settings, State
+from .pictures import edge_matrix_svg, graph_svg
+
+if TYPE_CHECKING:
+    from .optimizer import Optimizer
+
+STYLE = """
+  body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+  table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
+  th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid #ddd }
+  th:first-child, td:first-child { text-align: left }
+  .advice { background: #eef4ef; border-left: 4px solid #2a7f62; padding: .6rem 1rem; font-size: 1.15rem }
+  .row { display: flex; flex-wrap: wrap; gap: 1rem }
+  td.set { font-weight: bold; background: #fde9c8 }
+"""
+
+
+def write_report(
+    optimizer: "Optimizer", path: str | os.PathLike[str], *, optimum: float | None = None
+) -> Path:
+    """Write the page, whole or not at all; it needs no other file and no network."""
+    with atomic_write(path, "w") as file:
+        file.write(html_report(optimizer, optimum=optimum))
+    return Path(path)
+
+
+def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
+    """The page as text."""
+    state = optimizer.state
+    believed = optimizer.believed
+    settings, said = state.settings, html.escape
+    title = f"{'Least' if settings.objective == 'min' else 'Greatest'} {settings.target}"
+    parts = [
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
+        f"<title>{said(title)}</title>\n<style>{STYLE}</style>\n<h1>{said(title)}</h1>",
+        _advice(optimizer),
+        "<h2>What was asked</h2>",
+        _question(state),
+        "<h2>How it went</h2>",
+        _progress(believed, optimum),
+        "<h2>What setting one variable does</h2>",
+        f"<p>Expected {said(settings.target)} if a variable is set; the band holds nine of ten models that fit the data. "
+        "Dots are experiments that set this variable alone.</p>",
+        _effects(believed),
+        "<h2>Who causes what</h2>",
+        _graph(believed),
+        "<h2>Every experiment</h2>",
+        _experiments(state),
+        "</html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _advice(optimizer: "Optimizer") -> str:
+    if not optimizer.state.rows:
+        return '<p class="advice">No rows yet: nothing is recommended.</p>'
+    found = optimizer.recommend()
+    return (
+        f'<p class="advice">Recommended: <b>{html.escape(written(found.do))}</b>. Expected '
+        f"{html.escape(found.target)} {found.expected:.4g}, between {found.low:.4g} and {found.high:.4g} with probability "
+        "0.9.</p>"
+    )
+
+
+def _question(state: State) -> str:
+    settings = state.settings
+    rows = [
+        [
+            v.name + (" (target)" if v.name == settings.target else ""),
+            _values(settings, v.name),
+            f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
+            if v.manipulable
+            else "",
+        ]
+        for v in settings.variables
+    ]
+    graph = settings.graph
+    known = (
+        ("the graph is known: " if graph.known else "known edges: ")
+        + ", ".join(f"{a} → {b}" for a, b in graph.required)
+        if graph.required or graph.known
+        else "partly known"
+        if graph.forbidden or graph.tiers or graph.probabilities
+        else "unknown"
+    )
+    facts = {
+        "strategy": settings.strategy or "given as an object",
+        "graph": known,
+        "rows before": str(sum(row.given for row in state.rows)),
+        "experiments": f"{len(state.made)} made, {len(state.pending)} pending",
+        "cost": f"{state.spent:g}" + (f" of {settings.budget:g}" if settings.budget is not None else ""),
+        "mechanisms": settings.mechanism,
+        "seed": str(settings.seed),
+    }
+    if state.stopped:
+        facts["stopped"] = state.stopped
+    listed = "".join(f"<li>{name}: {html.escape(fact)}</li>" for name, fact in facts.items())
+    return _table(["variable", "can be set to", "cost"], rows) + f"\n<ul>{listed}</ul>"
+
+
+def _values(settings: Settings, name: str) -> str:
+    v = settings.variable(name, "name")
+    if not v.manipulable or v.low is None or v.high is None:
+        return "only measured"
+    if v.levels is not None:
+        return ", ".join(f"{level:g}" for level in v.levels)
+    return f"{v.low:g} to {v.high:g}"
+
+
+def _progress(believed: Believed, optimum: float | None) -> str:
+    if not believed.state.made:
+        return "<p>No experiment was made yet.</p>"
+    found, target = believed.progress, believed.settings.target
+    points = np.stack([found.cost, found.measured], axis=-1)[1:]
+    best, label, level = found.best, target, optimum
+    if optimum is not None:
+        sign = 1.0 if believed.settings.objective == "min" else -1.0
+        best, label, level = sign * (best - optimum), f"regret of {target}", 0.0
+        points = np.stack([points[:, 0], sign * (points[:, 1] - optimum)], axis=-1)
+    chart = chart_svg(
+        found.cost,
+        best,
+        points=points,
+        level=level,
+        steps=True,
+        title="Regret" if optimum is not None else "Best so far",
+        x_label="cost of the experiments",
+        y_label=label,
+        width=620,
+        height=300,
+    )
+    return (
+        "<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. Dots "
+        f"are measurements.</p>\n<figure>{chart}</figure>"
+    )
+
+
+def _effects(believed: Believed) -> str:
+    charts = [
+        chart_svg(
+            curve.x,
+            curve.mean,
+            band=(curve.low, curve.high),
+            points=curve.tried,
+            title=curve.name,
+            x_label=curve.name,
+            y_label=believed.settings.target,
+            discrete=curve.discrete,
+            width=300,
+            height=210,
+        )
+        for curve in believed.curves
+    ]
+    return f'<div class="row">{"".join(charts)}</div>'
+
+
+def _graph(believed: Believed) -> str:
+    names, edges = believed.settings.names, believed.edges
+    picture = graph_svg(edges, names, target=believed.settings.target)
+    matrix = edge_matrix_svg(edges, names, title="row causes column, in per cent")
+    return f'<p>Arrows are as strong as their probability.</p>\n<div class="row">{picture}{matrix}</div>'
+
+
+def _experiments(state: State) -> str:
+    settings = state.settings
+    given = sum(row.given for row in state.rows)
+    heads = ["experiment", *settings.names, "cost"]
+    rows: list[list[str]] = []
+    marks: list[set[int]] = []
+    for row in state.rows:
+        if not row.given:
+            number = "observation" if not row.do else "elsewhere"
+            number = number if row.experiment is None else str(row.experiment)
+            price = f"{settings.price(state.levels(row)):g}"
+            rows.append([number, *(f"{value:.5g}" for value in row.values), price])
+            marks.append({1 + settings.names.index(name) for name in row.do})
+    for pending in state.pending:
+        shown = [f"{pending.do[name]:.5g}" if name in pending.do else "" for name in settings.names]
+        rows.append([f"{pending.experiment} (pending)", *shown, f"{settings.price(pending.do):g}"])
+        marks.append({1 + settings.names.index(name) for name in pending.do})
+    note = f"<p>{given} rows were there before the first experiment. What was set is marked.</p>\n"
+    return note + _table(heads, rows, marks)
+
+
+def _table(heads: list[str], rows: list[list[str]], marks: list[set[int]] | None = None) -> str:
+    top = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+    lines = []
+    for number, row in enumerate(rows):
+        marked = marks[number] if marks else set()
+        cells = [
+            f"<td{' class=set' if at in marked else ''}>{html.escape(cell)}</td>"
+            for at, cell in enumerate(row)
+        ]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table>\n<tr>{top}</tr>\n" + "\n".join(lines) + "\n</table>"

@@ -1,0 +1,74 @@
+"""Candidates for the next experiment: doing nothing, every variable alone over its range, and sets of several."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int
+
+from acbo.beliefs.effects import single_actions
+from acbo.data import Key
+from acbo.experiments.problem import Problem
+from acbo.scms.graphs import ranks
+
+
+class Actions(NamedTuple):
+    """Rows of experiments; the first does nothing."""
+
+    mask: Bool[Array, "actions d"]
+    value: Float[Array, "actions d"]
+    allowed: Bool[Array, " actions"]
+    """Whether all that is set can be set."""
+
+
+def candidate_actions(problem: Problem, key: Key, places: int = 5, sets: int = 128) -> Actions:
+    """Nothing, every variable at `places` values from end to end, and `sets` random sets where several may be set.
+
+    Half of a random set's values lie at ends of ranges, where monotonic effects are largest.
+    """
+    d = problem.size
+    mask, value = single_actions(problem, places)
+    nothing = (jnp.zeros((1, d), bool), jnp.zeros((1, d), value.dtype))
+    parts = [nothing, (mask, value)]
+    if problem.max_simultaneous > 1:
+        parts.append(random_actions(problem, key, sets))
+    mask, value = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    return Actions(mask, value, jnp.all(problem.manipulable | ~mask, axis=-1))
+
+
+def random_actions(
+    problem: Problem, key: Key, count: int, least: int = 1
+) -> tuple[Bool[Array, "count d"], Float[Array, "count d"]]:
+    """Random sets of up to `max_simultaneous` manipulable variables at random values."""
+    key_size, key_which, key_value, key_end = jr.split(key, 4)
+    d, dtype = problem.size, problem.low.dtype
+    size = jr.randint(key_size, (count, 1), least, problem.max_simultaneous + 1)
+    scores = jnp.where(problem.manipulable, jr.uniform(key_which, (count, d), dtype), 2)
+    mask = problem.manipulable & (jax.vmap(ranks)(scores) < size)
+    part = jr.uniform(key_value, (count, d), dtype)
+    end = jr.uniform(key_end, (count, d), dtype)
+    part = jnp.where(end < 0.25, 0, jnp.where(end < 0.5, 1, part))
+    value = problem.snap(problem.low * (1 - part) + problem.high * part)
+    return mask, jnp.where(mask, value, 0)
+
+
+def closer_actions(
+    problem: Problem,
+    mask: Bool[Array, " d"],
+    value: Float[Array, " d"],
+    step: Float[Array, ""] | float,
+    key: Key,
+) -> Float[Array, "near d"]:
+    """Values around one action, itself first: each of 16 moves every set variable by at most `step` of its range."""
+    noise = jr.uniform(key, (16, problem.size), value.dtype, -1, 1).at[0].set(0)
+    near = value + step * noise * (problem.high - problem.low)
+    return jnp.where(mask, problem.snap(near), 0)
+
+
+def best_of(
+    losses: Float[Array, " actions"], allowed: Bool[Array, " actions"]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """The least loss among what is allowed; of equal ones the first."""
+    held = jnp.where(allowed, losses, jnp.inf)
+    return jnp.argmin(held), jnp.min(held)

@@ -1,0 +1,129 @@
+"""Causal Bayesian optimization with a known graph: effects from fitted mechanisms, corrected by what experiments showed."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float
+
+from acbo.beliefs.effects import effects_of
+from acbo.beliefs.models import models_of
+from acbo.beliefs.settings import BeliefSettings
+from acbo.data import Dataset, Key
+from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.scms.scm import SCM
+
+from .actions import Actions, best_of, candidate_actions, closer_actions
+from .believing import _price
+from .gp import _with_tried, gp_posterior
+from .strategy import AbstractStrategy
+
+ROUNDS = 4
+
+
+class CausalBO(AbstractStrategy):
+    """Expected improvement, where the mean and the doubt about an effect come from the graph and the data along it.
+
+    Mechanisms are fitted along `problem.knowledge.required`. For every set of variables a Gaussian process corrects
+    what they predict by what experiments on that set have shown, so that hidden common causes and mechanisms of another
+    kind mislead only for a while. After Aglietti and others (2020), with doubt about the mechanisms added.
+    """
+
+    settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings(models=32))
+    places: int = eqx.field(static=True, default=9)
+    sets: int = eqx.field(static=True, default=512)
+    lengths: tuple[float, ...] = eqx.field(static=True, default=(0.1, 0.2, 0.4, 0.8))
+    signals: tuple[float, ...] = eqx.field(static=True, default=(0.03, 0.3, 1.0, 3.0))
+    noise: float | None = eqx.field(static=True, default=None)
+    """Standard deviation of the target under one experiment; that of the observations if not given."""
+    from_observations: bool = eqx.field(static=True, default=False)
+    """Whether mechanisms are fitted to observations alone; experiments that report means need it."""
+
+    def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
+        """Models with the known graph."""
+        if self.from_observations:
+            rows = data.rows & ~data.intervened.any(1)
+            data = eqx.tree_at(lambda data: data.rows, data, rows)
+        graphs = jnp.broadcast_to(
+            problem.knowledge.required, (self.settings.models, problem.size, problem.size)
+        )
+        return models_of(problem, data, graphs, key, self.settings)
+
+    def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
+        key_models, key_actions, key_near = jr.split(key, 3)
+        models = self.models(problem, data, key_models)
+        actions = candidate_actions(problem, key_actions, self.places, self.sets)
+        actions = _around_best(problem, data, _with_tried(problem, data, actions), key_near)
+        mean, deviation = self.posterior(problem, data, models, actions)
+        loss = problem.sign * mean
+        _, best = best_of(loss, actions.allowed)
+        z = (best - loss) / deviation
+        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / _price(problem, actions)
+        gain = gain * (1 + 1e-4 * jr.uniform(key_near, gain.shape))
+        chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
+        return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
+
+    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
+        key_models, key_actions, key_near = jr.split(key, 3)
+        models = self.models(problem, data, key_models)
+        actions = candidate_actions(problem, key_actions, self.places, self.sets)
+        actions = _around_best(problem, data, _with_tried(problem, data, actions), key_near)
+        mean, deviation = self.posterior(problem, data, models, actions)
+        best, _ = best_of(problem.sign * mean, actions.allowed)
+        return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
+
+    def posterior(
+        self, problem: Problem, data: Dataset, models: SCM, actions: Actions
+    ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
+        """Mean and standard deviation of the expected target under each action."""
+        y = data.values[:, data.target]
+        tried = data.intervened.any(1) & data.rows
+        seen = data.rows & ~tried
+        count = jnp.maximum(seen.sum(), 1)
+        centre = jnp.where(seen, y, 0).sum() / count
+        variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
+        scale = jnp.sqrt(jnp.maximum(variance, 1e-6))
+        noise = scale if self.noise is None else self.noise
+        mask = jnp.concatenate([actions.mask, data.intervened & tried[:, None]])
+        value = jnp.concatenate([actions.value, jnp.where(data.intervened & tried[:, None], data.values, 0)])
+        effects = effects_of(models, mask, value)
+        expected, doubt = effects.mean(0), effects.std(0)
+        asked = actions.mask.shape[0]
+        residual = jnp.where(tried, y - expected[asked:], 0) / scale
+        lengths, signals = (jnp.asarray(x, y.dtype) for x in (self.lengths, self.signals))
+        shift, spread = gp_posterior(
+            problem,
+            (data.intervened, data.values, tried),
+            residual,
+            (actions.mask, actions.value),
+            noise / scale,
+            lengths,
+            signals,
+        )
+        nothing = ~actions.mask.any(-1)
+        mean = jnp.where(nothing, centre, expected[:asked] + scale * shift)
+        deviation = jnp.sqrt(doubt[:asked] ** 2 * (~nothing) + (scale * spread) ** 2)
+        return mean, jnp.maximum(jnp.where(nothing, scale / jnp.sqrt(count), deviation), 1e-4)
+
+
+def _around_best(problem: Problem, data: Dataset, actions: Actions, key: Key) -> Actions:
+    """The candidates, and what lies around the four best experiments so far, ever closer."""
+    y = problem.sign * data.values[:, data.target]
+    tried = data.intervened.any(1) & data.rows
+    _, rows = jax.lax.top_k(-jnp.where(tried, y, jnp.inf), min(4, y.shape[0]))
+    mask = data.intervened[rows] & tried[rows][:, None]
+    value = jnp.where(mask, data.values[rows], 0)
+    steps = 0.15 * 0.4 ** jnp.arange(ROUNDS).astype(value.dtype)
+    keys = jr.split(key, ROUNDS)
+    near = jax.vmap(
+        lambda step, key: jax.vmap(lambda m, v, k: closer_actions(problem, m, v, step, k))(
+            mask, value, jr.split(key, mask.shape[0])
+        )
+    )(steps, keys)
+    repeated = jnp.broadcast_to(mask[None, :, None], near.shape).reshape(-1, problem.size)
+    return Actions(
+        jnp.concatenate([actions.mask, repeated]),
+        jnp.concatenate([actions.value, near.reshape(-1, problem.size)]),
+        jnp.concatenate([actions.allowed, jnp.all(problem.manipulable | ~repeated, -1) & repeated.any(-1)]),
+    )

@@ -1,0 +1,21 @@
+"""What every strategy answers: the next experiment, and the recommendation. Pure functions of arrays."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from acbo.data import Dataset, Key
+from acbo.experiments.problem import Choice, Problem, Recommendation
+
+
+class AbstractStrategy(eqx.Module):
+    """A way to choose experiments. May be jitted and vmapped over problems, data and keys."""
+
+    @abc.abstractmethod
+    def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
+        """The next experiment, given all rows so far and how many experiments are left."""
+
+    @abc.abstractmethod
+    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
+        """What to do in the end."""

@@ -1,0 +1,200 @@
+"""The command `acbo`: typed and piped answers, simulators, resumption, pictures in the terminal, and clear errors."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from acbo.cli import main
+from acbo.optimizer.problem_file import read_problem
+from acbo.optimizer.state import read_state
+from acbo.surrogate.weights import pretrained_path
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+TYPED = """
+target = "pain"
+strategy = "random"
+experiments = 3
+[variables]
+dose = [0, 10]
+coat = {levels = [0, 1, 4], cost = 2.0}
+age = false
+pain = false
+"""
+MODEL = '''
+strategy = "random"
+experiments = 4
+observations = 6
+graph = "known"
+model = """
+    dose = N(5, 1)
+    heat = 0.5*dose + N(0, 0.3)
+    pain = 10 - heat + N(0, 0.3)
+    dose in [0, 10]; heat in [0, 5]; cost heat = 2 + 0.5*heat
+    target pain
+"""
+'''
+
+
+def run_cli(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def problem(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "problem.toml"
+    file.write_text(text)
+    return file
+
+
+def test_values_are_typed_and_the_rest_is_done_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = problem(tmp_path, TYPED)
+    # An experiment leaves three of the four variables to measure. The second is skipped, and the third is not made.
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\nmuch\n2\nnan\n3\nskip\n4\nstop\n"))
+    assert run_cli("optimize", file) == 0
+    shown = capsys.readouterr().out
+    assert "must be a finite number; got 'much'" in shown
+    assert "got 'nan'" in shown
+    assert "leave, and measure" in shown
+    assert "experiment 2 is pending" in shown
+    assert "recommended: set" in shown
+    state = read_state(tmp_path / "problem.state.json")
+    assert [row.experiment for row in state.rows] == [0]
+    assert sorted(v for v in state.rows[0].values if v not in state.levels(state.rows[0]).values()) == [
+        1,
+        2,
+        3,
+    ]
+    assert state.cancelled == (1,)
+    assert [p.experiment for p in state.pending] == [2]
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))  # and then nothing more comes
+    assert run_cli("optimize", file) == 0
+    shown = capsys.readouterr().out
+    assert "going on with" in shown
+    after = read_state(tmp_path / "problem.state.json")
+    assert [row.experiment for row in after.rows] == [0, 2]
+    assert after.rows[1].do == tuple(state.pending[0].do)
+    assert len(after.pending) == 1
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))
+    assert run_cli("optimize", file, "--report", tmp_path / "page.html") == 0
+    assert "used up" in capsys.readouterr().out
+    assert "Every experiment" in (tmp_path / "page.html").read_text()
+
+
+def test_a_model_is_simulated_and_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, whole, parts = problem(tmp_path, MODEL), tmp_path / "whole.json", tmp_path / "parts.json"
+    assert run_cli("optimize", file, "--state", whole) == 0
+    for _ in range(3):
+        assert run_cli("optimize", file, "--state", parts, "--trials", "2") == 0
+    assert "recommended: " in capsys.readouterr().out
+    assert read_state(parts) == read_state(whole)
+    state = read_state(whole)
+    assert [row.given for row in state.rows] == [True] * 6 + [False] * 4
+    assert state.settings.names == ("dose", "heat", "pain")
+    assert state.settings.variable("heat", "name").price(2.0) == 3.0
+    assert state.settings.graph.required == (("dose", "heat"), ("heat", "pain"))
+
+    assert run_cli("show", whole) == 0
+    shown = capsys.readouterr().out
+    assert "dose → heat" in shown
+    assert "best so far: " in shown
+    assert "4 experiments" in shown
+    assert run_cli("show", file) == 0
+    assert "2 + 0.5 per unit" in capsys.readouterr().out
+
+    file.write_text(MODEL.replace("[0, 5]", "[0, 6]"))
+    assert run_cli("optimize", file, "--state", whole) == 2
+    assert "`variables` in" in capsys.readouterr().err
+    file.write_text(MODEL.replace("experiments = 4", "experiments = 5"))
+    assert run_cli("optimize", file, "--state", whole) == 0
+    assert len(read_state(whole).made) == 5
+
+
+def test_a_function_and_a_benchmark_are_simulators(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plant_of_the_test.py").write_text(
+        "def simulate(do):\n    x = do.get('x', 0.5)\n    return {'x': x, 'y': 1 - x}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "rows.csv").write_text("x,y,was_set\n0.2,0.8,\n0.4,0.6,x\n")
+    text = """
+        target = "y"
+        strategy = "random"
+        experiments = 2
+        data = "rows.csv"
+        intervened = "was_set"
+        simulator = "plant_of_the_test:simulate"
+        variables = {x = [0, 1], y = false}
+    """
+    state = tmp_path / "state.json"
+    assert run_cli("optimize", problem(tmp_path, text), "--state", state) == 0
+    rows = read_state(state).rows
+    assert [row.do for row in rows] == [(), ("x",), ("x",), ("x",)]
+    assert all(row.values[1] == pytest.approx(1 - row.values[0]) for row in rows)
+
+    toy = read_problem(problem(tmp_path, 'benchmark = "toy"\nstrategy = "random"\ngraph = "known"'))
+    assert toy.optimum == -2.1718
+    assert toy.simulator is not None
+    assert toy.simulator({"Z": -3.0})["Z"] == -3.0
+    settings = toy.settings()
+    assert (settings.target, settings.objective, settings.graph.required) == (
+        "Y",
+        "min",
+        (("X", "Z"), ("Z", "Y")),
+    )
+    complete = read_problem(problem(tmp_path, 'benchmark = "complete"\nstrategy = "random"\ngraph = "known"'))
+    assert not {"U1", "U2"} & set(complete.settings().names)
+    assert ("C", "D") in complete.settings().graph.required
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("target = ", "must be TOML"),
+        ('tarjet = "y"', "Did you mean 'target'?"),
+        ('target = "y"', "must say `variables`"),
+        (TYPED.replace("[0, 10]", "[0, 5, 10]"), "dose = {levels = [0, 5, 10]}"),
+        (TYPED.replace('"random"', '"rundom"'), "Did you mean 'random'?"),
+        ("observations = 3\n" + TYPED, "`observations` must come from a simulator"),
+        ('data = "none.csv"\n' + TYPED, "is not there"),
+        ('simulator = "nowhere_at_all"\n' + TYPED, "'module:function'"),
+        ('simulator = "nowhere_at_all:f"\n' + TYPED, "No module named 'nowhere_at_all'"),
+        ('benchmark = "toy"\nmodel = "X -> Y"', "got model and benchmark"),
+        ('benchmark = "tay"', "Did you mean 'toy'?"),
+    ],
+)
+def test_wrong_problems_end_with_a_sentence(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli("optimize", problem(tmp_path, text)) == 2
+    caught = capsys.readouterr()
+    assert said in caught.err
+    assert "Traceback" not in caught.err
+
+
+def test_weights_are_shown_and_other_files_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli("show", pretrained_path()) == 0
+    shown = capsys.readouterr().out
+    assert "acbo-surrogate-1" in shown
+    assert "numbers" in shown
+    (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
+    assert run_cli("show", tmp_path / "other.json") == 2
+    assert "must be a saved optimization" in capsys.readouterr().err
+    (tmp_path / "bad.safetensors").write_bytes(b"\xff" * 100)
+    assert run_cli("show", tmp_path / "bad.safetensors") == 2
+    assert "header cannot be read" in capsys.readouterr().err
+    assert run_cli("show", tmp_path / "none.json") == 2
+    assert "none.json" in capsys.readouterr().err
