@@ -44,6 +44,8 @@ import jaxtrace.utils
 from jaxworlds import checking, compiling, runtime, static, store, taps
 from jaxworlds.batching import shard_worlds, world_mesh
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 @needs_guides
 def test_every_block_of_every_guide_has_exactly_one_owner() -> None:

@@ -215,11 +215,14 @@ def looks_at_values(logits, expert, parent_sets):
 def test_a_step_that_cannot_be_compiled_says_why_and_computes_the_same(params: Network) -> None:
     batch, key = create_test_batch(), jr.key(0)
     reset_fallback_counts()
-    step = create_adaptive_train_step(loss_fn=looks_at_values, config=CONFIG)
+    plain = optax.sgd(
+        1e-2
+    )  # uncompiled, every operation of an optimizer on every shape is a program of its own
+    step = create_adaptive_train_step(None, plain, looks_at_values, CONFIG)
     with pytest.warns(FallbackWarning, match="TracerBoolConversionError"):
         slow = step(params, step.optimizer.init(params), batch, key)
     assert fallback_counts()["acbo surrogate step"] == 1
-    fast = create_adaptive_train_step(config=CONFIG)
+    fast = create_adaptive_train_step(None, plain, config=CONFIG)
     close(fast(params, step.optimizer.init(params), batch, key), slow, 1e-6)
 
 

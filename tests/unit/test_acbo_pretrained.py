@@ -4,10 +4,13 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
+import pytest
 
 from acbo.surrogate import benchmark_draws, evaluate, held_out, pretrained
 from acbo.surrogate.evaluating import edge_logits
 from acbo.surrogate.weights import pretrained_path, read_metadata
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
 
 
 def test_the_weights_tell_how_they_were_made() -> None:

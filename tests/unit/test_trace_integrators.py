@@ -147,7 +147,11 @@ def test_dopri5_lands_exactly_and_needs_few_steps(double: None) -> None:
     assert int(state.memory.rejected) == 0
 
 
-def test_dopri5_remembers_its_step_between_intervals() -> None:
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_dopri5_remembers_its_step_between_intervals(precision: str, request: pytest.FixtureRequest) -> None:
+    # In single precision rounding is in the error estimate: how many steps it adds depends on the code generator.
+    if precision == "double":
+        request.getfixturevalue("double")
     field = Flow(spiral)
     once = run(Dopri5(rtol=1e-5), field, [1.0, 0.0], (0.0, 2.0), 1)
     cut = run(Dopri5(rtol=1e-5), field, [1.0, 0.0], (0.0, 2.0), 4)
