@@ -12,7 +12,6 @@ broken off: DiBS takes minutes each.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +33,6 @@ from judging import each_auroc, judge, judge_classes  # noqa: E402
 from peer_environments import Missing, answers_of, set_up  # noqa: E402
 
 from acbo.surrogate import benchmark_draws, held_out, pretrained  # noqa: E402
-from jaxworlds.measuring import environment  # noqa: E402
 
 # Variables, rows, observations among them; whether the exact teacher is asked too: above 12 see the part `large`.
 SETTINGS = (
@@ -63,35 +61,10 @@ SEED = 7_200
 PARTS = ("quality", "peers", "generation", "training", "eager", "compiles", "large", "nonlinear")
 
 
-class Report(harness.Report):
-    """All parts in one file: those not run now stay as they were."""
-
-    def __init__(self, options: harness.Options) -> None:
-        super().__init__("acbo-inference", options)
-        before = json.loads(self.path.read_text())["results"] if self.path.exists() else {}
-        self.results = before
-
-    @property
-    def path(self) -> Path:
-        quick = "-quick" if self.options.quick else ""
-        return (
-            self.options.out
-            / harness.device_folder(self.environment["device_kind"])
-            / f"{self.name}{quick}.json"
-        )
-
-    def add(self, part: str, figures: Mapping[str, Any], note: str = "") -> None:
-        self.results.pop(part, None)
-        super().add(part, figures, note)
-        now = environment()
-        self.results[part]["measured"] = {key: now[key] for key in ("date", "commit", "jax", "load_average")}
-        self._write()
-
-
 class Bench:
     """Sizes, and where the peers are."""
 
-    def __init__(self, found: argparse.Namespace, report: Report) -> None:
+    def __init__(self, found: argparse.Namespace, report: harness.PartsReport) -> None:
         self.report, self.quick = report, found.quick
         self.peers = found.setup_peers or found.peers
         self.run_peers = not found.answered
@@ -303,7 +276,7 @@ def main() -> None:
     if found.setup_peers:
         set_up(found.setup_peers)
     options = harness.Options(found.quick, found.only, found.out)
-    report = Report(options)
+    report = harness.PartsReport("acbo-inference", options)
     bench = Bench(found, report)
     runs = (quality, peers, generation, training, eager, compiles, beyond_exact, nonlinear)
     for name, part in zip(PARTS, runs, strict=True):

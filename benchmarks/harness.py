@@ -132,3 +132,24 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"`{value!r}` cannot be written as JSON. Pass numbers, strings, lists and dicts.")
+
+
+class PartsReport(Report):
+    """All parts in one file: those not run now stay as they were."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__(name, options)
+        before = json.loads(self.path.read_text())["results"] if self.path.exists() else {}
+        self.results = before
+
+    @property
+    def path(self) -> Path:
+        quick = "-quick" if self.options.quick else ""
+        return self.options.out / device_folder(self.environment["device_kind"]) / f"{self.name}{quick}.json"
+
+    def add(self, part: str, figures: Mapping[str, Any], note: str = "") -> None:
+        self.results.pop(part, None)
+        super().add(part, figures, note)
+        now = environment()
+        self.results[part]["measured"] = {key: now[key] for key in ("date", "commit", "jax", "load_average")}
+        self._write()

@@ -8,18 +8,18 @@ import random
 import pandas as pd
 from rich.console import Console
 
-from acbo.optimizer import Optimizer, Variable
+import acbo
 from jaxworlds.runtime import configure
 
 DICE = random.Random(3)
 
 VARIABLES = [
-    Variable("dose", low=0, high=10, cost=1, cost_per_unit=0.1),  # mg
-    Variable("salt", levels=(2, 6, 10)),  # g per day
-    Variable("exercise", low=0, high=5, cost=2),  # hours per week
-    Variable("pulse", low=50, high=90, cost=0.5),
-    Variable("age"),
-    Variable("pressure"),
+    acbo.Variable("dose", low=0, high=10, cost=1, cost_per_unit=0.1),  # mg
+    acbo.Variable("salt", levels=(2, 6, 10)),  # g per day
+    acbo.Variable("exercise", low=0, high=5, cost=2),  # hours per week
+    acbo.Variable("pulse", low=50, high=90, cost=0.5),
+    acbo.Variable("age"),
+    acbo.Variable("pressure"),
 ]
 
 
@@ -51,13 +51,12 @@ def main() -> None:
     seen = pd.DataFrame([patient({}) for _ in range(24)])
     related = seen.corr()["pressure"].drop("pressure").abs().sort_values(ascending=False)
     console.print(f"most correlated with the pressure: {related.index[0]}", highlight=False)
-    optimizer = Optimizer(
+    optimizer = acbo.Optimizer(
         VARIABLES,
         target="pressure",
         objective="min",
         data=seen,
         simulator=patient,
-        strategy="expected_improvement",
         graph={"forbidden": [(name, "age") for name in ("dose", "salt", "exercise", "pulse", "pressure")]},
         budget=10,
     )

@@ -7,7 +7,6 @@ import pandas as pd
 from rich.console import Console
 
 import acbo
-from acbo.optimizer import Optimizer, Variable
 from acbo.optimizer.simulators import ModelSimulator
 from jaxworlds.runtime import configure
 
@@ -34,12 +33,12 @@ def main() -> None:
     configure()
     console = Console()
     plant = ModelSimulator(PLANT, seed=1)
-    optimizer = Optimizer(
+    optimizer = acbo.Optimizer(
         [
-            Variable("feed", low=6, high=14),
-            Variable("steam", low=2, high=8, cost_per_unit=0.5),
-            Variable("mixing", levels=(1, 3, 5)),
-            Variable("residue", low=0, high=10, cost=5),
+            acbo.Variable("feed", low=6, high=14),
+            acbo.Variable("steam", low=2, high=8, cost_per_unit=0.5),
+            acbo.Variable("mixing", levels=(1, 3, 5)),
+            acbo.Variable("residue", low=0, high=10, cost=5),
             "heat",
             "reaction",
             "yield",

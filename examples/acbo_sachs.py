@@ -10,7 +10,6 @@ import pandas as pd
 from rich.console import Console
 
 import acbo
-from acbo.optimizer import Optimizer
 from acbo.pictures import edge_table
 from jaxworlds.runtime import configure
 
@@ -32,11 +31,10 @@ def main() -> None:
     configure()
     console = Console()
     table = acbo.to_frame(CELL.sample(26, key=0), CELL.names)
-    optimizer = Optimizer(
+    optimizer = acbo.Optimizer(
         {name: CELL.ranges.get(name) for name in CELL.names},
         target="Erk",
         data=table,
-        strategy="expected_improvement",
         experiments=6,
     )
     for number in range(6):

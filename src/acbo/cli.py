@@ -1,4 +1,4 @@
-"""The command `acbo`: optimize and show."""
+"""The command `acbo`: optimize, show, train, eval and bench."""
 
 import dataclasses
 import sys
@@ -85,8 +85,114 @@ class Show:
         return 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a policy on random causal models, on this machine's device, and write it to a file.
+
+    Ctrl-C ends early and still writes what was learned; a second one ends at once and writes nothing.
+
+    Example: acbo train --out mine.safetensors --updates 500 --size 6
+    """
+
+    out: Path = Path("policy.safetensors")
+    """File of weights to write."""
+    updates: int = 1000
+    """Updates; the first fifth imitates, the rest is GRPO."""
+    models: int = 64
+    """Causal models of one update."""
+    group: int = 16
+    """Episodes on each of them."""
+    width: int = 32
+    """Of the network."""
+    layers: int = 2
+    """Of the network."""
+    size: int = 10
+    """Most variables of a model."""
+    seed: int = 0
+    """Of everything random."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from jaxworlds.runtime import configure
+
+        configure()
+        from .policy.commands import train
+
+        train(**vars(self), console=Console())
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Play a policy and other strategies on the same random models, and compare their regrets.
+
+    Regret 0 is the best intervention, 1 is to do nothing. `cbo` is told the graph, the others are not.
+
+    Example: acbo eval mine.safetensors --strategies random gp_ei --sizes 5 --out cells.csv
+    """
+
+    policy: tyro.conf.Positional[str] = "default"
+    """A file of `acbo train`, or `default` for the policy of the package."""
+    strategies: tuple[str, ...] = ("random", "gp_ei", "cbo")
+    """What to compare it with."""
+    sizes: tuple[int, ...] = (5, 10)
+    """Numbers of variables."""
+    families: tuple[str, ...] = ("erdos_renyi", "scale_free")
+    """Families of graphs."""
+    models: int = 20
+    """Models of every size and family."""
+    seed: int = 0
+    """Of models and noise."""
+    out: Path | None = None
+    """CSV file for every size and family."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from jaxworlds.runtime import configure
+
+        configure()
+        from .policy.commands import evaluate
+
+        evaluate(**vars(self), console=Console())
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Time how long a policy takes to choose an experiment, beside causal Bayesian optimization with the known graph.
+
+    Example: acbo bench --variables 10
+    """
+
+    policy: tyro.conf.Positional[str] = "default"
+    """A file of `acbo train`, or `default` for the policy of the package."""
+    variables: int = 10
+    """Of the causal model."""
+    rows: int = 60
+    """Of data, a fifth of them experiments."""
+    repeats: int = 30
+    """Calls that are timed, after one that compiles."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from jaxworlds.runtime import configure
+
+        configure()
+        from .policy.commands import bench
+
+        bench(**vars(self), console=Console())
+        return 0
+
+
 Command = (
-    Annotated[Optimize, tyro.conf.subcommand("optimize")] | Annotated[Show, tyro.conf.subcommand("show")]
+    Annotated[Optimize, tyro.conf.subcommand("optimize")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("eval")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
 

@@ -20,7 +20,6 @@ from guide_blocks import (
     Key,
     Namespace,
     allowed_lines,
-    blocks,
     name_of,
     needs_guides,
     owned_by,
@@ -117,6 +116,31 @@ def the_gates_are_no_gates(found: Namespace, _: str) -> None:
     # The first step of Adam is as long as the learning rate, in every weight that has a gradient.
     moved = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (before, params)), strict=True)]
     assert max(moved) == pytest.approx(1e-3, rel=1e-2)
+
+
+def the_loop_improves_both(found: Namespace, _: str) -> None:
+    """Every turn updates the surrogate, then the policy, and plays new episodes with both."""
+    played: list[acbo.policy.Experience] = []
+
+    def collected(*args: Any) -> acbo.policy.Experience:
+        played.append(acbo.collect_experience(*args))
+        return played[-1]
+
+    found["collect_experience"] = collected
+    configs = acbo.GRPOTrainingConfig(total_steps=2), acbo.SurrogateTrainingConfig(learning_rate=1e-2)
+    assert found["grpo_with_jax_surrogate"](*configs) is None
+    first, _, last = played
+    assert [int(one.policy.step) for one in played] == [0, 1, 2]
+    assert last.regret.shape == (8, 8)  # models, episodes on each
+    assert bool((last.regret >= -1e-4).all())
+    for part in ("surrogate", "layers"):
+        before, after = (jax.tree.leaves(getattr(one.policy.network, part)) for one in (first, last))
+        assert max(float(jnp.abs(a - b).max()) for a, b in zip(before, after, strict=True)) > 1e-5, part
+    # Within a group all episodes see the same observations; what they try differs.
+    values = np.asarray(last.steps.data.values)
+    rows = int(last.cases.observations[0])
+    np.testing.assert_array_equal(values[0, 0, :rows], values[0, 1, :rows])
+    assert not np.array_equal(values[0, 0], values[0, 1])
 
 
 def loss_and_model_compile(found: Namespace, _: str) -> None:
@@ -303,35 +327,52 @@ CASES: dict[Key, Case] = {
             ),
         ),
     ),
+    ("003", 12): Case(
+        the_loop_improves_both,
+        IMPORTS
+        + """
+    from acbo import collect_experience, update_policy_grpo, update_surrogate_jax
+    surrogate_model, _ = create_test_model()
+    data = create_test_batch()
+    """,
+        allowed=(
+            Allowed(
+                "policy_params = update_policy_grpo(surrogate_params, trajectories)",
+                UnboundLocalError,
+                "the function assigns `trajectories` at its end and so has none before; they begin here",
+                """\
+                if step == 0:
+                    trajectories = collect_experience(None, surrogate_params)
+                policy_params = update_policy_grpo(surrogate_params, trajectories)""",
+            ),
+        ),
+    ),
     ("003", 13): Case(one_loss_for_each_example, IMPORTS + SETS),
 }
 # The core runs this one too, with a function of one line; here with a real step.
 SHARED: dict[Key, Case] = {
     ("003", 14): Case(each_device_makes_its_own_update, IMPORTS + MODEL + DEVICES),
 }
-# The loop of the policy, which is a part of its own (issue 6); its block runs once the names it calls are there.
-OWED: dict[Key, tuple[str, ...]] = {
-    ("003", 12): (
-        "grpo_with_jax_surrogate",
-        "update_surrogate_jax",
-        "update_policy_grpo",
-        "collect_experience",
-    ),
-}
 
 
-def test_every_block_of_acbo_is_run_or_owed() -> None:
-    assert owned_by("acbo") == set(CASES) | set(OWED)
-    assert not set(CASES) & set(OWED)
+def test_every_block_of_acbo_is_run() -> None:
+    assert owned_by("acbo") == set(CASES)
 
 
-@needs_guides
-@pytest.mark.parametrize("key", OWED, ids=name_of)
-def test_a_block_is_owed_while_its_names_are_missing(key: Key) -> None:
-    guide, index = key
-    for name in OWED[key]:
-        assert name in blocks(guide)[index]
-        assert not hasattr(acbo, name), f"`acbo.{name}` is there: give the block a case"
+def test_policy_and_surrogate_learn_together() -> None:
+    """Our own loop under the guide's name: every update is one program, and all three parts of the network move."""
+    grpo = acbo.GRPOTrainingConfig(group_size=8, num_iterations=1, total_steps=3, learning_rate=1e-2)
+    small = acbo.SurrogateTrainingConfig(model_hidden_dim=8, model_n_layers=1, encoder="statistics")
+    shape = acbo.EpisodeConfig(observations=12, trials=2)
+    found = acbo.grpo_with_jax_surrogate(grpo, small, models=2, episode=shape, progress=False)
+    assert found.history is not None
+    assert found.history["regret"].shape == (3,)
+    assert np.isfinite(found.history["total_loss"]).all()
+    assert int(found.state.step) == 3
+    before = acbo.PolicyNetwork(found.network.config, key=jax.random.split(jax.random.key(small.seed))[0])
+    for part in ("surrogate", "layers", "out"):
+        pairs = zip(*(jax.tree.leaves(getattr(net, part)) for net in (before, found.network)), strict=True)
+        assert max(float(jnp.abs(a - b).max()) for a, b in pairs) > 1e-4, part
 
 
 @needs_guides

@@ -1,5 +1,6 @@
 """The command `acbo`: typed and piped answers, simulators, resumption, pictures in the terminal, and clear errors."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from acbo.cli import main
 from acbo.optimizer.problem_file import read_problem
 from acbo.optimizer.state import read_state
+from acbo.policy.weights import load_policy, policy_metadata
 from acbo.surrogate.weights import pretrained_path
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -198,3 +200,50 @@ def test_weights_are_shown_and_other_files_are_not(
     assert "header cannot be read" in capsys.readouterr().err
     assert run_cli("show", tmp_path / "none.json") == 2
     assert "none.json" in capsys.readouterr().err
+
+
+def test_a_policy_is_trained_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--updates", "1", "--models", "8", "--group", "8", "--width", "8", "--layers", "1", "--size", "3"]
+    assert run_cli("train", "--out", tmp_path / "none" / "mine.safetensors", *tiny) == 2
+    assert "folder that exists" in capsys.readouterr().err
+    file = tmp_path / "mine.safetensors"
+    assert run_cli("train", "--out", file, *tiny) == 0
+    assert "finished after 1 updates of 64 episodes" in capsys.readouterr().out
+    assert load_policy(file).network.config.width == 8
+    story = policy_metadata(file)["metadata"]
+    assert (story["updates"], story["episodes"], story["outcome"]) == (1, 64, "finished")
+
+
+def test_strategies_are_compared_on_the_same_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cells.csv"
+    given = ["--strategies", "random", "--sizes", "3", "--families", "chain", "--models", "4"]
+    assert run_cli("eval", "default", *given, "--out", file) == 0
+    shown = capsys.readouterr().out
+    assert "4 models" in shown
+    with file.open() as lines:
+        policy, other = csv.DictReader(lines)
+    assert (policy["strategy"], other["strategy"], other["family"]) == ("policy", "random", "chain")
+    assert float(policy["minus_policy"]) == 0
+    gap = float(other["regret"]) - float(policy["regret"])
+    assert float(other["minus_policy"]) == pytest.approx(gap, abs=1e-6)
+    assert f"{gap:+.4f}" in shown
+    assert float(policy["regret"]) >= -1e-3
+    assert run_cli("eval", "default", "--families", "chian") == 2
+    assert "Did you mean 'chain'?" in capsys.readouterr().err
+    assert run_cli("eval", tmp_path / "none.safetensors") == 2
+    assert "is not there" in capsys.readouterr().err
+
+
+def test_the_next_experiment_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli("bench", "--variables", "3", "--rows", "10", "--repeats", "2") == 0
+    shown = capsys.readouterr().out
+    assert "3 variables, 10 rows" in shown
+    for name in ("policy", "cbo, graph known"):
+        row = next(line for line in shown.splitlines() if f" {name} " in line)
+        first, middle, slowest = (float(part) for part in row.split("│")[2:5])
+        assert first > 0
+        assert 0 < middle <= slowest
+    assert run_cli("bench", "--repeats", "0") == 2
+    assert "`repeats` must be at least 1" in capsys.readouterr().err

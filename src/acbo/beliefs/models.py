@@ -38,6 +38,11 @@ def draw_models(
     graphs = draw_graphs(
         data, key_graph, settings.models, score, problem.knowledge, max_parents=settings.max_parents
     )
+    # A known graph may have more parents than the largest set that is scored.
+    known = problem.knowledge
+    live = data.live[:, None] & data.live & ~jnp.eye(data.size, dtype=bool)
+    whole = jnp.all(known.required | known.forbidden | ~live)
+    graphs = jnp.where(whole, known.required & live, graphs)
     return models_of(problem, data, graphs, key_models, settings)
 
 

@@ -43,8 +43,9 @@ def draw_coefficients(
 ) -> Coefficients:
     """Coefficients of `output = bias + weight · x + outer · cos(inner · x + phase) + noise` drawn from their posterior.
 
-    `numbers` are standard normal, `uniform` is one number from 0 to 1. The prior of coefficients is normal with `slack` times the noise's variance (the constant's is wide); the smooth
-    part then is a Gaussian process of squared exponential kernel, in as many waves. Its length is drawn too.
+    `numbers` are standard normal, `uniform` is one number from 0 to 1. The prior of coefficients is normal with `slack`
+    times the noise's variance (the constant's is wide); the smooth part then is a Gaussian process of squared
+    exponential kernel, in as many waves. Its length is drawn too.
     """
     rows = keep.astype(values.dtype)
     given = parents.astype(values.dtype)

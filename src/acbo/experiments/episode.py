@@ -89,7 +89,8 @@ def run_episode(
     """Observations, then `trials` experiments. `best` is the true optimum. For many models, `vmap`.
 
     The noise of every row follows from the key alone: strategies are compared on the same luck. The recommendation is
-    asked for at the start and the end, and with `each` after every experiment (others repeat the one before).
+    asked for at the start and the end, and with `each` after every experiment (others repeat the one before). A
+    strategy that stops gets no further rows.
     """
     key_noise, key_strategy = jr.split(key)
     noise = draw_noise(scm, key_noise, observations + trials)
@@ -100,21 +101,28 @@ def run_episode(
         advice = strategy.recommend(problem, data, key)
         return normalised_regret(scm, problem, advice.intervention, best, idle)
 
-    def experiment(data: Dataset, turn: tuple[Array, Array, Key]) -> tuple[Dataset, Any]:
+    def experiment(
+        carry: tuple[Dataset, Array], turn: tuple[Array, Array, Key]
+    ) -> tuple[tuple[Dataset, Array], Any]:
+        data, going = carry
         step, noise, key = turn
         key_choose, key_judge = jr.split(key)
         remaining = (trials - step).astype(noise.dtype)
         choice = strategy.choose(problem, data, remaining, key_choose)
+        going = going & ~choice.stop
+        choice = eqx.tree_at(lambda choice: choice.mask, choice, choice.mask & going)
         row = perform(scm, choice, noise)
-        data = add_row(data, row, choice.mask)
+        grown = add_row(data, row, choice.mask)
+        data = jax.tree.map(lambda new, old: jnp.where(going, new, old), grown, data)
         judged = judge(data, key_judge) if each else None
         price = problem.cost(choice.mask, choice.value)
-        return data, (choice.mask, choice.value, row[scm.target], price, judged)
+        return (data, going), (choice.mask, choice.value, row[scm.target], price, judged)
 
     keys = jr.split(key_strategy, trials + 2)
     first = judge(data, keys[-1])
     turns = (jnp.arange(trials), noise[observations:], keys[:trials])
-    data, (mask, value, outcome, price, judged) = jax.lax.scan(experiment, data, turns)
+    start = (data, jnp.asarray(True))
+    (data, _), (mask, value, outcome, price, judged) = jax.lax.scan(experiment, start, turns)
     if judged is None:
         last = judge(data, keys[-2])
         judged = jax.tree.map(lambda a, b: jnp.append(jnp.repeat(a, trials - 1), b), first, last)

@@ -2,6 +2,7 @@
 
 from .bge import BGe as BGe
 from .gp_score import GaussianProcess as GaussianProcess
+from .graph_draws import draw_graphs as draw_graphs
 from .knowledge import Knowledge as Knowledge
 from .knowledge import no_knowledge as no_knowledge
 from .knowledge import prior_knowledge as prior_knowledge

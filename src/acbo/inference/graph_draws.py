@@ -112,5 +112,6 @@ def _draw_sets(
         row = jnp.sum(along < uniform[:, None] * along[:, -1:], axis=1)
         return members[jnp.minimum(row, len(table.masks) - 1)]
 
-    uniform = jr.uniform(key, ranks.shape, scores.dtype)
+    # Above 0, so that no set of weight 0 is met; 1 meets the last that has any.
+    uniform = 1 - jr.uniform(key, ranks.shape, scores.dtype)
     return jax.lax.map(lambda pair: one(*pair), (ranks, uniform), batch_size=16)

@@ -2,6 +2,11 @@
 
 from .curriculum import Curriculum as Curriculum
 from .episodes import EpisodeConfig as EpisodeConfig
+from .guide import Experience as Experience
+from .guide import collect_experience as collect_experience
+from .guide import grpo_with_jax_surrogate as grpo_with_jax_surrogate
+from .guide import update_policy_grpo as update_policy_grpo
+from .guide import update_surrogate_jax as update_surrogate_jax
 from .network import Outlook as Outlook
 from .network import PolicyNetwork as PolicyNetwork
 from .settings import PolicyConfig as PolicyConfig
@@ -10,3 +15,8 @@ from .training import PolicyLearning as PolicyLearning
 from .training import PolicyState as PolicyState
 from .training import TrainedPolicy as TrainedPolicy
 from .training import train_policy as train_policy
+from .weights import load_policy as load_policy
+from .weights import policy_metadata as policy_metadata
+from .weights import policy_path as policy_path
+from .weights import pretrained_policy as pretrained_policy
+from .weights import save_policy as save_policy

@@ -1,5 +1,6 @@
 """From an outlook to an experiment: variables are picked one after another, each with its place, until it is enough."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -47,9 +48,10 @@ def log_probability(outlook: Outlook, problem: Problem, picks: Picks) -> Float[A
     return _walk(outlook, problem, lambda _, step: picks[step])[1]
 
 
-def _walk(outlook: Outlook, problem: Problem, choose: object) -> tuple[Picks, Float[Array, ""]]:
+def _walk(
+    outlook: Outlook, problem: Problem, choose: Callable[[Array, int], Array]
+) -> tuple[Picks, Float[Array, ""]]:
     """Pick after pick, each by `choose(logits, step)`; after the end nothing more is picked, nor counted."""
-    assert callable(choose)
     d, places = outlook.logits.shape
     end = d * places
     taken, done = jnp.zeros(d, bool), jnp.asarray(False)
@@ -71,9 +73,7 @@ def entropy(outlook: Outlook) -> Float[Array, ""]:
     return -jnp.sum(jnp.exp(log) * jnp.where(log > -50, log, 0))
 
 
-def choice_of(
-    outlook: Outlook, problem: Problem, picks: Picks, log: Float[Array, ""], luck: Luck
-) -> Choice:
+def choice_of(outlook: Outlook, problem: Problem, picks: Picks, log: Float[Array, ""], luck: Luck) -> Choice:
     """The experiment that the picks say; luck places values within their cells."""
     d, places = outlook.logits.shape
     made = picks < d * places

@@ -19,7 +19,7 @@ from acbo.scms.scm import SCM
 from jaxworlds.static import config
 
 from .acting import Luck, choice_of, draw_luck, pick
-from .features import Told, oriented, told
+from .features import Told, known_edges, oriented, told
 from .network import Outlook, PolicyNetwork, place_middles
 
 
@@ -85,16 +85,18 @@ class Steps(NamedTuple):
     """Whether the experiment set a variable that none before had."""
     made: Bool[Array, " trials"]
     """Whether the episode had not been ended before."""
+    performed: Bool[Array, " trials"]
+    """Whether it was not ended now either: an experiment was made."""
     data: Dataset
     """All rows in the end."""
 
 
 def new_case(scm: SCM, key: Key, shape: EpisodeConfig, places: int) -> Case:
     """The model with its true effects on the grid of places, and the noise of all rows."""
-    key_noise, key_count, key_known = jr.split(key, 3)
+    key_noise, key_count, key_few, key_known = jr.split(key, 4)
     rows = shape.observations + shape.trials
     few = jr.randint(key_count, (), shape.least, shape.observations + 1)
-    fewer = jr.bernoulli(jr.fold_in(key_count, 1), 0.5)
+    fewer = jr.bernoulli(key_few, 0.5)
     knows = jr.bernoulli(key_known, shape.known)
     whole = known_graph(scm.adjacency)
     knowledge = Knowledge(whole.required & knows, whole.forbidden & knows, whole.log_odds)
@@ -145,7 +147,9 @@ def run_steps(
     possible = (scm.live[:, None] & scm.live) & ~jnp.eye(scm.size, dtype=bool)
     into = possible & (jnp.arange(scm.size) == scm.target)
 
-    def step(carry: tuple[Dataset, Array], turn: tuple[Array, Array, Luck]) -> tuple[tuple[Dataset, Array], tuple]:
+    def step(
+        carry: tuple[Dataset, Array], turn: tuple[Array, Array, Luck]
+    ) -> tuple[tuple[Dataset, Array], tuple]:
         data, going = carry
         number, noise, luck = turn
         turned = oriented(problem, data)
@@ -165,7 +169,7 @@ def run_steps(
         grown = add_row(data, perform(scm, choice, noise), choice.mask)
         data = jax.tree.map(lambda new, old: jnp.where(going, new, old), grown, data)
         spread = scale.spread[data.target]
-        found = (known, spread, picks, log, novel * going, made)
+        found = (known, spread, picks, log, novel * going, made, going)
         return (data, going), (found, (regret_of(case, outlook), structure, parents))
 
     # One turn more than experiments: its look is the last, and its experiment is not made.
@@ -176,13 +180,11 @@ def run_steps(
     (data, _), (found, judged) = jax.lax.scan(
         step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, luck)
     )
-    known, spread, picks, log, novel, made = jax.tree.map(lambda a: a[:-1], found)
-    return Steps(known, spread, picks, log, *judged, novel, made, data)
+    known, spread, picks, log, novel, made, performed = jax.tree.map(lambda a: a[:-1], found)
+    regret, structure, parents = judged
+    return Steps(known, spread, picks, log, regret, structure, parents, novel, made, performed, data)
 
 
 def with_knowledge(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """Probabilities of edges from their log odds and what is known beforehand; no gradient goes back."""
-    logits = jax.lax.stop_gradient(logits)
-    known = problem.knowledge
-    p = jax.nn.sigmoid(logits + known.log_odds)
-    return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))
+    return known_edges(problem, jax.lax.stop_gradient(logits))

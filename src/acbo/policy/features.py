@@ -35,7 +35,7 @@ class Told(NamedTuple):
     nodes: Float[Array, "d node_features"]
     moments: Float[Array, "d d d"]
     """`[j]`: second moments over the rows in which j was left alone."""
-    count: Float[Array, " d"]
+    count: Float[Array, " d"]  # pyright: ignore[reportIncompatibleMethodOverride]
     """How many those rows are."""
     low: Float[Array, " d"]
     high: Float[Array, " d"]
@@ -116,12 +116,11 @@ def told(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[
     return Told(pairs, jnp.where(data.live[:, None], nodes, 0), moments, count, low, high), scale
 
 
-def known_edges(problem: Problem, edges: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges with what is known beforehand."""
+def known_edges(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Probabilities of edges from their log odds and what is known beforehand."""
     known = problem.knowledge
-    p = jnp.clip(edges, 1e-4, 1 - 1e-4)
-    shifted = jax.nn.sigmoid(jnp.log(p) - jnp.log1p(-p) + known.log_odds)
-    return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, shifted))
+    p = jax.nn.sigmoid(logits + known.log_odds)
+    return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))
 
 
 def path_effects(told: Told, edges: Float[Array, "d d"], target: Array) -> tuple[Array, Array]:

@@ -65,7 +65,7 @@ class PolicyNetwork(eqx.Module):
 
     def posterior(self, told: Told, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
         """Probabilities of edges: the surrogate's, with what is known beforehand."""
-        return known_edges(problem, self.edges_of(told, data))
+        return known_edges(problem, self.edge_logits(told, data))
 
     def edges_of(self, told: Told, data: Dataset) -> Float[Array, "d d"]:
         """Probabilities of edges by the surrogate alone."""

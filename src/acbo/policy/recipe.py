@@ -1,13 +1,14 @@
 """How the policy in the package is made: `python -m acbo.policy.recipe --out policy.safetensors --minutes 8`.
 
 First it imitates Thompson sampling from the exact posterior, then GRPO fills the time that is left. What was done, with
-which versions, and how good it became on models that it never saw, is written into the file.
+which versions is written into the file; `--judge FILE` adds how good it is on models that it never saw.
 """
 
 import argparse
 import dataclasses
 import json
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,14 +22,13 @@ import numpy as np
 from acbo.configs import GRPOTrainingConfig
 from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import scm_prior
-from jaxworlds.rollout import Chunk
 
 from .curriculum import Curriculum
 from .episodes import EpisodeConfig, new_case, run_steps
 from .network import PolicyNetwork
 from .settings import PolicyConfig
-from .training import PolicyLearning, train_policy
-from .weights import save_policy
+from .training import PolicyLearning, PolicyState, PolicyUpdate, begin
+from .weights import load_policy, policy_metadata, save_policy
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -36,34 +36,35 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", default="policy.safetensors", help="file of weights to write")
-    parser.add_argument(
-        "--minutes", type=float, default=8.0, help="wall time for GRPO, compiling not counted"
-    )
-    parser.add_argument("--updates", type=int, help="updates of GRPO instead of minutes")
-    parser.add_argument("--imitate", type=int, default=300, help="updates that imitate, before GRPO")
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--places", type=int, default=7)
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
-    parser.add_argument("--models", type=int, default=128, help="causal models of one update")
-    parser.add_argument("--group", type=int, default=16, help="episodes on each of them")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--entropy", type=float, default=0.01)
-    parser.add_argument("--kl", type=float, default=0.0)
-    parser.add_argument("--size", type=int, default=10, help="largest number of variables")
-    parser.add_argument(
-        "--units", type=int, default=8, help="units of nonlinear mechanisms; 0 for linear models"
-    )
-    parser.add_argument("--chunk", type=int, default=10, help="updates in one compiled call")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--probe", action="store_true", help="only measure how fast training is")
+    add = parser.add_argument
+    add("--out", default="policy.safetensors", help="file of weights to write")
+    add("--minutes", type=float, default=9.0, help="wall time of the whole command, compiling included")
+    add("--updates", type=int, help="updates of GRPO instead of minutes: the same on any machine")
+    add("--imitate", type=int, default=150, help="updates that imitate, before GRPO")
+    add("--width", type=int, default=48)
+    add("--layers", type=int, default=3)
+    add("--places", type=int, default=7)
+    add("--precision", choices=("float32", "bfloat16"), default="bfloat16")
+    add("--models", type=int, default=128, help="causal models of one update")
+    add("--group", type=int, default=16, help="episodes on each of them")
+    add("--learning-rate", type=float, default=1.5e-3)
+    add("--entropy", type=float, default=0.003)
+    add("--kl", type=float, default=0.0)
+    add("--size", type=int, default=10, help="largest number of variables")
+    add("--units", type=int, default=8, help="units of nonlinear mechanisms; 0 for linear models")
+    add("--seed", type=int, default=0)
+    add("--patience", type=float, default=120.0, help="seconds to wait for the program that imitates")
+    add("--probe", action="store_true", help="only measure how fast training is")
+    add("--judge", metavar="FILE", help="only judge a trained policy, and write it into its file")
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> dict[str, Any]:
-    """Train, judge and save; returns the story that is written into the file."""
+    """Train and save, or judge; returns the story that is written into the file."""
+    began = time.perf_counter()
     options = arguments(given)
+    if options.judge:
+        return judge(options.judge)
     config = PolicyConfig(
         width=options.width,
         layers=options.layers,
@@ -71,15 +72,8 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
         places=options.places,
         precision=options.precision,
     )
-    key_network, key_run = jr.split(jr.key(options.seed))
-    network = PolicyNetwork(config, key=key_network)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array)))
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {parameters:,} parameters", flush=True)
-    draw = Curriculum(options.size, options.units)
     learning = PolicyLearning(
-        updates=options.chunk,
         models=options.models,
-        imitate=0.0,
         grpo=GRPOTrainingConfig(
             group_size=options.group,
             num_iterations=1,
@@ -88,56 +82,126 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
             kl_penalty_coeff=options.kl,
         ),
     )
-    run_options = {"chunk": options.chunk, "record_every": options.chunk, "progress": False}
-    updates, speed = options.updates, None
-    if updates is None or options.probe:
-        for word in ("compiled and ran", "ran"):
-            began = time.perf_counter()
-            tried = train_policy(draw, network, learning, key=key_run, **run_options)
-            jax.block_until_ready(tried.network)
-            seconds = time.perf_counter() - began
-            speed = tried.episodes_per_second
-            print(f"{word} {options.chunk} updates in {seconds:.1f} s; {speed:,.0f} episodes/s", flush=True)
-        if updates is None:
-            updates = max(int(options.minutes * 60 * (speed or 1) / tried.episodes), options.chunk)
+    key_network, key_run = jr.split(jr.key(options.seed))
+    state = begin(PolicyNetwork(config, key=key_network), learning, key=key_run)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(state.network, eqx.is_array)))
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {parameters:,} parameters", flush=True)
+    draw = Curriculum(options.size, options.units)
+    kinds = [False, True] if options.imitate > 0 and not options.probe else [False]
+    improve, *imitate = _compiled_together(draw, learning, state, kinds, options.patience)
+    compiled = time.perf_counter() - began
+    print(f"compiled after {compiled:.0f} s", flush=True)
+    speed = _speed(improve, state, options)
     if options.probe:
         return {"episodes_per_second": speed}
-    total = options.imitate + updates
-    learning = dataclasses.replace(learning, updates=total, imitate=options.imitate / total)
-    began = time.perf_counter()
-
-    def report(chunk: Chunk) -> None:
-        rate = (
-            learning.models * options.group * chunk.records["regret"].shape[0] * options.chunk / chunk.seconds
-        )
-        figures = "  ".join(
-            f"{name} {float(chunk.records[name].mean()):.4f}"
-            for name in ("first_regret", "regret", "edge_loss", "effect_loss", "entropy", "imitation_loss")
-            if name in chunk.records
-        )
-        if chunk.step % (5 * options.chunk) == 0:
-            print(
-                f"{time.perf_counter() - began:6.0f} s  update {chunk.step:6,}  {rate:8,.0f} episodes/s  {figures}",
-                flush=True,
-            )
-
-    trained = train_policy(draw, network, learning, key=key_run, on_chunk=report, **run_options)
-    seconds = time.perf_counter() - began
-    quality = held_out_regret(trained.network)
-    print(f"held-out regret: {quality}", flush=True)
+    warm = options.imitate if imitate else 0
+    updates = options.updates
+    if updates is None:
+        left = options.minutes * 60 - (time.perf_counter() - began)
+        # An update that imitates takes about twice as long.
+        updates = max(int(left * speed / (options.models * options.group)) - 2 * warm, 1)
+    total = warm + updates
+    started = time.perf_counter()
+    for number in range(total):
+        program = imitate[0] if number < warm else improve
+        if number == warm and state.reference is not None:
+            state = eqx.tree_at(lambda s: s.reference, state, state.network)
+        state, figures = program(jnp.int32(total), state)
+        if number % 25 == 24 or number == total - 1:
+            _report(time.perf_counter() - began, number + 1, figures)
+        if options.updates is None and time.perf_counter() - began > options.minutes * 60 + 20:
+            print("stopped: slower than it was measured", flush=True)
+            break
+    jax.block_until_ready(state)
+    seconds = time.perf_counter() - started
+    done = int(state.step)
     story = {
         "command": "python -m acbo.policy.recipe " + " ".join(sys.argv[1:] if given is None else given),
         "options": vars(options),
-        "updates": total,
-        "episodes": total * learning.models * options.group,
-        "episodes_per_second": round(trained.episodes_per_second),
+        "updates": done,
+        "planned_updates": total,
+        "episodes": done * options.models * options.group,
+        "episodes_per_second": round(done * options.models * options.group / seconds),
+        "grpo_episodes_per_second": round(speed),
         "seconds": round(seconds, 1),
+        "compile_seconds": round(compiled, 1),
         "device": jax.devices()[0].device_kind,
         "versions": _versions(),
-        "held_out_regret": quality,
     }
-    path = save_policy(options.out, trained.network, story)
+    path = save_policy(options.out, state.network, story)
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n{json.dumps(story)}", flush=True)
+    return story
+
+
+def _compiled_together(
+    draw: Any, learning: PolicyLearning, state: PolicyState, kinds: Sequence[bool], patience: float
+) -> list[Any]:
+    """Both programs, compiled at the same time; without the second where it is not ready after `patience` seconds."""
+    ready: dict[bool, Any] = {}
+    threads = [
+        threading.Thread(
+            target=lambda teach=teach: ready.__setitem__(teach, _compiled(draw, learning, teach, state)),
+            daemon=True,
+        )
+        for teach in kinds
+    ]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+    began = time.perf_counter()
+    for thread in threads[1:]:
+        thread.join(max(patience - (time.perf_counter() - began), 0))
+        if thread.is_alive():
+            print(f"imitation is left out: not compiled {patience:.0f} s after the other program", flush=True)
+    return [ready[teach] for teach in kinds if teach in ready]
+
+
+def _compiled(draw: Any, learning: PolicyLearning, teach: bool, state: PolicyState) -> Any:
+    """One update as a compiled function of the number of all updates and the state."""
+    # The program knows no number of updates, nor how many of them imitate.
+    part = dataclasses.replace(learning, updates=1, imitate=0.0)
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def update(total: Any, arrays: Any) -> Any:
+        after, figures = PolicyUpdate(draw, total, part, teach)(eqx.combine(arrays, static))
+        return eqx.filter(after, eqx.is_array), figures
+
+    program = jax.jit(update).lower(jnp.int32(1), arrays).compile()
+
+    def run(total: Any, state: PolicyState) -> tuple[PolicyState, dict[str, Any]]:
+        after, figures = program(total, eqx.filter(state, eqx.is_array))
+        return eqx.combine(after, static), figures
+
+    return run
+
+
+def _speed(program: Any, state: PolicyState, options: argparse.Namespace) -> float:
+    """Episodes per second over ten updates, after two that are not counted."""
+    seconds = 1.0
+    for count in (2, 10):
+        began = time.perf_counter()
+        for _ in range(count):
+            state, _ = program(jnp.int32(1000), state)
+        jax.block_until_ready(state)
+        seconds = (time.perf_counter() - began) / count
+    speed = options.models * options.group / seconds
+    print(f"{seconds * 1e3:.1f} ms an update, {speed:,.0f} episodes/s with learning", flush=True)
+    return speed
+
+
+def _report(seconds: float, number: int, figures: dict[str, Any]) -> None:
+    shown = ("first_regret", "regret", "edge_loss", "effect_loss", "entropy", "imitation_loss")
+    words = "  ".join(f"{name} {float(figures[name]):.4f}" for name in shown if name in figures)
+    print(f"{seconds:6.0f} s  update {number:6,}  {words}", flush=True)
+
+
+def judge(path: str) -> dict[str, Any]:
+    """How good a policy is on models that it never saw; the result is written into its file."""
+    story = policy_metadata(path)["metadata"]
+    network = load_policy(path).network
+    story["held_out_regret"] = held_out_regret(network)
+    save_policy(path, network, story)
+    print(json.dumps(story["held_out_regret"], indent=1), flush=True)
     return story
 
 
@@ -147,7 +211,7 @@ def held_out_regret(network: PolicyNetwork, models: int = 256, seed: int = 50_50
     shape = EpisodeConfig(least=50, known=0.0)
 
     @eqx.filter_jit
-    def judge(network: PolicyNetwork, keys: Any, temperature: Any) -> Any:
+    def play(network: PolicyNetwork, keys: Any, temperature: Any) -> Any:
         def one(key: Any) -> Any:
             key_scm, key_case, key_play = jr.split(key, 3)
             case = new_case(sample_scm(key_scm, prior, 10, 0), key_case, shape, network.config.places)
@@ -157,7 +221,7 @@ def held_out_regret(network: PolicyNetwork, models: int = 256, seed: int = 50_50
 
     found = {}
     for temperature in (0.0, 0.3, 1.0):
-        regret = np.asarray(judge(network, jr.split(jr.key(seed), models), jnp.asarray(temperature)))
+        regret = np.asarray(play(network, jr.split(jr.key(seed), models), jnp.asarray(temperature)))
         found[f"start, temperature {temperature}"] = round(float(regret[:, 0].mean()), 4)
         found[f"end, temperature {temperature}"] = round(float(regret[:, -1].mean()), 4)
     return found

@@ -23,6 +23,8 @@ class Policy(AbstractStrategy):
 
     network: PolicyNetwork
     temperature: float = eqx.field(static=True, default=0.0)
+    widening: float = eqx.field(static=True, default=1.7)
+    """By how much predicted deviations are widened: those of the trained policy were found too small by this factor."""
 
     def outlook(self, problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Outlook, Scale]:
         """What the network makes of the situation."""
@@ -54,5 +56,5 @@ class Policy(AbstractStrategy):
         value = problem.snap(problem.low * (1 - part) + problem.high * part)
         centre, spread = scale.centre[data.target], scale.spread[data.target]
         mean = centre + spread * jnp.where(better, held[best], 0)
-        doubt = spread * outlook.doubt.ravel()[best]
+        doubt = self.widening * spread * outlook.doubt.ravel()[best]
         return Recommendation(mask, jnp.where(mask, value, 0), problem.sign * mean, doubt)

@@ -101,9 +101,25 @@ class PolicyUpdate(eqx.Module):
     def _learn(
         self, state: PolicyState, keys: Key, axes: Any = None
     ) -> tuple[PolicyNetwork, PyTree, dict[str, Float[Array, ""]]]:
+        return self.improve(state, *self.play(state.network, keys, state.step), axes)
+
+    def improve(
+        self,
+        state: PolicyState,
+        cases: Case,
+        steps: Steps,
+        shares: Float[Array, "models d places"] | None,
+        taught: Array,
+        axes: Any = None,
+    ) -> tuple[PolicyNetwork, PyTree, dict[str, Float[Array, ""]]]:
+        """The network after learning from groups of episodes, the optimizer's moments, and figures."""
         optax = require_optax()
-        cases, steps, shares, taught = self.play(state.network, keys, state.step)
         gain, weight = self._advantages(steps)
+        count = weight.sum()
+        if axes is not None:
+            # Episodes may end early, so that devices have different numbers of steps.
+            count = jax.lax.pmean(count, axes)
+        weight = weight / jnp.maximum(count, 1)
         rule = descent(self.config.weight_decay, self.config.grpo.max_grad_norm)
         rate = learning_rate_at(state.step, self.total, self.config.grpo.learning_rate)
 
@@ -131,7 +147,7 @@ class PolicyUpdate(eqx.Module):
             "regret": steps.regret[..., -1].mean(),
             "first_regret": steps.regret[..., 0].mean(),
             "reward": self._rewards(steps).sum(-1).mean(),
-            "experiments": steps.made.sum(-1).mean().astype(jnp.float32),
+            "experiments": steps.performed.sum(-1).mean().astype(jnp.float32),
         }
         if axes is not None:
             more = jax.lax.pmean(more, axes)
@@ -145,10 +161,10 @@ class PolicyUpdate(eqx.Module):
         places = network.config.places
 
         def one(key: Key) -> tuple[Case, Steps, Any, Array]:
-            key_scm, key_case, key_play, key_teach = jr.split(key, 4)
+            key_scm, key_case, key_play, key_at, key_teach = jr.split(key, 5)
             case = new_case(self.draw(key_scm, step), key_case, shape, places)
             steps = jax.vmap(lambda key: run_steps(network, case, key, shape))(jr.split(key_play, group))
-            at = jr.randint(jr.fold_in(key_teach, 1), (), 0, shape.trials)
+            at = jr.randint(key_at, (), 0, shape.trials)
             if not self.teach:
                 return case, steps, None, at
             # One situation of the first episode, as it was before experiment number `at`.
@@ -170,7 +186,7 @@ class PolicyUpdate(eqx.Module):
             + weights.structure_weight * gained(steps.structure)
             + weights.parent_weight * gained(steps.parents)
             + weights.exploration_weight * steps.novel / steps.novel.shape[-1]
-            - self.config.price * steps.made
+            - self.config.price * steps.performed
         )
 
     def _advantages(self, steps: Steps) -> tuple[Array, Array]:
@@ -222,15 +238,14 @@ class PolicyUpdate(eqx.Module):
         edge, effect, log, spread, held, logits, stop = found
         ratio = jnp.exp(jnp.clip(log - steps.log, -10, 10))
         clipped = jnp.clip(ratio, 1 - grpo.clip_ratio, 1 + grpo.clip_ratio)
-        count = jnp.maximum(weight.sum(), 1)
-        surrogate = -jnp.sum(weight * jnp.minimum(ratio * gain, clipped * gain)) / count
+        surrogate = -jnp.sum(weight * jnp.minimum(ratio * gain, clipped * gain))
         explore = _temperature(self.config.exploration, state.step, self.total)
         figures = {
             "policy_loss": surrogate,
-            "entropy": jnp.sum(weight * spread) / count,
+            "entropy": jnp.sum(weight * spread),
             "edge_loss": edge.mean(),
             "effect_loss": effect.mean(),
-            "kl": jnp.sum(weight * held) / count,
+            "kl": jnp.sum(weight * held),
         }
         total = (
             self.config.edge_weight * figures["edge_loss"]
@@ -240,8 +255,10 @@ class PolicyUpdate(eqx.Module):
             total = total + surrogate + grpo.kl_penalty_coeff * figures["kl"]
             total = total - grpo.entropy_coeff * explore * figures["entropy"]
         else:
-            pick_log = jax.vmap(lambda l, s, at: (l[0, at], s[0, at]))(logits, stop, taught)
-            log_all = jax.vmap(lambda l, s: jax.nn.log_softmax(jnp.append(l.ravel(), s))[:-1])(*pick_log)
+            pick_log = jax.vmap(lambda cells, end, at: (cells[0, at], end[0, at]))(logits, stop, taught)
+            log_all = jax.vmap(lambda cells, end: jax.nn.log_softmax(jnp.append(cells.ravel(), end))[:-1])(
+                *pick_log
+            )
             figures["imitation_loss"] = -jnp.sum(shares.reshape(log_all.shape) * log_all, -1).mean()
             total = total + figures["imitation_loss"]
         return total, figures | {"total_loss": total}
@@ -344,6 +361,8 @@ def train_policy(
             rollout = run(imitate, state, first, chunk=chunk_of(first), record_every=record_every, **options)
             histories.append(rollout.records)
             state = rollout.carry
+            if rollout.outcome != "finished":
+                return _trained(rollout, histories, learning)
             if state.reference is not None:
                 state = eqx.tree_at(lambda s: s.reference, state, state.network)
         left = max(learning.updates - first, 1)
@@ -357,13 +376,13 @@ def train_policy(
             **options,
         )
     histories.append(rollout.records)
-    return TrainedPolicy(
-        rollout.carry.network,
-        rollout.carry,
-        _joined(histories),
-        rollout,
-        learning.models * learning.grpo.group_size,
-    )
+    return _trained(rollout, histories, learning)
+
+
+def _trained(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:
+    state = rollout.carry
+    episodes = learning.models * learning.grpo.group_size
+    return TrainedPolicy(state.network, state, _joined(histories), rollout, episodes)
 
 
 def _joined(histories: list[Any]) -> dict[str, np.ndarray] | None:

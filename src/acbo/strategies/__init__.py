@@ -15,7 +15,16 @@ from .gp import GaussianProcessEI as GaussianProcessEI
 from .oracle import Oracle as Oracle
 from .strategy import AbstractStrategy as AbstractStrategy
 
+
+def _policy(**options: Any) -> AbstractStrategy:
+    """The trained policy; loaded late, because it builds on the strategies here."""
+    from acbo.policy.weights import pretrained_policy
+
+    return pretrained_policy(**options)
+
+
 STRATEGIES: dict[str, Any] = {
+    "policy": _policy,
     "random": Random,
     "latin_hypercube": LatinHypercube,
     "gp_ei": GaussianProcessEI,

@@ -79,11 +79,10 @@ def best_believed(
     key_actions, key_search = jr.split(key)
     actions = candidate_actions(problem, key_actions, places, sets)
     losses = problem.sign * effects_of(models, actions.mask, actions.value).mean(0)
-    if not models.mechanism.units:
+    if not models.mechanism.units and problem.max_simultaneous == 1:
         # A linear effect of one variable is best at an end.
-        if problem.max_simultaneous == 1:
-            best, _ = best_of(losses, actions.allowed)
-            return _recommendation(models, actions.mask[best], actions.value[best])
+        best, _ = best_of(losses, actions.allowed)
+        return _recommendation(models, actions.mask[best], actions.value[best])
     _, order = jax.lax.top_k(-jnp.where(actions.allowed, losses, jnp.inf), STARTS)
     mask, value = actions.mask[order], actions.value[order]
 
@@ -139,7 +138,7 @@ class ExpectedImprovement(AbstractBelieving):
         key: Key,
     ) -> Float[Array, " actions"]:
         _, incumbent = best_of(losses.mean(0), actions.allowed)
-        return jnp.maximum(incumbent - losses, 0).mean(0) / _price(problem, actions)
+        return jnp.maximum(incumbent - losses, 0).mean(0) / price(problem, actions)
 
 
 class KnowledgeGradient(AbstractBelieving):
@@ -162,7 +161,7 @@ class KnowledgeGradient(AbstractBelieving):
         now = _leave_one_out(jnp.zeros((losses.shape[0], losses.shape[0]), losses.dtype), held, finite)
         weights = log_weights(models, actions, key)
         after = jax.lax.map(lambda w: _leave_one_out(w, held, finite), weights)
-        return (now - after) / _price(problem, actions)
+        return (now - after) / price(problem, actions)
 
 
 def _leave_one_out(
@@ -193,7 +192,7 @@ class InformationGain(AbstractBelieving):
         weights = log_weights(models, actions, key)
         own = jnp.diagonal(weights, axis1=1, axis2=2)
         gain = jnp.log(losses.shape[0]) + (own - jax.nn.logsumexp(weights, axis=-1))
-        return gain.mean(-1) / _price(problem, actions)
+        return gain.mean(-1) / price(problem, actions)
 
 
 def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "actions truths models"]:
@@ -212,7 +211,7 @@ def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "action
     return jnp.moveaxis(found.reshape(count, total, count), 0, -1)
 
 
-def _price(problem: Problem, actions: Actions) -> Float[Array, " actions"]:
+def price(problem: Problem, actions: Actions) -> Float[Array, " actions"]:
     """Cost relative to the dearest candidate, never 0."""
     cost = problem.cost(actions.mask, actions.value)
     top = jnp.max(jnp.where(actions.allowed, cost, 0))

@@ -35,7 +35,8 @@ class Random(AbstractStrategy):
     """Random variables at values uniform in their ranges."""
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
-        return _uniform(problem, key, jr.uniform(jr.fold_in(key, 1), (problem.size,), problem.low.dtype))
+        key_which, key_value = jr.split(key)
+        return _uniform(problem, key_which, jr.uniform(key_value, (problem.size,), problem.low.dtype))
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         return best_seen(problem, data)
@@ -51,13 +52,14 @@ class LatinHypercube(AbstractStrategy):
     seed: int = 0
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
+        key_which, key_value = jr.split(key)
         made = (data.intervened.any(1) & data.rows).sum()
         design = jr.fold_in(jr.key(self.seed), made // self.trials)
         slices = jr.permutation(
             design, jnp.tile(jnp.arange(self.trials), (problem.size, 1)), axis=1, independent=True
         )
-        inside = jr.uniform(jr.fold_in(key, 1), (problem.size,), problem.low.dtype)
-        return _uniform(problem, key, (slices[:, made % self.trials] + inside) / self.trials)
+        inside = jr.uniform(key_value, (problem.size,), problem.low.dtype)
+        return _uniform(problem, key_which, (slices[:, made % self.trials] + inside) / self.trials)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         return best_seen(problem, data)

@@ -15,11 +15,13 @@ from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions
-from .believing import _price
-from .gp import _with_tried, gp_posterior
+from .believing import price
+from .gp import gp_posterior, recent, with_tried
 from .strategy import AbstractStrategy
 
 ROUNDS = 4
+WIDEST = 4.0
+"""Deviations of the target, from its mean, within which effects are expected."""
 
 
 class CausalBO(AbstractStrategy):
@@ -37,6 +39,12 @@ class CausalBO(AbstractStrategy):
     signals: tuple[float, ...] = eqx.field(static=True, default=(0.03, 0.3, 1.0, 3.0))
     noise: float | None = eqx.field(static=True, default=None)
     """Standard deviation of the target under one experiment; that of the observations if not given."""
+    caution: float = eqx.field(static=True, default=1.0)
+    """Deviations that count against a recommendation."""
+    seed: int = eqx.field(static=True, default=0)
+    """Of the models that are drawn: the same at every step, so that what experiments correct stays corrected."""
+    memory: int = eqx.field(static=True, default=64)
+    """How many experiments it looks back on, the last ones; the cost grows with the square."""
     from_observations: bool = eqx.field(static=True, default=False)
     """Whether mechanisms are fitted to observations alone; experiments that report means need it."""
 
@@ -51,26 +59,27 @@ class CausalBO(AbstractStrategy):
         return models_of(problem, data, graphs, key, self.settings)
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
-        key_models, key_actions, key_near = jr.split(key, 3)
-        models = self.models(problem, data, key_models)
+        key_actions, key_near = jr.split(key)
+        models = self.models(problem, data, jr.key(self.seed))
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
-        actions = _around_best(problem, data, _with_tried(problem, data, actions), key_near)
+        actions = _around_best(problem, data, with_tried(problem, data, actions, self.memory), key_near)
         mean, deviation = self.posterior(problem, data, models, actions)
         loss = problem.sign * mean
         _, best = best_of(loss, actions.allowed)
         z = (best - loss) / deviation
-        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / _price(problem, actions)
+        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
         gain = gain * (1 + 1e-4 * jr.uniform(key_near, gain.shape))
         chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        key_models, key_actions, key_near = jr.split(key, 3)
-        models = self.models(problem, data, key_models)
+        key_actions, key_near = jr.split(key)
+        models = self.models(problem, data, jr.key(self.seed))
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
-        actions = _around_best(problem, data, _with_tried(problem, data, actions), key_near)
+        actions = _around_best(problem, data, with_tried(problem, data, actions, self.memory), key_near)
         mean, deviation = self.posterior(problem, data, models, actions)
-        best, _ = best_of(problem.sign * mean, actions.allowed)
+        # What was only extrapolated must promise more than what was seen.
+        best, _ = best_of(problem.sign * mean + self.caution * deviation, actions.allowed)
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
     def posterior(
@@ -85,26 +94,31 @@ class CausalBO(AbstractStrategy):
         variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
         scale = jnp.sqrt(jnp.maximum(variance, 1e-6))
         noise = scale if self.noise is None else self.noise
-        mask = jnp.concatenate([actions.mask, data.intervened & tried[:, None]])
-        value = jnp.concatenate([actions.value, jnp.where(data.intervened & tried[:, None], data.values, 0)])
+        (made, levels, used), outcome = recent((data.intervened, data.values, tried), y, self.memory)
+        made = made & used[:, None]
+        mask = jnp.concatenate([actions.mask, made])
+        value = jnp.concatenate([actions.value, jnp.where(made, levels, 0)])
         effects = effects_of(models, mask, value)
+        # Far from all data smooth models promise anything: no more than a few deviations of it is believed.
+        effects = jnp.clip(effects, centre - WIDEST * scale, centre + WIDEST * scale)
         expected, doubt = effects.mean(0), effects.std(0)
         asked = actions.mask.shape[0]
-        residual = jnp.where(tried, y - expected[asked:], 0) / scale
+        residual = jnp.where(used, outcome - expected[asked:], 0) / scale
         lengths, signals = (jnp.asarray(x, y.dtype) for x in (self.lengths, self.signals))
         shift, spread = gp_posterior(
             problem,
-            (data.intervened, data.values, tried),
+            (made, levels, used),
             residual,
             (actions.mask, actions.value),
             noise / scale,
             lengths,
             signals,
+            memory=self.memory,
+            doubts=(doubt[asked:] / scale, doubt[:asked] / scale),
         )
         nothing = ~actions.mask.any(-1)
         mean = jnp.where(nothing, centre, expected[:asked] + scale * shift)
-        deviation = jnp.sqrt(doubt[:asked] ** 2 * (~nothing) + (scale * spread) ** 2)
-        return mean, jnp.maximum(jnp.where(nothing, scale / jnp.sqrt(count), deviation), 1e-4)
+        return mean, jnp.maximum(jnp.where(nothing, scale / jnp.sqrt(count), scale * spread), 1e-4)
 
 
 def _around_best(problem: Problem, data: Dataset, actions: Actions, key: Key) -> Actions:

@@ -12,12 +12,8 @@ from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.linear_algebra import solve_positive
 
 from .actions import Actions, best_of, candidate_actions
-from .believing import _price
+from .believing import price
 from .strategy import AbstractStrategy
-
-
-MOST_TRIED = 64
-"""Experiments that the process looks back on."""
 
 
 class GaussianProcessEI(AbstractStrategy):
@@ -35,22 +31,25 @@ class GaussianProcessEI(AbstractStrategy):
     signals: tuple[float, ...] = eqx.field(static=True, default=(0.3, 1.0, 3.0))
     noise: float | None = eqx.field(static=True, default=None)
     """Standard deviation of the target under one experiment; that of the observations if not given."""
+    memory: int = eqx.field(static=True, default=64)
+    """How many experiments it looks back on, the last ones; the cost grows with the square."""
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
-        actions = candidate_actions(problem, key, self.places, self.sets)
+        key_actions, key_ties = jr.split(key)
+        actions = candidate_actions(problem, key_actions, self.places, self.sets)
         mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
         loss = problem.sign * mean
         _, best = best_of(loss, actions.allowed)
         z = (best - loss) / deviation
-        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / _price(problem, actions)
+        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
         # Of equally promising experiments a random one: at first all are.
-        gain = gain * (1 + 1e-4 * jr.uniform(jr.fold_in(key, 2), gain.shape))
+        gain = gain * (1 + 1e-4 * jr.uniform(key_ties, gain.shape))
         chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         actions = candidate_actions(problem, key, 2 * self.places - 1, self.sets)
-        actions = _with_tried(problem, data, actions)
+        actions = with_tried(problem, data, actions, self.memory)
         mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
         best, _ = best_of(problem.sign * mean, actions.allowed)
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
@@ -81,6 +80,7 @@ class GaussianProcessEI(AbstractStrategy):
             jnp.asarray(self.lengths, y.dtype),
             jnp.asarray(self.signals, y.dtype),
             self.shared,
+            self.memory,
         )
         nothing = ~mask.any(-1)
         certain = jnp.sqrt(1 / count)
@@ -99,12 +99,18 @@ def gp_posterior(
     lengths: Float[Array, " lengths"],
     signals: Float[Array, " signals"],
     shared: float = 0.0,
+    memory: int = 64,
+    doubts: tuple[Float[Array, " n"], Float[Array, " m"]] | None = None,
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """Mean and deviation of a function of experiments with mean 0, from its noisy values at those that were tried.
 
-    They are averages over a grid of lengths and signal deviations, weighed by the likelihood.
+    They are averages over a grid of lengths and signal deviations, weighed by the likelihood. `doubts` are further
+    deviations, at what was tried and at what is asked: experiments settle them as they settle the rest.
     """
-    (mask, value, used), residual = recent(tried, residual)
+    before = jnp.zeros_like(residual) if doubts is None else doubts[0]
+    (_, _, _), before = recent(tried, before, memory)
+    after = jnp.zeros(asked[0].shape[0], residual.dtype) if doubts is None else doubts[1]
+    (mask, value, used), residual = recent(tried, residual, memory)
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     rows = used.astype(value.dtype)
 
@@ -122,43 +128,48 @@ def gp_posterior(
     variance = jnp.broadcast_to(jnp.asarray(noise, value.dtype) ** 2, rows.shape) + 1e-6
 
     def one(length: Float[Array, ""], signal: Float[Array, ""]) -> tuple[Array, Array, Array]:
-        def kernel(pair: tuple[Array, Array]) -> Array:
-            return signal**2 * pair[1] * jnp.exp(-0.5 * pair[0] / length**2)
+        own, other = jnp.sqrt(signal**2 + before**2), jnp.sqrt(signal**2 + after**2)
+
+        def kernel(pair: tuple[Array, Array], right: Array) -> Array:
+            return own[:, None] * right * pair[1] * jnp.exp(-0.5 * pair[0] / length**2)
 
         # A row that was not tried is pure noise with value 0.
-        matrix = kernel(within) * (rows[:, None] * rows) + jnp.diag(jnp.where(used, variance, 1))
-        cross = kernel(across) * rows[:, None]
+        matrix = kernel(within, own) * (rows[:, None] * rows) + jnp.diag(jnp.where(used, variance, 1))
+        cross = kernel(across, other) * rows[:, None]
         solved, log_det = solve_positive(matrix, jnp.concatenate([residual[:, None], cross], 1))
         likelihood = -0.5 * (residual @ solved[:, 0] + log_det)
         mean = cross.T @ solved[:, 0]
-        left = jnp.maximum(signal**2 - jnp.sum(cross * solved[:, 1:], 0), 0)
+        left = jnp.maximum(other**2 - jnp.sum(cross * solved[:, 1:], 0), 0)
         return likelihood, mean, left
 
     grid = jnp.meshgrid(lengths, signals, indexing="ij")
     likelihood, means, lefts = jax.vmap(one)(grid[0].ravel(), grid[1].ravel())
     share = jax.nn.softmax(likelihood)
     mean = share @ means
-    return mean, jnp.sqrt(share @ (lefts + means**2) - mean**2 + 1e-12)
+    return mean, jnp.sqrt(share @ (lefts + (means - mean) ** 2) + 1e-12)
 
 
 def recent(
-    tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]], residual: Float[Array, " n"]
+    tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]],
+    residual: Float[Array, " n"],
+    memory: int,
 ) -> tuple[tuple[Bool[Array, "k d"], Float[Array, "k d"], Bool[Array, " k"]], Float[Array, " k"]]:
-    """The last `MOST_TRIED` experiments alone: observations and padding would only cost time."""
+    """The last `memory` experiments alone: observations and padding would only cost time."""
     used = tried[2]
     n = used.shape[0]
-    if n <= MOST_TRIED:
+    if n <= memory:
         return tried, residual
-    _, rows = jax.lax.top_k(jnp.where(used, jnp.arange(n), -1), MOST_TRIED)
+    _, rows = jax.lax.top_k(jnp.where(used, jnp.arange(n), -1), memory)
     return (tried[0][rows], tried[1][rows], used[rows]), residual[rows]
 
 
-def _with_tried(problem: Problem, data: Dataset, actions: Actions) -> Actions:
-    """The candidates, and what was tried."""
+def with_tried(problem: Problem, data: Dataset, actions: Actions, memory: int) -> Actions:
+    """The candidates, and what was tried of late."""
     tried = data.intervened.any(1) & data.rows
-    mask = data.intervened & tried[:, None]
+    (mask, value, used), _ = recent((data.intervened, data.values, tried), data.values[:, 0], memory)
+    mask = mask & used[:, None]
     return Actions(
         jnp.concatenate([actions.mask, mask]),
-        jnp.concatenate([actions.value, jnp.where(mask, data.values, 0)]),
-        jnp.concatenate([actions.allowed, tried & jnp.all(problem.manipulable | ~mask, -1)]),
+        jnp.concatenate([actions.value, jnp.where(mask, value, 0)]),
+        jnp.concatenate([actions.allowed, used & jnp.all(problem.manipulable | ~mask, -1)]),
     )

@@ -1,0 +1,181 @@
+"""Strategies compared on the same models, with the same luck: regrets, and paired differences with their intervals."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from acbo.data import Key
+from acbo.scms.drawing import sample_scm
+from acbo.scms.families import FAMILIES
+from acbo.scms.optima import best_intervention
+from acbo.scms.prior import SCMPrior, scm_prior
+from acbo.scms.scm import SCM
+
+from .episode import run_episode
+from .problem import known_graph, problem_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NORMAL = 1.959964
+"""How many standard errors a 95 % interval reaches to either side."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Models of one size and family."""
+
+    variables: int
+    family: str
+    mechanism: str = "linear"
+
+    def prior(self) -> SCMPrior:
+        """The distribution of the cell's models."""
+        kinds = "linear" if self.mechanism == "linear" else ("polynomial", "fourier", "tanh")
+        return scm_prior(self.family, kinds, "gaussian", variables=(self.variables, self.variables))
+
+
+def cells(
+    sizes: Sequence[int] = (3, 5, 8, 10), families: Sequence[str] = FAMILIES, mechanism: str = "linear"
+) -> list[Cell]:
+    """Every size with every family."""
+    return [Cell(size, family, mechanism) for size in sizes for family in families]
+
+
+class Judged(eqx.Module):
+    """Regrets of one strategy on the models of one cell, and what it took."""
+
+    regret: Float[np.ndarray, "models more"]
+    cost: Float[np.ndarray, " models"]
+    seconds: float
+    """Wall time for all models, compilation excluded."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What `compare` found."""
+
+    results: Mapping[tuple[str, Cell], Judged]
+    strategies: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    def regrets(self, strategy: str, cell: Cell | None = None) -> Float[np.ndarray, " models"]:
+        """Final regrets of all models, or of one cell's."""
+        chosen = self.cells if cell is None else (cell,)
+        return np.concatenate([self.results[strategy, one].regret[:, -1] for one in chosen])
+
+    def frame(self) -> "pd.DataFrame":
+        """Mean final regret of every strategy in every cell."""
+        import pandas as pd
+
+        rows = [
+            {
+                "variables": cell.variables,
+                "family": cell.family,
+                "mechanism": cell.mechanism,
+                **{name: self.regrets(name, cell).mean() for name in self.strategies},
+            }
+            for cell in self.cells
+        ]
+        return pd.DataFrame(rows)
+
+    def mean(self, strategy: str) -> tuple[float, float]:
+        """Mean final regret over all cells, and half the width of its 95 % interval."""
+        return _mean(self.regrets(strategy))
+
+    def difference(self, first: str, second: str, cell: Cell | None = None) -> tuple[float, float]:
+        """How much larger the first one's regret is on the same models, and half the width of its 95 % interval."""
+        return _mean(self.regrets(first, cell) - self.regrets(second, cell))
+
+
+def _mean(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    half = NORMAL * values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+    return float(values.mean()), float(half)
+
+
+def compare(
+    strategies: Mapping[str, Any],
+    chosen: Sequence[Cell],
+    *,
+    models: int = 100,
+    observations: int = 50,
+    trials: int = 10,
+    size: int = 10,
+    units: int | None = None,
+    known: Sequence[str] = (),
+    seed: int = 0,
+    each: bool = False,
+    batch: int | None = None,
+    report: Any = None,
+) -> Comparison:
+    """Every strategy on `models` models of every cell, all padded to `size`: one program for each strategy.
+
+    - `known`: names of the strategies that are told the graph.
+    - `each`: whether a recommendation is asked for after every experiment, for curves.
+    - `batch`: models at once; one by one on CPUs, all on accelerators, if not given.
+    - `report`: called with the name, the cell and its result, as they come.
+    """
+    if units is None:
+        units = 0 if all(cell.mechanism == "linear" for cell in chosen) else 8
+    if batch is None:
+        batch = 1 if jax.default_backend() == "cpu" else models
+    results: dict[tuple[str, Cell], Judged] = {}
+    drawn = {
+        cell: _models(jr.fold_in(jr.key(seed), place), cell.prior(), models, size, units)
+        for place, cell in enumerate(chosen)
+    }
+    for name, strategy in strategies.items():
+        for place, cell in enumerate(chosen):
+            scms, best = drawn[cell]
+            keys = jr.split(jr.fold_in(jr.key(seed + 1), place), models)
+            arguments = (strategy, scms, best, keys, observations, trials, name in known, each, batch)
+            if place == 0:
+                jax.block_until_ready(_play(*arguments))
+            began = time.perf_counter()
+            regret, cost = jax.block_until_ready(_play(*arguments))
+            seconds = time.perf_counter() - began
+            results[name, cell] = Judged(np.asarray(regret), np.asarray(cost), seconds)
+            if report is not None:
+                report(name, cell, results[name, cell])
+    return Comparison(results, tuple(strategies), tuple(chosen))
+
+
+@eqx.filter_jit
+def _models(
+    key: Key, prior: SCMPrior, count: int, size: int, units: int
+) -> tuple[SCM, Float[Array, " count"]]:
+    """Random models and their true optima."""
+
+    def one(key: Key) -> tuple[SCM, Float[Array, ""]]:
+        scm = sample_scm(key, prior, size, units)
+        return scm, best_intervention(scm).value
+
+    return jax.lax.map(one, jr.split(key, count))
+
+
+@eqx.filter_jit
+def _play(
+    strategy: Any,
+    scms: SCM,
+    best: Float[Array, " models"],
+    keys: Key,
+    observations: int,
+    trials: int,
+    known: bool,
+    each: bool,
+    batch: int,
+) -> tuple[Float[Array, "models more"], Float[Array, " models"]]:
+    def one(turn: tuple[SCM, Array, Key]) -> tuple[Array, Array]:
+        scm, best, key = turn
+        problem = problem_of(scm, knowledge=known_graph(scm.adjacency) if known else None)
+        episode = run_episode(strategy, scm, problem, best, key, observations, trials, each)
+        return episode.regret, episode.cost[-1]
+
+    return jax.lax.map(one, (scms, best, keys), batch_size=None if batch == 1 else batch)

@@ -1,0 +1,105 @@
+"""Episodes: the same luck for every strategy, rows in the order they came, and regret from 0 to 1."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from acbo.data import Dataset
+from acbo.experiments import Choice, Problem, Recommendation, problem_of
+from acbo.experiments.episode import Episode, run_episode
+from acbo.scms.optima import best_intervention
+from acbo.scms.scm import SCM, linear_scm
+from acbo.strategies import Oracle, Random
+from acbo.strategies.strategy import AbstractStrategy
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+OBSERVED, TRIALS = 5, 4
+ODD = jnp.asarray([[0, 0.8, 1.2], [0, 0, -0.5], [0, 0, 0]], jnp.float32)
+
+
+class Idle(AbstractStrategy):
+    """Watches, and recommends to do nothing; with `stop` it ends after so many rows."""
+
+    most: int = 1000
+
+    def choose(self, problem: Problem, data: Dataset, remaining: jax.Array, key: jax.Array) -> Choice:
+        none = jnp.zeros(problem.size)
+        return Choice(none > 0, none, data.rows.sum() >= self.most, jnp.float32(0))
+
+    def recommend(self, problem: Problem, data: Dataset, key: jax.Array) -> Recommendation:
+        none = jnp.zeros(problem.size)
+        return Recommendation(none > 0, none, jnp.float32(0), jnp.float32(0))
+
+
+@pytest.fixture(scope="module")
+def scm() -> SCM:
+    return linear_scm(ODD, 0.5, bias=0.3, low=-1.0, high=2.0)
+
+
+def play(strategy: Any, scm: SCM, *, minimize: bool = True, **options: Any) -> Episode:
+    problem = problem_of(scm, minimize=minimize)
+    best = best_intervention(scm, minimize=minimize).value
+    return run_episode(strategy, scm, problem, best, jr.key(4), OBSERVED, TRIALS, **options)
+
+
+@pytest.fixture(scope="module")
+def episodes(scm: SCM) -> dict[str, Episode]:
+    return {"oracle": play(Oracle(scm), scm), "random": play(Random(), scm), "idle": play(Idle(), scm)}
+
+
+def test_regret_is_0_for_the_oracle_and_1_for_doing_nothing(episodes: dict[str, Episode], scm: SCM) -> None:
+    np.testing.assert_allclose(episodes["oracle"].regret, 0, atol=1e-5)
+    np.testing.assert_allclose(episodes["idle"].regret, 1, atol=1e-5)
+    most = play(Oracle(scm), scm, minimize=False)
+    np.testing.assert_allclose(most.regret, 0, atol=1e-5)
+    assert (
+        float(most.expected[0]) > float(episodes["idle"].expected[0]) > float(episodes["oracle"].expected[0])
+    )
+    # By hand: variable 0 at -1 gives 0.3 + 1.2 · (-1) - 0.5 · (0.3 - 0.8).
+    np.testing.assert_allclose(episodes["oracle"].expected, 0.3 - 1.2 - 0.5 * (0.3 - 0.8), rtol=1e-5)
+
+
+def test_rows_are_added_in_order_with_what_was_done(episodes: dict[str, Episode]) -> None:
+    for name, episode in episodes.items():
+        data = episode.data
+        assert data.rows.all(), name
+        np.testing.assert_array_equal(data.intervened[:OBSERVED], False)
+        np.testing.assert_array_equal(data.intervened[OBSERVED:], episode.mask)
+        np.testing.assert_array_equal(data.values[OBSERVED:, 2], episode.outcome)
+        mask = np.asarray(episode.mask)
+        np.testing.assert_array_equal(
+            np.asarray(data.values[OBSERVED:])[mask], np.asarray(episode.value)[mask]
+        )
+        np.testing.assert_allclose(episode.cost, np.cumsum(mask.sum(1)))
+    assert np.asarray(episodes["random"].mask).any(1).all()
+
+
+def test_all_strategies_have_the_same_luck(episodes: dict[str, Episode]) -> None:
+    """What is left of each variable when its causes are taken away is its noise: the same in every episode."""
+
+    def noise(episode: Episode) -> np.ndarray:
+        x = np.asarray(episode.data.values)
+        return np.where(episode.data.intervened, np.nan, x - 0.3 - x @ np.asarray(ODD))
+
+    one, two, three = (noise(episodes[name]) for name in ("oracle", "random", "idle"))
+    assert np.isfinite(three).all()
+    for other in (one, two):
+        same = np.isfinite(other)
+        assert same.sum() >= OBSERVED * 3 + TRIALS * 2
+        np.testing.assert_allclose(other[same], three[same], atol=1e-5)
+    assert three.std() > 0.2
+    assert len(np.unique(np.round(three, 4))) == three.size, "no row repeats the luck of another"
+
+
+def test_each_judges_after_every_experiment_and_stopping_ends_the_rows(scm: SCM) -> None:
+    every = play(Random(), scm, each=True)
+    assert every.regret.shape == (TRIALS + 1,)
+    assert len(np.unique(np.asarray(every.regret))) > 1
+    stopped = play(Idle(most=OBSERVED + 2), scm)
+    assert int(stopped.data.rows.sum()) == OBSERVED + 2
+    np.testing.assert_allclose(stopped.cost, 0)

@@ -1,0 +1,157 @@
+"""Training a policy as a world: GRPO finds the answer of a probe, resumes with the same bits, and runs on any devices."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from acbo.configs import GRPOTrainingConfig, RewardTrainingConfig
+from acbo.policy import (
+    EpisodeConfig,
+    PolicyConfig,
+    PolicyLearning,
+    PolicyNetwork,
+    TrainedPolicy,
+    train_policy,
+)
+from acbo.scms.scm import SCM, linear_scm
+from jaxworlds import Checkpoint, world_mesh
+from jaxworlds.compiling import CompileWatch
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+TINY = PolicyConfig(width=8, layers=1, surrogate_layers=1, places=3)
+UPDATES, CHUNK = 40, 10
+
+
+class Probe(eqx.Module):
+    """Two variables, one cause: the second follows the first, up or down. Without an experiment nobody can tell."""
+
+    noise: jax.Array
+
+    def __call__(self, key: jax.Array, step: jax.Array) -> SCM:
+        sign = jr.rademacher(key, (), jnp.float32)
+        weight = jnp.zeros((2, 2)).at[0, 1].set(sign)
+        return linear_scm(weight, jnp.stack([jnp.float32(1), self.noise]))
+
+
+PROBE = Probe(jnp.float32(0.1))
+
+
+def learning(updates: int = UPDATES, imitate: float = 0.0) -> PolicyLearning:
+    """GRPO and nothing else: no teacher, no lessons about effects and edges, reward for low regret alone."""
+    return PolicyLearning(
+        updates=updates,
+        models=8,
+        imitate=imitate,
+        effect_weight=0.0,
+        edge_weight=0.0,
+        weight_decay=0.0,
+        episode=EpisodeConfig(observations=0, least=0, trials=3, known=0.0),
+        grpo=GRPOTrainingConfig(group_size=16, num_iterations=1, learning_rate=0.01, entropy_coeff=0.01),
+        reward=RewardTrainingConfig(
+            optimization_weight=1.0, structure_weight=0.0, parent_weight=0.0, exploration_weight=0.0
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def misled() -> PolicyNetwork:
+    """A network that would rather stop than learn anything. Its predictions follow the data alone, and stay so: what
+    gives effects is held at zero and without lessons gets no gradient."""
+    network = PolicyNetwork(TINY, key=jr.key(0))
+    network = eqx.tree_at(lambda n: n.out.bias, network, network.out.bias.at[-2].set(8.0))
+    return eqx.tree_at(lambda n: n.out.weight, network, network.out.weight.at[:, : 1 + TINY.places].set(0))
+
+
+@pytest.fixture(scope="module")
+def trained(misled: PolicyNetwork) -> TrainedPolicy:
+    return train_policy(PROBE, misled, learning(), chunk=CHUNK)
+
+
+def assert_same(a: object, b: object, rtol: float = 0, atol: float = 0) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jr.key_data(x), jr.key_data(y)
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+
+def test_grpo_alone_finds_the_optimum(trained: TrainedPolicy) -> None:
+    """At first nearly all is left to be won; in the end the best end of the range is found, whichever it is."""
+    history = trained.history
+    assert history is not None
+    assert history["regret"][:5].mean() > 0.8
+    assert history["experiments"][:5].mean() < 1
+    assert history["regret"][-5:].mean() < 0.02
+    np.testing.assert_allclose(history["experiments"][-5:], 3, atol=0.05)
+    np.testing.assert_allclose(history["first_regret"], 1)
+    assert trained.episodes == 8 * 16
+    assert trained.episodes_per_second > 0
+
+
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(
+    trained: TrainedPolicy, misled: PolicyNetwork, tmp_path: Path
+) -> None:
+    with CompileWatch() as watch:
+        stopped = train_policy(
+            PROBE,
+            misled,
+            learning(),
+            chunk=CHUNK,
+            on_chunk=lambda chunk: chunk.step >= CHUNK,
+            checkpoint=Checkpoint(tmp_path, every_seconds=0),
+        )
+        assert stopped.rollout.outcome == "stopped"
+        assert stopped.rollout.step < UPDATES
+        resumed = train_policy(PROBE, misled, learning(), checkpoint=tmp_path, resuming=True)
+    assert watch["advance"].compiles == 0
+    assert resumed.rollout.step == UPDATES
+    assert_same(resumed.state, trained.state)
+    assert_same(resumed.history, trained.history)
+    with pytest.raises(ValueError, match="`resuming` needs `checkpoint`"):
+        train_policy(PROBE, misled, learning(), resuming=True)
+
+
+def test_a_run_of_another_length_and_seed_is_the_same_program(
+    trained: TrainedPolicy, misled: PolicyNetwork
+) -> None:
+    kept = jax.tree.map(np.array, misled)
+    with CompileWatch() as watch:
+        other = train_policy(PROBE, misled, learning(CHUNK), chunk=CHUNK, key=jr.key(9))
+    assert watch["advance"].compiles == 0
+    assert_same(misled, kept)
+    assert other.history is not None
+    assert trained.history is not None
+    assert not np.array_equal(other.history["reward"], trained.history["reward"][:CHUNK])
+
+
+def test_devices_agree(misled: PolicyNetwork, devices: list[jax.Device]) -> None:
+    """Also where episodes end early, so that devices have different numbers of steps: at first, most do."""
+    if len(devices) == 1:
+        pytest.skip("needs several devices: JAXWORLDS_TEST_DEVICES=8")
+    alone = train_policy(PROBE, misled, learning(CHUNK), chunk=CHUNK)
+    spread = train_policy(PROBE, misled, learning(CHUNK), chunk=CHUNK, mesh=world_mesh())
+    assert_same(spread.network, alone.network, atol=1e-5)
+    assert_same(spread.history, alone.history, rtol=1e-5, atol=1e-5)
+    odd = PolicyLearning(models=len(devices) + 1)
+    with pytest.raises(ValueError, match=f"multiple of the {len(devices)} devices"):
+        train_policy(PROBE, misled, odd, mesh=world_mesh())
+
+
+def test_imitation_comes_first_and_teaches_to_experiment(
+    trained: TrainedPolicy, misled: PolicyNetwork
+) -> None:
+    """The wish to stop is gone before GRPO begins, in the same program as ever."""
+    with CompileWatch() as watch:
+        taught = train_policy(PROBE, misled, learning(4 * CHUNK, imitate=0.5), chunk=CHUNK)
+    assert watch["advance"].compiles == 1
+    history = taught.history
+    assert history is not None
+    assert history["regret"].shape == (4 * CHUNK,)
+    assert history["experiments"][:3].mean() < 1
+    assert history["experiments"][2 * CHUNK : 2 * CHUNK + 3].mean() > 2.5
+    assert "imitation_loss" not in history
