@@ -100,7 +100,8 @@ class CausalBO(AbstractStrategy):
         value = jnp.concatenate([actions.value, jnp.where(made, levels, 0)])
         effects = effects_of(models, mask, value)
         # Far from all data smooth models promise anything: no more than a few deviations of it is believed.
-        effects = jnp.clip(effects, centre - WIDEST * scale, centre + WIDEST * scale)
+        if models.mechanism.units:
+            effects = jnp.clip(effects, centre - WIDEST * scale, centre + WIDEST * scale)
         expected, doubt = effects.mean(0), effects.std(0)
         asked = actions.mask.shape[0]
         residual = jnp.where(used, outcome - expected[asked:], 0) / scale
