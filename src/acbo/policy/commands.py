@@ -1,6 +1,7 @@
 """What `acbo train`, `acbo eval` and `acbo bench` do: train a policy, judge it beside other strategies, time its answers."""
 
 import csv
+import io
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
+from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
 from .settings import PolicyConfig
@@ -150,24 +152,24 @@ def _written(estimate: tuple[float, float], sign: str = "") -> str:
 
 def _write_cells(path: Path, found: Comparison) -> None:
     """A row for every strategy and cell."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(
-            file,
-            (
-                "strategy",
-                "variables",
-                "family",
-                "models",
-                "regret",
-                "half",
-                "minus_policy",
-                "minus_policy_half",
-            ),
-        )
-        writer.writeheader()
-        for name in found.strategies:
-            for cell in found.cells:
-                writer.writerow(_cell_row(found, name, cell))
+    columns = (
+        "strategy",
+        "variables",
+        "family",
+        "models",
+        "regret",
+        "half",
+        "minus_policy",
+        "minus_policy_half",
+    )
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    for name in found.strategies:
+        for cell in found.cells:
+            writer.writerow(_cell_row(found, name, cell))
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:

@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from acbo.beliefs.effects import effects_of
@@ -15,8 +14,7 @@ from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions
-from .believing import price
-from .gp import gp_posterior, recent, with_tried
+from .gp import gp_posterior, most_improving, outcomes_of, recent, with_tried
 from .strategy import AbstractStrategy
 
 ROUNDS = 4
@@ -59,18 +57,12 @@ class CausalBO(AbstractStrategy):
         return models_of(problem, data, graphs, key, self.settings)
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
-        key_actions, key_near = jr.split(key)
+        key_actions, key_near, key_ties = jr.split(key, 3)
         models = self.models(problem, data, jr.key(self.seed))
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
         actions = _around_best(problem, data, with_tried(problem, data, actions, self.memory), key_near)
         mean, deviation = self.posterior(problem, data, models, actions)
-        loss = problem.sign * mean
-        _, best = best_of(loss, actions.allowed)
-        z = (best - loss) / deviation
-        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
-        gain = gain * (1 + 1e-4 * jr.uniform(key_near, gain.shape))
-        chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
-        return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
+        return most_improving(problem, actions, mean, deviation, key_ties)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         key_actions, key_near = jr.split(key)
@@ -86,13 +78,7 @@ class CausalBO(AbstractStrategy):
         self, problem: Problem, data: Dataset, models: SCM, actions: Actions
     ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
         """Mean and standard deviation of the expected target under each action."""
-        y = data.values[:, data.target]
-        tried = data.intervened.any(1) & data.rows
-        seen = data.rows & ~tried
-        count = jnp.maximum(seen.sum(), 1)
-        centre = jnp.where(seen, y, 0).sum() / count
-        variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
-        scale = jnp.sqrt(jnp.maximum(variance, 1e-6))
+        y, tried, count, centre, scale = outcomes_of(data)
         noise = scale if self.noise is None else self.noise
         (made, levels, used), outcome = recent((data.intervened, data.values, tried), y, self.memory)
         made = made & used[:, None]

@@ -1,11 +1,13 @@
 """Bayesian optimization without a graph: for every set of variables a Gaussian process of the target over its values."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
@@ -21,7 +23,7 @@ class GaussianProcessEI(AbstractStrategy):
 
     Two experiments are alike if they set the same variables to near values: the kernel is squared exponential in the
     values, as parts of their ranges, times `shared` for each variable that only one of them sets. The mean is that of
-    the observations. Length and noise are chosen by the likelihood, from small grids.
+    the observations. Lengths and signals are weighed by the likelihood, from small grids.
     """
 
     places: int = eqx.field(static=True, default=9)
@@ -38,14 +40,7 @@ class GaussianProcessEI(AbstractStrategy):
         key_actions, key_ties = jr.split(key)
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
         mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
-        loss = problem.sign * mean
-        _, best = best_of(loss, actions.allowed)
-        z = (best - loss) / deviation
-        gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
-        # Of equally promising experiments a random one: at first all are.
-        gain = gain * (1 + 1e-4 * jr.uniform(key_ties, gain.shape))
-        chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
-        return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
+        return most_improving(problem, actions, mean, deviation, key_ties)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         actions = candidate_actions(problem, key, 2 * self.places - 1, self.sets)
@@ -62,13 +57,7 @@ class GaussianProcessEI(AbstractStrategy):
         value: Float[Array, "actions d"],
     ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
         """Mean and standard deviation of the expected target under each action."""
-        y = data.values[:, data.target]
-        tried = data.intervened.any(1) & data.rows
-        seen = data.rows & ~tried
-        count = jnp.maximum(seen.sum(), 1)
-        centre = jnp.where(seen, y, 0).sum() / count
-        variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
-        scale = jnp.sqrt(jnp.maximum(variance, 1e-6))
+        y, tried, count, centre, scale = outcomes_of(data)
         noise = 1.0 if self.noise is None else self.noise / scale
         residual = jnp.where(tried, (y - centre) / scale, 0)
         mean, deviation = gp_posterior(
@@ -88,6 +77,48 @@ class GaussianProcessEI(AbstractStrategy):
             centre + scale * jnp.where(nothing, 0, mean),
             scale * jnp.where(nothing, certain, jnp.maximum(deviation, 1e-4)),
         )
+
+
+class Outcomes(NamedTuple):
+    """The target in all rows, and what the observations among them say of it."""
+
+    target: Float[Array, " n"]
+    tried: Bool[Array, " n"]
+    """Which rows are experiments."""
+    observed: Float[Array, ""] | Int[Array, ""]
+    """How many are observations, 1 at least."""
+    centre: Float[Array, ""]
+    scale: Float[Array, ""]
+    """Mean and standard deviation of the observations; 0 and 1 where there are none."""
+
+
+def outcomes_of(data: Dataset) -> Outcomes:
+    """The target of a dataset, and the scale on which it is measured."""
+    y = data.values[:, data.target]
+    tried = data.intervened.any(1) & data.rows
+    seen = data.rows & ~tried
+    count = jnp.maximum(seen.sum(), 1)
+    centre = jnp.where(seen, y, 0).sum() / count
+    variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
+    return Outcomes(y, tried, count, centre, jnp.sqrt(jnp.maximum(variance, 1e-6)))
+
+
+def most_improving(
+    problem: Problem,
+    actions: Actions,
+    mean: Float[Array, " actions"],
+    deviation: Float[Array, " actions"],
+    key: Key,
+) -> Choice:
+    """The experiment with the most expected improvement per unit of cost, for normal beliefs about every action."""
+    loss = problem.sign * mean
+    _, best = best_of(loss, actions.allowed)
+    z = (best - loss) / deviation
+    gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
+    # Of equally promising experiments a random one: at first all are.
+    gain = gain * (1 + 1e-4 * jr.uniform(key, gain.shape))
+    chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
+    return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
 
 def gp_posterior(
