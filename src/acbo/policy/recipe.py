@@ -22,6 +22,7 @@ import numpy as np
 from acbo.configs import GRPOTrainingConfig
 from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import scm_prior
+from acbo.surrogate.recipe import versions
 
 from .curriculum import Curriculum
 from .episodes import EpisodeConfig, new_case, run_steps
@@ -126,7 +127,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "compile_seconds": round(compiled, 1),
         "device": jax.devices()[0].device_kind,
-        "versions": _versions(),
+        "versions": versions(),
     }
     path = save_policy(options.out, state.network, story)
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n{json.dumps(story)}", flush=True)
@@ -225,17 +226,6 @@ def held_out_regret(network: PolicyNetwork, models: int = 256, seed: int = 50_50
         found[f"start, temperature {temperature}"] = round(float(regret[:, 0].mean()), 4)
         found[f"end, temperature {temperature}"] = round(float(regret[:, -1].mean()), 4)
     return found
-
-
-def _versions() -> dict[str, str]:
-    import optax
-
-    return {
-        "python": sys.version.split()[0],
-        "jax": jax.__version__,
-        "equinox": eqx.__version__,
-        "optax": optax.__version__,
-    }
 
 
 if __name__ == "__main__":

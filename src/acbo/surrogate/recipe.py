@@ -117,7 +117,7 @@ def main(given: Sequence[str] | None = None) -> Quality | None:
         "datasets_per_second": round(trained.datasets_per_second),
         "seconds": round(seconds, 1),
         "device": jax.devices()[0].device_kind,
-        "versions": _versions(),
+        "versions": versions(),
         "benchmark": dataclasses.asdict(quality),
         "observations_only": dataclasses.asdict(alone),
         "calibration": {
@@ -186,7 +186,8 @@ def _network_of(state: Learning) -> Network:
     return state.network
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of what trains, for the story of a file of weights."""
     import optax
 
     return {
