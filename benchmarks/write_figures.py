@@ -1,7 +1,7 @@
-"""Writes the figures of the README from the committed results, so that no claim is typed by hand.
+"""Writes figures of the README and of pages in docs/ from the committed results, so that no claim is typed by hand.
 
-python benchmarks/write_figures.py          # rewrites the README
-python benchmarks/write_figures.py --check  # exits with 1 if the README is out of date
+python benchmarks/write_figures.py          # rewrites them
+python benchmarks/write_figures.py --check  # exits with 1 if one is out of date
 """
 
 import json
@@ -12,16 +12,23 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+ARC_PAGE = ROOT / "docs" / "jaxarc" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 BETWEEN = re.compile(r"(<!-- figures:[^\n]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
 def main() -> None:
-    text = README.read_text()
-    written = BETWEEN.sub(lambda found: found[1] + figures() + found[2], text)
-    if "--check" in sys.argv:
-        sys.exit(0 if written == text else f"{README} is out of date: run python {Path(__file__).name}")
-    README.write_text(written)
+    stale = []
+    for page, make in {README: figures, ARC_PAGE: arc_figures}.items():
+        text = page.read_text()
+        made = make()
+        written = BETWEEN.sub(lambda found, made=made: found[1] + made + found[2], text)
+        if written != text:
+            stale.append(str(page))
+            if "--check" not in sys.argv:
+                page.write_text(written)
+    if "--check" in sys.argv and stale:
+        sys.exit(f"out of date: {', '.join(stale)}; run python {Path(__file__).name}")
 
 
 def figures() -> str:
@@ -75,6 +82,74 @@ def ratio(row: dict[str, float]) -> str:
     middle, low, high = (100 * (row[key] - 1) for key in ("ratio", "ratio_low", "ratio_high"))
     best = 100 * (row["best_ratio"] - 1)
     return f"{middle:+.1f} % time ({low:+.1f} to {high:+.1f}); fastest samples {best:+.1f} %"
+
+
+def arc_figures() -> str:
+    """What was measured of jaxarc, device by device."""
+    files = sorted(RESULTS.glob("*/arc.json"))
+    return "".join(arc_tables(json.loads(file.read_text())) for file in files)
+
+
+def arc_tables(result: dict[str, Any]) -> str:
+    """The tables of one device: speed by format and observation, peers, small batches, compiling, kernels."""
+    where, results = result["environment"], result["results"]
+    parts = {name: part["figures"] for name, part in results.items()}
+    on_cpu = where["backend"] == "cpu"
+    name = f"{where['cpu_model']}, {where['cores']} cores" if on_cpu else where["device_kind"]
+    text = f"\n## {name}\n\njax {where['jax']}, python {where['python']}, {where['date'][:10]}"
+    text += f", load average {where['load_average'][0]:.1f} at the start.\n" if on_cpu else ".\n"
+    speeds = {
+        "formats": "actions",
+        "observations": "bbox actions, 30×30",
+        "batch": "batch",
+        "peers": "beside peers",
+    }
+    for part, head in speeds.items():
+        rows = [[row, count(f["steps/s"]), count(f["steps/CPU-s"])] for row, f in parts.get(part, {}).items()]
+        text += table([head, "steps/s", "steps per CPU-second"], rows)
+    rows = [
+        [row, *(f"{f[key]:.1f}" for key in ("per CPU-s", "least", "most"))]
+        for row, f in parts.get("peers: ours over theirs", {}).items()
+    ]
+    text += table(["ours", "times, per CPU-second", "least of the rounds", "most"], rows)
+    rows = [
+        [row, f"{1e6 * f['median_s']:,.0f} µs", count(f["steps/s"])]
+        for row, f in parts.get("small", {}).items()
+    ]
+    text += table(["small batches", "one step of the batch", "steps/s"], rows)
+    rows = [
+        [row, *(f"{f[key]:.2f} s" for key in ("trace_s", "lower_s", "compile_s", "total CPU_s"))]
+        for row, f in parts.get("compile", {}).items()
+    ]
+    text += table(["the timed program", "trace", "lower", "compile", "all, CPU-seconds"], rows)
+    rows = [
+        [row, *(f"{f[key]:.2f} s" for key in ("import_s", "first arc_step_s", "from import to there_s"))]
+        for row, f in parts.get("compile: first steps", {}).items()
+    ]
+    text += table(["a new process", "import", "first `arc_step`", "from the import to its end"], rows)
+    keys = ("kernels a step", "loops in it", "kernels in those", "state, B", "bytes accessed by a step")
+    rows = [
+        [row, *(f"{f[key]:,.0f}" if f[key] is not None else "-" for key in keys)]
+        for row, f in parts.get("kernels", {}).items()
+    ]
+    return text + table(
+        ["one step", "kernels", "loops", "kernels in these", "bytes of a state", "bytes accessed"], rows
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table, or nothing where there are no rows."""
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def count(value: float) -> str:
+    """`1234567` as `1.2 million`, in three figures at most."""
+    if value >= 1e6:
+        return f"{value / 1e6:,.0f} million" if value >= 1e8 else f"{value / 1e6:.3g} million"
+    return f"{float(f'{value:.3g}'):,.0f}"
 
 
 if __name__ == "__main__":

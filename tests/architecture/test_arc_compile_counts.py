@@ -149,8 +149,11 @@ def test_the_count_sees_another_shape(tasks: TaskSet) -> None:
     assert watch[BATCH_RESET].compiles == 2
 
 
-def test_the_program_of_a_step_stays_lean() -> None:
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+def test_the_program_of_a_step_stays_lean(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slower step would show first: a host call, a loop besides the flood's, or large temporaries."""
+    monkeypatch.setenv("JAXARC_KERNELS", kernels)
+    jax.clear_caches()  # the variable is read when a step is traced
     config = JaxArcConfig(
         action=UnifiedActionConfig(selection_format="bbox", history=False),
         observation=ObservationConfig(format="packed", input=False, clipboard=False),
@@ -161,6 +164,8 @@ def test_the_program_of_a_step_stays_lean() -> None:
     program = jax.jit(lambda s, a: batch_step(s, a, config)[:4]).lower(states, actions).compile()
     text = program.as_text()
     assert "callback" not in text
-    assert text.count(" while(") == 1
+    calls = text.count(" custom-call(")
+    assert (calls, text.count(" while(")) == ((2, 0) if calls else (0, 1))
+    assert kernels == "auto" or not calls
     analysis = program.memory_analysis()
     assert analysis.temp_size_in_bytes / batch < 8000

@@ -1,5 +1,6 @@
 """The benchmarks stay runnable and compare like with like; the README's figures are those of the committed results."""
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -7,8 +8,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from jaxarc.envs import BboxAction, batch_reset, batch_step
+from jaxarc.testing import create_mock_task
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -91,6 +97,138 @@ def test_a_peer_that_was_broken_off_goes_on_where_it_was(
     assert asked == [0, 1, 2]
     assert [answer["edges"] for answer in found["answers"]] == [[0.0, 2.0], [16.0, 18.0], [32.0, 34.0]]
     assert all(answer["wall_s"] >= 0 and answer["cpu_s"] >= 0 for answer in found["answers"])
+
+
+@pytest.fixture
+def arc_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "arc_peers"))
+
+
+def test_the_benchmark_of_arc_starts() -> None:
+    command = [sys.executable, str(BENCHMARKS / "bench_arc.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "--pack-original" in done.stdout
+
+
+@pytest.mark.usefixtures("arc_peers", "quick_compile")
+def test_the_timed_program_of_arc_plays_and_carries_what_is_seen() -> None:
+    program = importlib.import_module("arc_program")
+    canvas = program.Canvas(5, create_mock_task(5, canvas=5), "made up")
+    player = program.Program(canvas, "bbox", 4, "int8", steps=128)
+    player.call()
+    states, (grid, *rest), reward, ended = player._carry
+    assert rest == [None, None, None]
+    assert np.array_equal(grid, np.where(states.working_grid_mask, states.working_grid, -1))
+    assert 0 < player.ends() == int(ended.sum()) <= player.played * player.batch
+    assert float(reward.sum()) != 0
+    assert int(states.step_count.max()) <= program.STEP_LIMIT
+
+
+@pytest.mark.usefixtures("arc_peers", "quick_compile")
+def test_a_packed_observation_is_the_planes_of_the_state() -> None:
+    """Which is why the timed program does not carry it a second time."""
+    config = importlib.import_module("arc_program").settings(5, "bbox")
+    keys = jax.random.split(jax.random.key(0), 4)
+    states, _ = batch_reset(keys, config, create_mock_task(5, canvas=5))
+    fill = BboxAction(np.arange(4), np.zeros(4, int), np.zeros(4, int), np.arange(4), np.arange(4))
+    states, seen, *_ = batch_step(states, fill, config)
+    assert np.array_equal(seen.grid, states.planes)
+    assert seen.input is seen.clipboard is seen.demonstrations is None
+
+
+COMPILED = """HloModule play
+
+%inner (p: (s32[], u32[4])) -> (s32[], u32[4]) {
+  %p = (s32[], u32[4]{0}) parameter(0)
+  %a = u32[4]{0} get-tuple-element(%p), index=1
+  %b = u32[4]{0} fusion(%a), kind=kLoop, calls=%f
+  ROOT %t = (s32[], u32[4]{0}) tuple(%a, %b)
+}
+
+%long (q: u32[4]) -> u32[4] {
+  %q = u32[4]{0} parameter(0)
+  %x = u32[4]{0} copy(%q)
+  ROOT %y = u32[4]{0} fusion(%x), kind=kLoop, calls=%f
+}
+
+%short (q.1: u32[4]) -> u32[4] {
+  ROOT %q.1 = u32[4]{0} parameter(0)
+}
+
+%body (c: (s32[], u32[4])) -> (s32[], u32[4]) {
+  %c = (s32[], /*index=1*/u32[4]{0}) parameter(0)
+  %w = (s32[], u32[4]{0}) while(%c), condition=%cond, body=%inner
+  %k = (u32[4]{0:T(4)}, u32[2]{0}) custom-call(%w), custom_call_target="kernel", metadata={op_name="while(x)"}
+  %v = u32[4]{0} conditional(%k, %k, %k), true_computation=%long, false_computation=%short
+  %l = u32[4]{0} call(%v), to_apply=%long
+  ROOT %r = (s32[], u32[4]{0}) tuple(%l, %l)
+}
+
+ENTRY %main (s: (s32[], u32[4])) -> (s32[], u32[4]) {
+  %s = (s32[], u32[4]{0}) parameter(0)
+  ROOT %m = (s32[], u32[4]{0}) while(%s), condition=%cond, body=%body
+}
+"""
+
+
+@pytest.mark.usefixtures("arc_peers")
+def test_kernels_of_a_step_are_counted_from_the_compiled_text() -> None:
+    counted = importlib.import_module("arc_hlo").kernels_of_step(COMPILED)
+    assert counted[:3] == (5, 1, 1)
+    assert counted.kinds == {"fusion": 3, "copy": 2, "custom-call": 1}
+
+
+@pytest.mark.usefixtures("arc_peers")
+def test_kernels_are_found_in_a_program_of_this_jax() -> None:
+    play = jax.jit(lambda x: jax.lax.scan(lambda c, _: (jnp.sort(jnp.sin(c) @ c), None), x, length=3)[0])
+    text = play.lower(jnp.ones((4, 4))).compile().as_text()
+    counted = importlib.import_module("arc_hlo").kernels_of_step(text)
+    assert 2 <= counted.kernels <= 12
+    assert "sort" in counted.kinds or "custom-call" in counted.kinds
+
+
+@pytest.mark.own_process
+@pytest.mark.usefixtures("arc_peers")
+def test_a_peer_of_arc_plays_in_a_process_of_its_own(tmp_path: Path) -> None:
+    processes = importlib.import_module("arc_processes")
+    grid, tasks = [[0, 1], [2, 0]], tmp_path / "tasks.json"
+    pair = [{"input": grid, "output": grid}]
+    tasks.write_text(json.dumps([{"id": "a", "train": pair, "test": pair}]))
+    player = processes.Process(sys.executable, "arcle_o2arc.py", tasks, {"PYTHONPATH": None})
+    try:
+        assert player.versions["arcle"]
+        reply = player.play("bbox", 5, 1, 0.01)
+    finally:
+        player.close()
+    assert reply["steps"] > 0
+    assert min(reply["wall_s"], reply["cpu_s"]) > 0
+    assert 0.01 < reply["ends per step"] < 0.1  # one operation of 35 submits
+    tasks.write_text("no tasks")
+    with pytest.raises(processes.Missing, match="JSONDecodeError"):
+        processes.Process(sys.executable, "arcle_o2arc.py", tasks, {"PYTHONPATH": None})
+
+
+@pytest.mark.usefixtures("arc_peers")
+def test_how_many_times_as_fast_is_told_round_by_round() -> None:
+    beside, sample = importlib.import_module("arc_beside"), importlib.import_module("arc_program").Sample
+    ours = [sample(100, 1.0, 2.0), sample(100, 1.0, 1.0), sample(100, 2.0, 2.0)]
+    theirs = [sample(10, 2.0, 1.0), sample(10, 1.0, 1.0), sample(10, 1.0, 0.5)]
+    assert beside.ratios(ours, theirs) == {"per CPU-s": 5.0, "least": 2.5, "most": 10.0, "per s": 10.0}
+
+
+@pytest.mark.usefixtures("arc_peers")
+def test_the_picture_of_arc_shows_batches_and_peers(tmp_path: Path) -> None:
+    picture = importlib.import_module("arc_picture")
+    rate = {"steps/s": 2.0}
+    results = {
+        "batch": {"figures": {"bbox, 5×5, B=1,024": rate, "bbox, 5×5, B=64": {"steps/s": 1.0}}},
+        "peers": {"figures": {"original, 5×5, B=64": rate, "ours, 5×5, B=64": rate}},
+    }
+    assert picture.curves(results) == {"5×5": [(64, 1.0), (1024, 2.0)], "original, 5×5": [(64, 2.0)]}
+    assert picture.draw({}, "here", tmp_path / "a.svg").startswith("no picture")
+    picture.draw(results, "here", tmp_path / "a.svg")
+    assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
 def test_the_readme_shows_the_committed_figures() -> None:

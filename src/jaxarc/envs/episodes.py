@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from jaxworlds.static import config, replace
 from ..tasks import planes
 from ..tasks.taskset import TaskSet
 from .config import JaxArcConfig, official
-from .functional import batch_reset, batch_step
+from .functional import batch_observe, batch_reset, batch_step
 from .observations import ArcObservation
 from .operations import SUBMIT
 from .state import ArcEnvState, with_tasks
@@ -41,20 +41,23 @@ def random_actions(
     rows, cols = config.canvas
     allowed = config.action.allowed_operations or tuple(range(config.action.num_operations))
     shape = () if batch is None else (batch,)
-    # One draw for the whole batch is what a GPU likes best.
-    words = jr.bits(key, (5 if form != "mask" else 1 + rows, *shape), jnp.uint32)
-    operation = jnp.asarray(allowed, jnp.int32)[_below(words[0], len(allowed))]
+    # One draw for the whole batch is what a GPU likes best, and half a word is enough for a number.
+    words = jr.bits(key, ({"point": 2, "bbox": 3, "mask": 1 + rows}[form], *shape), jnp.uint32)
+    chosen = _below(words[0] >> 16, len(allowed))
+    every = allowed == tuple(range(len(allowed)))
+    operation = chosen if every else jnp.asarray(allowed, jnp.int32)[chosen]
     if form == "mask":
         return MaskAction(operation, jnp.moveaxis(words[1:], 0, -1) & planes.low_bits(jnp.int32(cols)))
-    row, col = _below(words[1], rows), _below(words[2], cols)
+    row, col = _below(words[0] & 0xFFFF, rows), _below(words[1] >> 16, cols)
     if form == "point":
         return PointAction(operation, row, col)
-    return BboxAction(operation, row, col, _below(words[3], rows), _below(words[4], cols))
+    other_row, other_col = _below(words[1] & 0xFFFF, rows), _below(words[2] >> 16, cols)
+    return BboxAction(operation, row, col, other_row, other_col)
 
 
-def _below(words: UInt32[Array, "*b"], count: int) -> Int32[Array, "*b"]:
-    """Numbers from 0 to `count` − 1, all as likely (to 1 in 2^16 ÷ count), without a division."""
-    return (((words >> 16) * jnp.uint32(count)) >> 16).astype(jnp.int32)
+def _below(halves: UInt32[Array, "*b"], count: int) -> Int32[Array, "*b"]:
+    """Numbers from 0 to `count` − 1 from 16 random bits each, all as likely (to 1 in 2^16 ÷ count)."""
+    return ((halves * jnp.uint32(count)) >> 16).astype(jnp.int32)
 
 
 def random_policy(config: JaxArcConfig, selection_format: str | None = None) -> Policy:
@@ -97,10 +100,11 @@ def rollout(
 ) -> Played:
     """Let a policy play a batch for `steps` steps in one compiled loop.
 
-    Without autoreset, environments whose episode is over wait: they earn nothing and count no step.
+    Without autoreset, environments whose episode is over wait: they earn nothing and count no step. `observations` are
+    those that came with `states`; the loop looks at the states itself.
     """
     tasks = states.task_data
-    played = play(policy, params, with_tasks(states, None), tasks, observations, key, config, steps)
+    played = play(policy, params, with_tasks(states, None), tasks, key, config, steps)
     return eqx.tree_at(lambda p: p.states, played, with_tasks(played.states, tasks))
 
 
@@ -110,22 +114,22 @@ def play(
     params: PyTree,
     states: ArcEnvState,
     tasks: Any,
-    observations: ArcObservation,
     key: PRNGKeyArray,
     config: JaxArcConfig,
     steps: int,
 ) -> Played:
     """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy."""
 
-    def step(carry: Played, key: PRNGKeyArray) -> tuple[Played, None]:
-        states = with_tasks(carry.states, tasks)
-        live = ~states.done
-        actions = policy(params, carry.observations, key)
-        states, seen, reward, done, info = batch_step(states, actions, config)
+    look = lambda states: batch_observe(states, tasks, config)  # noqa: E731
+
+    def step(carry: _Count, key: PRNGKeyArray) -> tuple[_Count, None]:
+        # Looked at again, not carried: a loop would hold the packed grid twice and copy it at every step.
+        actions = policy(params, look(carry.states), key)
+        states, _, reward, done, info = batch_step(with_tasks(carry.states, tasks), actions, config)
+        live = ~info["was_over"]
         ended = done & live
-        return Played(
+        return _Count(
             states=with_tasks(states, None),
-            observations=seen,
             reward=carry.reward + reward,
             episodes=carry.episodes + ended,
             successes=carry.successes + (info["success"] & ended),
@@ -134,8 +138,19 @@ def play(
 
     batch = states.height.shape
     zero = jnp.zeros(batch, jnp.int32)
-    start = Played(states, observations, jnp.zeros(batch, jnp.float32), zero, zero, zero)
-    return jax.lax.scan(step, start, jr.split(key, steps))[0]
+    start = _Count(states, jnp.zeros(batch, jnp.float32), zero, zero, zero)
+    end = jax.lax.scan(step, start, jr.split(key, steps))[0]
+    return Played(end.states, look(end.states), end.reward, end.episodes, end.successes, end.steps)
+
+
+class _Count(NamedTuple):
+    """What the loop of `play` carries."""
+
+    states: ArcEnvState
+    reward: Array
+    episodes: Array
+    successes: Array
+    steps: Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,19 +9,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Bool, Float32, PyTree
 
 from jaxworlds.checking import check, checking_on, clear_errors, is_checking
 
-from ..tasks.bank import TEST, TRAIN, TaskBank, as_bank
+from ..tasks.bank import TaskBank, as_bank
 from . import operations as ops
 from .choosing import demand_batch, demand_match, prepared
 from .config import JaxArcConfig, debug_level_number
 from .control import switch_pair
-from .history import ActionHistory, empty_history, remember
+from .kernels import native
+from .kernels.looking import fused_look
+from .kernels.stepping import can_fuse, fused_step, kernels_exist
 from .observations import ArcObservation, observe
-from .rewards import Transition, reward_of
+from .rules import asked, begun, drawn, judged, reported, restarted, with_workspace
 from .state import ArcEnvState, consistent, is_shared, with_tasks
 from .structured_actions import AbstractAction, demand_action
 
@@ -104,6 +105,20 @@ def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfi
     return with_tasks(new, tasks), *rest
 
 
+def batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> ArcObservation:
+    """What is seen of each environment of a batch whose tasks stand beside it, in code of your own that is compiled.
+
+    A loop that carries states needs no observations: packed ones would be held, and copied, a second time.
+    """
+    shared = is_shared(tasks)
+    look = lambda state, own: observe(state, as_bank(own), config)  # noqa: E731
+    plain = jax.vmap(look, in_axes=(0, None if shared else 0))
+    if shared and kernels_exist():
+        fused = lambda states, tasks: fused_look(states, as_bank(tasks), config)  # noqa: E731
+        return jax.lax.platform_dependent(states, tasks, cuda=fused, default=plain)
+    return plain(states, tasks)
+
+
 # --- reset ---
 
 
@@ -129,7 +144,8 @@ def _reset_one(
 ) -> tuple[ArcEnvState, ArcObservation]:
     words = _key_words(key)
     mode = chosen["episode_mode"]
-    state = _new_episode(words, bank, mode, chosen.get("task_index"), chosen.get("initial_pair_idx"), config)
+    task, pair = chosen.get("task_index"), chosen.get("initial_pair_idx")
+    state = begun(drawn((words[0], words[1]), bank, mode, task, pair), bank, config)
     if on_error is not None:
         place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
         sizes = jnp.stack([bank.input_sizes[place], bank.output_sizes[place]])
@@ -146,66 +162,6 @@ def _key_words(key: Array) -> Array:
         mixed = jr.bits(jr.wrap_key_data(folded, impl="threefry2x32"), (2,), jnp.uint32)
         folded = mixed ^ data[start : start + 2]
     return jr.bits(jr.wrap_key_data(folded, impl="threefry2x32"), (2,), jnp.uint32)
-
-
-def _new_episode(
-    words: Array,
-    bank: TaskBank,
-    mode: Array,
-    task: Array | None,
-    pair: Array | None,
-    config: JaxArcConfig,
-    history: ActionHistory | None = None,
-) -> ArcEnvState:
-    """A state at the start of an episode, without its tasks; `words` is its own random key."""
-    bits = jr.bits(jr.wrap_key_data(words, impl="threefry2x32"), (4,), jnp.uint32)
-    if task is None:
-        task = bank.draw_task(bits[2])
-    # Choices that do not exist, which only traced code can make, must not reach another task: they become the nearest.
-    task = jnp.clip(task, bank.offset, bank.offset + len(bank) - 1)
-    mode = jnp.where(bank.pairs_of(task, mode) > 0, mode, TRAIN).astype(jnp.int32)
-    count = bank.pairs_of(task, mode)
-    if pair is None:
-        # The upper 16 bits times the count, divided by 2^16: any pair is as likely, to 1 in 6,000 for 10 pairs.
-        pair = ((bits[3] >> 16).astype(jnp.int32) * count) >> 16
-    else:
-        pair = jnp.clip(pair, 0, count - 1)
-    rows, cols = config.canvas
-    place = bank.place_of(task, mode, pair)
-    source, target = bank.input_at(place, rows), bank.output_at(place, rows)
-    zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    marks = (2, bank.max_pairs) if config.action.control_operations else None
-    return ArcEnvState(
-        planes=source.planes,
-        height=source.height,
-        width=source.width,
-        clipboard=jnp.zeros_like(source.planes),
-        clipboard_mask=jnp.zeros(rows, jnp.uint32),
-        task_index=task,
-        episode_mode=mode,
-        reset_mode=mode,
-        reset_pair=pair,
-        pair_index=pair,
-        step_count=zero,
-        attempts_used=zero,
-        similarity=_similarity(*ops.agreement(source, target)),
-        terminated=no,
-        truncated=no,
-        success=no,
-        # Absent, not empty: XLA places arrays without elements as it likes, and a sharded batch would compile twice.
-        wrong=None if marks is None else jnp.zeros(marks, jnp.uint8),
-        solved=None if marks is None else jnp.zeros(marks, bool),
-        key=bits[:2],
-        action_history=history or empty_history(config),
-        task_data=None,
-        canvas_width=cols,
-    )
-
-
-def _similarity(agree: Array, union: Array) -> Array:
-    # A GPU divides with an error of up to 2 units in the last place (seen on an H200); all right must still be 1.
-    share = agree.astype(jnp.float32) / union.astype(jnp.float32)
-    return jnp.where(agree == union, jnp.float32(1), share)
 
 
 # --- step ---
@@ -235,93 +191,48 @@ def _batch_step(
 ) -> Any:
     shared = is_shared(tasks)
     step = lambda state, own, action: _step_one(state, as_bank(own), action, config, on_error)  # noqa: E731
-    return jax.vmap(step, in_axes=(0, None if shared else 0, 0))(states, tasks, actions)
-
-
-class _Outcome(eqx.Module):
-    """What one step comes to, apart from the grid."""
-
-    similarity: Array
-    solved: Array
-    success: Array
-    terminated: Array
-    truncated: Array
-    submitted: Array
+    plain = jax.vmap(step, in_axes=(0, None if shared else 0, 0))
+    if shared and on_error is None and can_fuse(states, actions, config):
+        fused = lambda states, tasks, actions: fused_step(states, as_bank(tasks), actions, config)  # noqa: E731
+        return jax.lax.platform_dependent(states, tasks, actions, cuda=fused, default=plain)
+    return plain(states, tasks, actions)
 
 
 def _step_one(
     state: ArcEnvState, bank: TaskBank, action: AbstractAction, config: JaxArcConfig, on_error: str | None
 ) -> Any:
     rows, cols = config.canvas
-    over = state.done
-    selection = action.selection_rows(rows, cols)
-    known, placed = is_known(action.operation, config), action.on_canvas(rows, cols)
-    operation = jnp.where(known & placed & ~over, action.operation, -1)
-
+    selection, placed = action.selection_rows(rows, cols), action.on_canvas(rows, cols)
+    operation, known = asked(state.done, action.operation, placed, config)
     place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
-    space, fits = ops.apply_operation(state.workspace, operation, selection, bank.input_at(place, rows))
-    worked = _with_workspace(state, space)
+    space, fits = native.apply_operation(state.workspace, operation, selection, bank, place)
+    worked = with_workspace(state, space)
     is_control = jnp.zeros((), bool)
     if config.action.control_operations:
         worked, is_control, there = switch_pair(worked, bank, operation)
         fits &= there
         place = bank.place_of(worked.task_index, worked.episode_mode, worked.pair_index)
+    submits = operation == ops.SUBMIT
     if config.environment.solve == "all" and state.solved is not None:
-        fits &= ~((operation == ops.SUBMIT) & state.solved[state.episode_mode, state.pair_index])
-    valid = known & placed & fits & ~over
-
-    after, outcome = _judged(state, worked, bank, place, (operation == ops.SUBMIT) & valid, config)
-    before = jnp.where(is_control, outcome.similarity, state.similarity)
-    # On a test pair the similarity would tell the answer to whoever sees the reward.
-    shown = after.episode_mode == TRAIN
-    transition = Transition(
-        operation=action.operation,
-        valid=valid,
-        similarity_before=jnp.where(shown, before, jnp.float32(0)),
-        similarity_after=jnp.where(shown, outcome.similarity, jnp.float32(0)),
-        submitted=outcome.submitted,
-        solved=outcome.solved,
-        success=outcome.success & ~over,
-        truncated=outcome.truncated,
-        episode_mode=after.episode_mode,
-        step_count=after.step_count,
-    )
-    reward = jnp.where(over, jnp.float32(0), reward_of(config.reward)(transition))
-    history = remember(
-        state.action_history, action, selection, valid, placed, state.episode_mode, state.pair_index, ~over
-    )
+        fits &= ~(submits & state.solved[state.episode_mode, state.pair_index])
+    valid = known & placed & fits & ~state.done
+    shares = native.agreement(worked.workspace.grid, bank, place)
+    after, outcome = judged(state, worked, shares, valid, submits, is_control, bank, config)
+    reward, history, info = reported(state, after, outcome, placed, action, bank, config)
     after = eqx.tree_at(lambda s: s.action_history, after, history)
+    done = outcome.tally.over
     if on_error is not None:
         demands = ((known, OPERATION), (placed, COORDINATES), (fits, SELECTION))
         for met, message in demands:
-            after, reward = check((after, reward), ~met & ~over, message, on_error=on_error)
+            after, reward = check((after, reward), ~met & ~state.done, message, on_error=on_error)
         if debug_level_number(config.environment.debug_level) >= 2:
             after, reward = check((after, reward), ~consistent(after, bank), INCONSISTENT, on_error=on_error)
 
     last_seen = observe(after, bank, config)
-    done = outcome.terminated | outcome.truncated
-    info = {
-        "terminated": outcome.terminated,
-        "truncated": outcome.truncated,
-        "success": outcome.success,
-        "similarity": outcome.similarity,
-        "similarity_improvement": outcome.similarity - before,
-        "step_count": after.step_count,
-        "valid_action": valid,
-        "operation_type": ops.operation_type(action.operation),
-        "is_control_operation": is_control,
-        "episode_mode": after.episode_mode,
-        "task_index": after.task_index,
-        "current_pair_index": after.pair_index,
-        "available_demo_pairs": bank.pairs_of(after.task_index, jnp.int32(TRAIN)),
-        "available_test_pairs": bank.pairs_of(after.task_index, jnp.int32(TEST)),
-        "attempts_used": after.attempts_used,
-        "action_history_length": after.action_history.length,
-        "final_observation": last_seen,
-    }
+    info["final_observation"] = last_seen
     if config.environment.autoreset is None:
         return after, last_seen, reward, done, info
-    new = _restarted(after, bank, done, config)
+    new = restarted(after, bank, done, config)
     return new, observe(new, bank, config), reward, done, info
 
 
@@ -342,76 +253,3 @@ INCONSISTENT = (
     "`state` must be one that reset and step can make: a size within the canvas, nothing outside of it, a task and a "
     "pair that exist. Do not change its fields; start again with `arc_reset`."
 )
-
-
-def is_known(operation: Array, config: JaxArcConfig) -> Array:
-    """Whether an operation exists and is allowed."""
-    exists = (operation >= 0) & (operation < config.action.num_operations)
-    if config.action.allowed_operations is None:
-        return exists
-    allowed = np.zeros(config.action.num_operations, bool)
-    allowed[list(config.action.allowed_operations)] = True
-    return exists & jnp.asarray(allowed)[jnp.clip(operation, 0, len(allowed) - 1)]
-
-
-def _with_workspace(state: ArcEnvState, space: ops.Workspace) -> ArcEnvState:
-    return eqx.tree_at(
-        lambda s: (s.planes, s.height, s.width, s.clipboard, s.clipboard_mask),
-        state,
-        (space.grid.planes, space.grid.height, space.grid.width, space.clipboard, space.clipboard_mask),
-    )
-
-
-def _judged(
-    state: ArcEnvState,
-    worked: ArcEnvState,
-    bank: TaskBank,
-    place: Array,
-    submitted: Array,
-    config: JaxArcConfig,
-) -> tuple[ArcEnvState, _Outcome]:
-    """The state after an action: compared with the answer, counted, and ended where it ends."""
-    over, rules = state.done, config.environment
-    agree, union = ops.agreement(worked.workspace.grid, bank.output_at(place, config.canvas[0]))
-    solved = agree == union
-    right, wrong = submitted & solved, submitted & ~solved
-    attempts = worked.attempts_used + wrong
-    mode, pair = worked.episode_mode, worked.pair_index
-    marks, counts = worked.solved, worked.wrong
-    won = right
-    if marks is not None and counts is not None:
-        marks = marks.at[mode, pair].set(marks[mode, pair] | right)
-        counts = counts.at[mode, pair].set(attempts.astype(jnp.uint8))
-    if rules.solve == "all" and marks is not None:
-        needed = jnp.arange(marks.shape[1]) < bank.pairs_of(worked.task_index, mode)
-        won = right & jnp.all(marks[mode] | ~needed)
-    steps = state.step_count + ~over
-    terminated = state.terminated | won | (wrong & (attempts >= rules.max_attempts))
-    truncated = jnp.where(over, state.truncated, ~terminated & (steps >= rules.max_episode_steps))
-    similarity = jnp.where(over, state.similarity, _similarity(agree, union))
-    outcome = _Outcome(similarity, solved, state.success | won, terminated, truncated, submitted)
-    after = eqx.tree_at(
-        lambda s: (
-            *(s.step_count, s.attempts_used, s.similarity, s.terminated, s.truncated, s.success),
-            *(s.wrong, s.solved),
-        ),
-        worked,
-        (steps, attempts, similarity, terminated, truncated, outcome.success, counts, marks),
-        is_leaf=lambda leaf: leaf is None,
-    )
-    return after, outcome
-
-
-def _restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcConfig) -> ArcEnvState:
-    """The state, or that of a new episode where the old one is over. Costs one read of the bank, no branch."""
-    how = config.environment.autoreset
-    task = None if how == "task" else state.task_index
-    pair = state.reset_pair if how == "same" else None
-    old = state.action_history
-    history = ActionHistory(old.words, jnp.zeros_like(old.length), old.format)
-    new = _new_episode(state.key, bank, state.reset_mode, task, pair, config, history)
-    # The history's words are the same in both: only the length says which belong to the episode.
-    dynamic, static = eqx.partition(state, eqx.is_array)
-    fresh, _ = eqx.partition(new, eqx.is_array)
-    chosen = jax.tree.map(lambda a, b: a if a is b else jnp.where(done, a, b), fresh, dynamic)
-    return eqx.combine(chosen, static)

@@ -73,11 +73,12 @@ def _view(grid: Grid, form: str, cols: int) -> Array:
     if form == "packed":
         return grid.planes
     cells = planes.show(grid.planes, grid.height, grid.width, cols)
-    return cells if form == "grid" else _one_hot(cells)
+    return cells if form == "grid" else one_hot(cells)
 
 
-def _one_hot(cells: Array) -> Array:
-    return cells[None] == jnp.arange(10, dtype=jnp.int8)[:, None, None]
+def one_hot(cells: Int8[Array, "*b rows cols"]) -> Bool[Array, "*b 10 rows cols"]:
+    """Colours as ten planes, one for each; what is −1 is in none."""
+    return cells[..., None, :, :] == jnp.arange(10, dtype=jnp.int8)[:, None, None]
 
 
 def _clipboard(state: ArcEnvState, form: str, cols: int) -> Array:
@@ -85,7 +86,7 @@ def _clipboard(state: ArcEnvState, form: str, cols: int) -> Array:
         return jnp.concatenate([state.clipboard, state.clipboard_mask[None]])
     held = planes.unpack_mask(state.clipboard_mask, cols)
     cells = jnp.where(held, planes.decode(state.clipboard, cols), jnp.int8(-1))
-    return cells if form == "grid" else _one_hot(cells)
+    return cells if form == "grid" else one_hot(cells)
 
 
 def _demonstrations(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) -> Demonstrations:

@@ -8,7 +8,8 @@ from jaxtyping import Array
 from jaxworlds.checking import check, checking_on
 
 from ..envs.config import JaxArcConfig
-from ..envs.functional import COORDINATES, INCONSISTENT, OPERATION, is_known
+from ..envs.functional import COORDINATES, INCONSISTENT, OPERATION
+from ..envs.rules import is_known
 from ..envs.state import ArcEnvState, consistent, state_axes
 from ..envs.structured_actions import AbstractAction, demand_action
 from ..tasks.bank import as_bank

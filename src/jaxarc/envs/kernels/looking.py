@@ -1,0 +1,47 @@
+"""Observations of a whole batch on a GPU, with the kernel that shows grids."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, UInt32
+
+from jaxworlds.static import replace
+
+from ...tasks.bank import TaskBank
+from ...tasks.planes import PLANES
+from ..config import JaxArcConfig
+from ..observations import ArcObservation, observe, one_hot
+from ..state import ArcEnvState
+from .show import can_show, show
+
+
+def fused_look(
+    states: ArcEnvState, bank: TaskBank, config: JaxArcConfig, interpret: bool = False
+) -> ArcObservation:
+    """What is seen of each environment: packed first, and then shown in the format of the config."""
+    rows, cols = config.canvas
+    form = config.observation.format
+    if form == "packed" or not can_show(rows, cols):
+        return jax.vmap(lambda state: observe(state, bank, config))(states)
+    packed = replace(config, observation=replace(config.observation, format="packed"))
+    seen = jax.vmap(lambda state: observe(state, bank, packed))(states)
+
+    def shown(planes: UInt32[Array, "*b 4 rows"], sizes: Array | None) -> Array:
+        """Grids with these sizes, or with a fifth plane that is their mask."""
+        ahead = planes.shape[:-2]
+        flat = planes.reshape(-1, *planes.shape[-2:])
+        if sizes is None:
+            active = flat[:, PLANES]
+        else:
+            active = tuple(jnp.moveaxis(sizes.reshape(-1, 2), 1, 0))
+        cells = show(flat[:, :PLANES], active, cols, interpret=interpret).reshape(*ahead, rows, cols)
+        return cells if form == "grid" else one_hot(cells)
+
+    pairs = [(seen.grid, seen.size), (seen.input, seen.input_size), (seen.clipboard, None)]
+    where = lambda o: [o.grid, o.input, o.clipboard]  # noqa: E731
+    if seen.demonstrations is not None:
+        demos = seen.demonstrations
+        pairs += [(demos.inputs, demos.input_sizes), (demos.outputs, demos.output_sizes)]
+        where = lambda o: [*(o.grid, o.input, o.clipboard), o.demonstrations.inputs, o.demonstrations.outputs]  # noqa: E731
+    made = [None if planes is None else shown(planes, sizes) for planes, sizes in pairs]
+    return eqx.tree_at(where, seen, made, is_leaf=lambda leaf: leaf is None)

@@ -1,0 +1,369 @@
+"""A step of a batch in one kernel: whole numbers and grids of every environment, autoreset included.
+
+A program is one warp and has a few environments. It reads their numbers with one lane for each, works on their grids one
+after the other with one lane for each row, judges all of them with one lane for each again, and then puts new tasks where
+an episode is over. Arrays are changed in place, and only where they change. What is not whole (similarity, reward) is
+left to XLA, so that it rounds as it does elsewhere.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32, UInt32
+
+from ...tasks.bank import TEST, TaskBank
+from ...tasks.planes import PLANES
+from .. import operations as ops
+from ..config import JaxArcConfig
+from ..rules import Tally, asked, counted, drawn
+from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from .operations import Memory, Sizes, Space, carry_out, low_bits, spread
+from .warp import LANES, GpuWarp, PlainWarp, Warp
+
+_NOTHING = 63
+"""The code of an operation that is not carried out."""
+_ACTIONS: dict[type, tuple[str, ...]] = {
+    PointAction: ("operation", "row", "col"),
+    BboxAction: ("operation", "r1", "c1", "r2", "c2"),
+    MaskAction: ("operation", "selection"),
+}
+
+
+class Kept(NamedTuple):
+    """The whole numbers and grids of a batch of environments: what a step changes in place."""
+
+    planes: UInt32[Array, "b 4 rows"]
+    clipboard: UInt32[Array, "b 4 rows"]
+    clipboard_mask: UInt32[Array, "b rows"]
+    height: Int32[Array, " b"]
+    width: Int32[Array, " b"]
+    task_index: Int32[Array, " b"]
+    episode_mode: Int32[Array, " b"]
+    reset_mode: Int32[Array, " b"]
+    reset_pair: Int32[Array, " b"]
+    pair_index: Int32[Array, " b"]
+    step_count: Int32[Array, " b"]
+    attempts_used: Int32[Array, " b"]
+    terminated: Array
+    truncated: Array
+    success: Array
+    key: UInt32[Array, "b 2"]
+
+
+class Told(NamedTuple):
+    """What a step came to, before an episode that is over begins again."""
+
+    flags: Int32[Array, " b"]
+    """Cells that agree with the target and cells of both (11 bits each), then one bit each for what `BITS` names."""
+    begun: Int32[Array, " b"]
+    """Cells that agree and cells of both where a new episode began; means nothing elsewhere."""
+    steps: Int32[Array, " b"]
+    attempts: Int32[Array, " b"]
+
+    @property
+    def agree(self) -> Array:
+        """Cells that agree with the target."""
+        return self.flags & 0x7FF
+
+    @property
+    def union(self) -> Array:
+        """Cells of the grid and of the target."""
+        return (self.flags >> 11) & 0x7FF
+
+    def bit(self, name: str) -> Array:
+        """One of the flags."""
+        return ((self.flags >> (22 + BITS.index(name))) & 1) == 1
+
+
+BITS = ("valid", "submitted", "was_over", "terminated", "truncated", "success", "tested")
+
+
+def kernel_step(
+    kept: Kept,
+    bank: TaskBank,
+    actions: AbstractAction,
+    config: JaxArcConfig,
+    *,
+    per_program: int,
+    interpret: bool = False,
+) -> tuple[Kept, Told]:
+    """One step of each environment; a mask action must hold words."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plt
+
+    batch, _, rows = kept.planes.shape
+    given = [part.reshape(-1) for part in kept]
+    fields = [getattr(actions, name).reshape(-1) for name in _ACTIONS[type(actions)]]
+    tables = [bank.inputs, bank.outputs, bank.input_sizes, bank.output_sizes, bank.first_pair]
+    tables += [bank.num_train, bank.num_test, bank.cumulative, bank.offset.reshape(1)]
+    arrays = [*given, *fields, *(part.reshape(-1) for part in tables)]
+    kernel = functools.partial(
+        _kernel,
+        pallas=(pl.program_id, plt.load, plt.store),
+        warp=PlainWarp if interpret else functools.partial(GpuWarp, plt),
+        form=type(actions),
+        config=config,
+        sizes=Sizes(rows, config.canvas[1], bank.inputs.shape[-1]),
+        batch=batch,
+        tasks=len(bank),
+        per_program=per_program,
+    )
+    told = [jax.ShapeDtypeStruct((batch,), jnp.int32)] * len(Told._fields)
+    call = pl.pallas_call(
+        kernel,
+        grid=(math.ceil(batch / per_program),),
+        in_specs=[pl.no_block_spec] * len(arrays),
+        out_specs=[pl.no_block_spec] * (len(given) + len(told)),
+        out_shape=[*(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in given), *told],
+        input_output_aliases={k: k for k in range(len(given))},
+        compiler_params=plt.CompilerParams(num_warps=1, num_stages=1),
+        interpret=interpret,
+        name="arc_step",
+    )
+    out = call(*arrays)
+    new = [part.reshape(old.shape) for part, old in zip(out, kept, strict=False)]
+    return Kept(*new), Told(*out[len(given) :])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bank:
+    """What `rules.drawn` asks of a bank, by reading memory: one lane for each environment."""
+
+    read: Callable[[Any, Array], Array]
+    first_pair: Any
+    num_train: Any
+    num_test: Any
+    cumulative: Any
+    offset: Array
+    tasks: int
+
+    def __len__(self) -> int:
+        return self.tasks
+
+    def draw_task(self, bits: Array) -> Array:
+        """As `TaskBank.draw_task`: how many running sums the random number reaches."""
+        part = (bits >> 8).astype(jnp.float32) * jnp.float32(2**-24)
+        below = jnp.zeros((LANES,), jnp.int32)
+        for by in (1 << k for k in reversed(range(self.tasks.bit_length()))):
+            further = below + by
+            exists = further <= self.tasks
+            sums = self.read(self.cumulative, jnp.where(exists, further - 1, 0))
+            below = jnp.where(exists & (sums <= part), further, below)
+        return jnp.minimum(below, self.tasks - 1) + self.offset
+
+    def pairs_of(self, task: Array, mode: Array) -> Array:
+        row = task - self.offset
+        return jnp.where(mode == TEST, self.read(self.num_test, row), self.read(self.num_train, row))
+
+    def place_of(self, task: Array, mode: Array, pair: Array) -> Array:
+        row = task - self.offset
+        first, demos = self.read(self.first_pair, row), self.read(self.num_train, row)
+        return first + jnp.where(mode == TEST, demos, 0) + pair
+
+
+def _kernel(
+    *refs: Any,
+    pallas: tuple[Any, Any, Any],
+    warp: Callable[[], Warp],
+    form: type,
+    config: JaxArcConfig,
+    sizes: Sizes,
+    batch: int,
+    tasks: int,
+    per_program: int,
+) -> None:
+    program, load, store = pallas
+    count, names = len(Kept._fields), _ACTIONS[form]
+    old, rest = Kept(*refs[:count]), refs[count:]
+    fields, rest = dict(zip(names, rest, strict=False)), rest[len(names) :]
+    inputs, outputs, input_sizes, output_sizes, first_pair, num_train, num_test, cumulative, offset = rest[:9]
+    new, told = Kept(*rest[9 : 9 + count]), Told(*rest[9 + count :])
+    selections = fields.pop("selection", None)
+    memory = Memory(
+        *(load, store, old.planes, old.clipboard, old.clipboard_mask),
+        *(inputs, outputs, input_sizes, selections),
+        *(new.planes, new.clipboard, new.clipboard_mask),
+    )
+
+    # One lane for each environment.
+    lanes = warp()
+    lane = lanes.lane
+    start = program(0) * per_program
+    at = start + lane
+    here = (lane < per_program) & (at < batch)
+    own = lambda array: load(array.at[at], mask=here, other=jnp.zeros((), array.dtype))  # noqa: E731
+    read = lambda array, index: load(array.at[index], mask=here, other=jnp.zeros((), array.dtype))  # noqa: E731
+    bank = _Bank(read, first_pair, num_train, num_test, cumulative, load(offset.at[lane * 0]), tasks)
+    tally = Tally(*(own(part) for part in old[10:15]))
+    height, width = own(old.height), own(old.width)
+    mode, task, pair = own(old.episode_mode), own(old.task_index), own(old.pair_index)
+    numbers = {name: own(array) for name, array in fields.items()}
+    placed, sides = here, ()
+    if selections is None:
+        action = form(**numbers)
+        placed, sides = action.on_canvas(*config.canvas), _sides(action)
+    operation, known = asked(tally.over, numbers["operation"], placed, config)
+    place = bank.place_of(task, mode, pair)
+    target_high, target_wide = read(output_sizes, place * 2), read(output_sizes, place * 2 + 1)
+    codes = jnp.where(operation < 0, _NOTHING, operation)
+    for shift, side in zip((6, 11, 16, 21), sides, strict=False):
+        codes = codes | ((side & 31) << shift)
+    both_sizes = (height - 1) | ((width - 1) << 5) | (target_high << 10) | (target_wide << 16)
+
+    # One environment after the other, one lane for each row. The next grids are read while these are worked on.
+    here_many = jnp.minimum(per_program, batch - start)
+
+    def turn(values: Array, number: Any) -> Array:
+        """What one lane holds, for all of them."""
+        return lanes.shuffle(values.astype(jnp.uint32), spread(number)).astype(jnp.int32)
+
+    def grids_of(number: Any) -> tuple[Any, Any]:
+        there = (lane < sizes.rows) & (number < here_many)
+        held = there & (lane < sizes.bank_rows)
+        grid = memory.rows_of(memory.planes, start + number, sizes.rows, lane, there)
+        return grid, memory.rows_of(memory.outputs, turn(place, number), sizes.bank_rows, lane, held)
+
+    def one(number: Any, carried: Any) -> Any:
+        results, grids = carried
+        ahead = grids_of(number + 1) if per_program > 1 else grids
+        code, where, packed = (turn(words, number) for words in (codes, place, both_sizes))
+        space = Space(
+            *(start + number, where, jnp.max(code & 63), code, lanes, memory, sizes),
+            planes=grids[0],
+            height=(packed & 31) + 1,
+            width=((packed >> 5) & 31) + 1,
+        )
+        result = _environment(space, (packed >> 10) & 63, (packed >> 16) & 63, grids[1])
+        return jnp.where(lane == number, result, results), ahead
+
+    none = jnp.zeros((LANES,), jnp.int32)
+    results, _ = jax.lax.fori_loop(0, here_many, one, (none, grids_of(jnp.int32(0))))
+
+    # One lane for each environment again.
+    agree, fits = results & 0x7FF, ((results >> 11) & 1) == 1
+    new_height, new_width = ((results >> 12) & 31) + 1, ((results >> 17) & 31) + 1
+    common = jnp.minimum(new_height, target_high) * jnp.minimum(new_width, target_wide)
+    union = new_height * new_width + target_high * target_wide - common
+    valid = known & placed & fits & ~tally.over
+    submitted = valid & (operation == ops.SUBMIT)
+    solved = agree == union
+    after = counted(tally, submitted & ~solved, submitted & solved, config.environment)
+    flags = agree | (union << 11)
+    bits = (valid, submitted, tally.over, after.terminated, after.truncated, after.success, mode == TEST)
+    for shift, flag in enumerate(bits):
+        flags = flags | (flag.astype(jnp.int32) << (22 + shift))
+    write = lambda array, values, mask=here: store(array.at[at], values, mask=mask)  # noqa: E731
+    for array, values in zip(told, (flags, None, after.steps, after.attempts), strict=True):
+        if values is not None:
+            write(array, values)
+    done = here & after.over
+    ends = done if config.environment.autoreset else here & (lane < 0)
+    stays = here & ~ends
+    write(new.height, new_height, stays & (new_height != height))
+    write(new.width, new_width, stays & (new_width != width))
+    write(new.step_count, after.steps, stays)
+    write(new.attempts_used, after.attempts, stays & (after.attempts != tally.attempts))
+    if not config.environment.autoreset:
+        for array, was, values in zip(new[12:15], tally[2:], after[2:], strict=True):
+            write(array, values, stays & (was != values))
+        return
+
+    def restart() -> Array:
+        """New tasks, and the numbers of the states at their start."""
+        some = lambda array, index: load(array.at[index], mask=ends, other=jnp.zeros((), array.dtype))  # noqa: E731
+        how, held = config.environment.autoreset, dataclasses.replace(bank, read=some)
+        keys = some(old.key, at * 2), some(old.key, at * 2 + 1)
+        begin = drawn(
+            *(keys, held, some(old.reset_mode, at)),
+            None if how == "task" else task,
+            some(old.reset_pair, at) if how == "same" else None,
+        )
+        high, wide = (some(input_sizes, begin.place * 2 + side) for side in (0, 1))
+        far, broad = (some(output_sizes, begin.place * 2 + side) for side in (0, 1))
+        shared = jnp.minimum(high, far), jnp.minimum(wide, broad)
+        zero = jnp.zeros((LANES,), jnp.int32)
+        for array, values in (
+            *((new.height, high), (new.width, wide), (new.task_index, begin.task)),
+            *((new.episode_mode, begin.mode), (new.reset_mode, begin.mode)),
+            *((new.reset_pair, begin.pair), (new.pair_index, begin.pair)),
+            *((new.step_count, zero), (new.attempts_used, zero)),
+        ):
+            write(array, values, ends)
+        for array, was in zip(new[12:15], tally[2:], strict=True):
+            write(array, zero == 1, ends & was)
+        for side, words in enumerate(begin.key):
+            store(new.key.at[at * 2 + side], words, mask=ends)
+        both = high * wide + far * broad - shared[0] * shared[1]
+
+        def one(number: Array, carried: Array) -> Array:
+            begins = jnp.max(turn(ends.astype(jnp.int32), number)) == 1
+            where, *common = (turn(part, number) for part in (begin.place, *shared))
+            put = lambda: _begin(start + number, where, tuple(common), memory, lanes, sizes)  # noqa: E731
+            found = jax.lax.cond(begins, put, lambda: carried)
+            return jnp.where(lane == number, found, carried)
+
+        agrees = jax.lax.fori_loop(0, here_many, one, zero)
+        write(told.begun, agrees | (both << 11), ends)
+        return agrees
+
+    any_ends = jnp.max(ends.astype(jnp.int32)) == 1
+    jax.lax.cond(any_ends, restart, lambda: results)
+
+
+def _sides(action: AbstractAction) -> tuple[Array, ...]:
+    """Top, left, bottom and right of the selected boxes."""
+    if isinstance(action, PointAction):
+        return action.row, action.col, action.row, action.col
+    assert isinstance(action, BboxAction)
+    return (
+        jnp.minimum(action.r1, action.r2),
+        jnp.minimum(action.c1, action.c2),
+        jnp.maximum(action.r1, action.r2),
+        jnp.maximum(action.c1, action.c2),
+    )
+
+
+def _environment(space: Space, target_high: Array, target_wide: Array, target: Any) -> Array:
+    """Carry out the operation of one environment, compare its grid with the target and write what changed."""
+    row, rows, memory = space.row, space.sizes.rows, space.memory
+    after = carry_out(space)
+    high, wide = jnp.minimum(after.height, target_high), jnp.minimum(after.width, target_wide)
+    agree = _agreement(after.planes, target, high, wide, space.warp)
+    changed = jnp.zeros((LANES,), jnp.uint32)
+    for mine, was in zip(after.planes, space.planes, strict=True):
+        changed = changed | (mine ^ was)
+    for level, words in enumerate(after.planes):
+        where = memory.new_planes.at[space.at * (PLANES * rows) + level * rows + row]
+        memory.store(where, words, mask=(row < rows) & (changed != 0))
+    return agree | (after.valid << 11) | ((after.height - 1) << 12) | ((after.width - 1) << 17)
+
+
+def _agreement(mine: Any, theirs: Any, high: Array, wide: Array, warp: Warp) -> Array:
+    """Cells of the common `high` × `wide` part in which two grids agree."""
+    same = jnp.where((warp.lane < high) & (wide > 0), low_bits(jnp.maximum(wide, 1)), jnp.uint32(0))
+    for one, other in zip(mine, theirs, strict=True):
+        same = same & ~(one ^ other)
+    return warp.total(warp.count(same))
+
+
+def _begin(
+    at: Any, place: Array, common: tuple[Array, ...], memory: Memory, warp: Warp, sizes: Sizes
+) -> Array:
+    """Put the input of a pair into one environment and empty its clipboard; how many cells agree with the target."""
+    row, rows = warp.lane, sizes.rows
+    there = row < rows
+    held = there & (row < sizes.bank_rows)
+    source = memory.rows_of(memory.inputs, place, sizes.bank_rows, row, held)
+    target = memory.rows_of(memory.outputs, place, sizes.bank_rows, row, held)
+    empty = jnp.zeros((LANES,), jnp.uint32)
+    for level, words in enumerate(source):
+        where = at * (PLANES * rows) + level * rows + row
+        memory.store(memory.new_planes.at[where], words, mask=there)
+        memory.store(memory.new_clipboard.at[where], empty, mask=there)
+    memory.store(memory.new_clipboard_mask.at[at * rows + row], empty, mask=there)
+    return _agreement(source, target, common[0], common[1], warp)

@@ -1,0 +1,137 @@
+"""A step of a whole batch on a GPU: one kernel for all that is whole, and XLA for the rest.
+
+The rules are those of `jaxarc.envs.rules`; what comes back is what the plain path gives, bit for bit.
+"""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from jaxworlds.static import replace
+
+from ...tasks.bank import TaskBank
+from ..config import JaxArcConfig
+from ..rules import Outcome, Tally, reported, similarity, with_outcome
+from ..state import ArcEnvState
+from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from .looking import fused_look
+from .step import Kept, Told, kernel_step
+from .switch import switched_on
+
+
+def can_fuse(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> bool:
+    """Whether `fused_step` knows these actions and settings, and this version of jax can build its kernel."""
+    if config.action.control_operations:
+        return False
+    if states.planes.size >= 2**31:  # the kernel counts with 32 bits
+        return False
+    return isinstance(actions, PointAction | BboxAction | MaskAction) and kernels_exist()
+
+
+def kernels_exist() -> bool:
+    """Whether kernels can be built here, and are not turned off."""
+    return switched_on() and _can_build()
+
+
+@functools.cache
+def _can_build() -> bool:
+    """Whether kernels can be built: by this jax, for these GPUs, and for one of them.
+
+    The part of jax that builds them may go (jax 0.11 says so), older GPUs lack some instructions, and XLA does not split
+    a kernel over devices.
+    """
+    if jax.default_backend() != "gpu" or jax.device_count() > 1:
+        return False
+    if float(getattr(jax.devices()[0], "compute_capability", 0)) < 8.0:
+        return False
+    try:
+        from jax.experimental.pallas import triton
+    except ImportError:
+        return False
+    return hasattr(triton, "load") and hasattr(triton, "elementwise_inline_asm")
+
+
+def fused_step(
+    states: ArcEnvState,
+    bank: TaskBank,
+    actions: AbstractAction,
+    config: JaxArcConfig,
+    interpret: bool = False,
+) -> Any:
+    """`batch_step` without checks, for a batch that shares its tasks."""
+    rows, cols = config.canvas
+    ordered = actions
+    if isinstance(actions, MaskAction):
+        words = jax.vmap(lambda action: action.selection_rows(rows, cols))(actions)
+        ordered = MaskAction(actions.operation, words)
+    kept = Kept(*(getattr(states, name) for name in Kept._fields))
+    new, told = kernel_step(
+        kept, bank, ordered, config, per_program=_per_program(states), interpret=interpret
+    )
+    outcome = _outcome(states, told)
+    done = outcome.tally.over
+    # Where the old mode is needed: an array that is read after it was changed in place would be copied first.
+    acted = eqx.tree_at(lambda s: s.episode_mode, states, told.bit("tested").astype(jnp.int32))
+    report = jax.vmap(
+        lambda state, outcome, action: reported(
+            *(state, state, outcome, action.on_canvas(rows, cols), action, bank, config)
+        )
+    )(acted, outcome, actions)
+    info = report.info
+    look = lambda state: fused_look(state, bank, config, interpret)  # noqa: E731
+    end = _with(states, new, report.history)
+    if config.environment.autoreset is None:
+        end = eqx.tree_at(lambda s: s.similarity, end, outcome.near)
+        info["final_observation"] = look(end)
+        return end, info["final_observation"], report.reward, done, info
+    near = jnp.where(done, similarity(told.begun & 0x7FF, told.begun >> 11), outcome.near)
+    length = jnp.where(done, 0, report.history.length)
+    end = eqx.tree_at(lambda s: (s.similarity, s.action_history.length), end, (near, length))
+    info["final_observation"] = look(_before_restart(states, bank, ordered, outcome, config, interpret))
+    return end, look(end), report.reward, done, info
+
+
+def _per_program(states: ArcEnvState) -> int:
+    """Environments that one warp works on in turn: one while warps are idle, else a few, for starting one takes time."""
+    batch = states.height.shape[0]
+    return 1 if batch < 16384 else 4 if batch < 65536 else 16
+
+
+def _outcome(states: ArcEnvState, told: Told) -> Outcome:
+    """What the kernel's words say, as the rules name it."""
+    over = told.bit("was_over")
+    tally = Tally(
+        told.steps, told.attempts, *(told.bit(name) for name in ("terminated", "truncated", "success"))
+    )
+    solved = told.agree == told.union
+    near = jnp.where(over, states.similarity, similarity(told.agree, told.union))
+    no = jnp.zeros_like(over)
+    return Outcome(over, told.bit("valid"), told.bit("submitted"), solved, no, tally, near, states.similarity)
+
+
+def _with(states: ArcEnvState, new: Kept, history: Any) -> ArcEnvState:
+    return eqx.tree_at(
+        lambda s: (*(getattr(s, name) for name in Kept._fields), s.action_history), states, (*new, history)
+    )
+
+
+def _before_restart(
+    states: ArcEnvState,
+    bank: TaskBank,
+    actions: AbstractAction,
+    outcome: Outcome,
+    config: JaxArcConfig,
+    interpret: bool,
+) -> ArcEnvState:
+    """The states as the step left them, before new episodes began.
+
+    They come from the kernel once more, without autoreset: XLA leaves that out where nobody looks at them, and looking
+    costs a second step. The kernel itself would have to write them always.
+    """
+    staying = replace(config, environment=replace(config.environment, autoreset=None))
+    kept = Kept(*(getattr(states, name) for name in Kept._fields))
+    left, _ = kernel_step(kept, bank, actions, staying, per_program=_per_program(states), interpret=interpret)
+    return with_outcome(_with(states, left, states.action_history), outcome.tally, outcome.near)

@@ -1,0 +1,170 @@
+"""The CPU kernels beside XLA's code: the same bits; and where there is no compiler, XLA's code alone."""
+
+import inspect
+import shutil
+from pathlib import Path
+from typing import Any
+
+import arc_compare
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from jaxarc.envs import (
+    EnvironmentConfig,
+    JaxArcConfig,
+    ObservationConfig,
+    UnifiedActionConfig,
+    UnifiedDatasetConfig,
+    batch_reset,
+    functional,
+)
+from jaxarc.envs.episodes import random_actions
+from jaxarc.envs.kernels import native, native_build
+from jaxarc.envs.state import with_tasks
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("c++") is None or jax.device_count() > 1, reason="no C++ compiler, or several devices"
+)
+
+
+def config_of(form: str = "bbox", canvas: tuple[int, int] = (5, 7), how: str = "task") -> JaxArcConfig:
+    return JaxArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=9, autoreset=how),  # pyright: ignore[reportArgumentType]
+        dataset=UnifiedDatasetConfig(*canvas),
+        action=UnifiedActionConfig(selection_format=form, history=False),  # pyright: ignore[reportArgumentType]
+        observation=ObservationConfig(format="packed"),
+    )
+
+
+def played(config: JaxArcConfig, batch: int = 96, steps: int = 24) -> tuple[Any, str]:
+    """What random play comes to, every result of every step, and the program; traced anew at each call."""
+    tasks = arc_compare.tiny_tasks(config.canvas)
+    states, _ = batch_reset(jr.split(jr.key(3), batch), config, tasks)
+    bank = states.task_data
+
+    def step(states: Any, key: Any) -> tuple[Any, Any]:
+        actions = random_actions(key, config, batch)
+        new, *rest = inspect.unwrap(functional._batch_step)(states, bank, actions, config, None)
+        return new, (new, *rest)
+
+    run = jax.jit(lambda states: jax.lax.scan(step, states, jr.split(jr.key(4), steps))[1])
+    lowered = run.lower(with_tasks(states, None))
+    return jax.device_get(lowered.compile()(with_tasks(states, None))), lowered.as_text()
+
+
+def assert_equal(got: Any, want: Any) -> None:
+    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "config",
+    [config_of("mask", (30, 30), "pair"), config_of("bbox", (5, 7), "task")],
+    ids=["30x30", "5x7"],
+)
+def test_kernels_and_xla_give_the_same_bits(config: JaxArcConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    got, program = played(config)
+    monkeypatch.setenv("JAXARC_KERNELS", "off")
+    want, twin = played(config)
+    assert "jaxarc_work" in program
+    assert "jaxarc_work" not in twin
+    assert_equal(got, want)
+    assert got[3].any()  # episodes ended, so that some began again
+
+
+@needs_compiler
+def test_a_large_batch_is_shared_among_threads() -> None:
+    """Environments must not depend on how many there are: each of 1,500 copies of 4 does the same."""
+    config, tasks = config_of(), arc_compare.tiny_tasks((5, 7))
+    few, _ = batch_reset(jr.split(jr.key(0), 4), config, tasks)
+    bank, few = few.task_data, with_tasks(few, None)
+    many = jax.tree.map(lambda leaf: jnp.tile(leaf, (1500,) + (1,) * (leaf.ndim - 1)), few)
+    step = jax.jit(lambda states, actions: functional._batch_step(states, bank, actions, config, None)[0])
+    for key in jr.split(jr.key(1), 12):
+        actions = random_actions(key, config, 4)
+        few, many = step(few, actions), step(many, jax.tree.map(lambda leaf: jnp.tile(leaf, 1500), actions))
+        assert_equal(
+            jax.tree.map(lambda leaf: np.unique(leaf.reshape(1500, 4, -1), axis=0)[0], many), _flat(few)
+        )
+
+
+def _flat(states: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(4, -1), states)
+
+
+@needs_compiler
+@pytest.mark.parametrize("own", [False, True], ids=["shared tasks", "tasks of their own"])
+def test_vmap_over_batches(own: bool) -> None:
+    """Two batches of four under one more `vmap`, with one bank for all or one for each, are two batches of four."""
+    config, bank = config_of(), arc_compare.tiny_tasks((5, 7)).bank
+    banks = [bank, bank.with_weights(np.arange(len(bank))) if own else bank]
+    groups = [with_tasks(batch_reset(jr.split(jr.key(i), 4), config, bank)[0], None) for i in range(2)]
+    step = jax.jit(
+        lambda states, bank, actions: functional._batch_step(states, bank, actions, config, None)[0]
+    )
+    both = jax.jit(jax.vmap(step, in_axes=(0, 0 if own else None, 0)))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *banks) if own else bank
+    together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *groups)
+    for key in jr.split(jr.key(9), 12):
+        actions = [random_actions(each, config, 4) for each in jr.split(key)]
+        groups = [step(*given) for given in zip(groups, banks, actions, strict=True)]
+        together = both(together, stacked, jax.tree.map(lambda *leaves: jnp.stack(leaves), *actions))
+        assert_equal(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *groups))
+
+
+@needs_compiler
+def test_derivatives_pass_by() -> None:
+    """A loss may hold a step: what it does with the reward has derivatives, the step has none."""
+    config, tasks = config_of(), arc_compare.tiny_tasks((5, 7))
+    states, _ = batch_reset(jr.split(jr.key(0), 4), config, tasks)
+    actions = random_actions(jr.key(1), config, 4)
+
+    def loss(scale: Any) -> Any:
+        _, _, reward, *_ = functional.batch_step(states, actions, config)
+        return (scale * (reward + 1)).sum()
+
+    assert jax.grad(loss)(2.0) == pytest.approx(float(loss(1.0)))
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/c++", "false"], ids=["missing", "failing"])
+def test_without_a_compiler_xla_does_it(
+    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler)
+    native_build._registered.cache_clear()
+    try:
+        assert native_build.names() is None
+        states, _ = batch_reset(jr.split(jr.key(0), 2), config_of(), arc_compare.tiny_tasks((5, 7)))
+        step = jax.jit(lambda *given: inspect.unwrap(functional._batch_step)(*given, config_of(), None))
+        actions = random_actions(jr.key(1), config_of(), 2)
+        program = step.lower(with_tasks(states, None), states.task_data, actions).as_text()
+    finally:
+        native_build._registered.cache_clear()
+    assert "jaxarc_work" not in program
+    assert "while" in program  # XLA's flood
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "jaxarc" in path.name]
+
+
+@needs_compiler
+def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
+    first = native_build._compiled("key")
+    written = first.stat().st_mtime_ns
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    assert native_build._compiled("key") == first
+    assert first.stat().st_mtime_ns == written
+    assert [path.name for path in first.parent.iterdir()] == [first.name]
+
+
+def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXARC_KERNELS", "off")
+    assert not native_build.wanted()
+    assert native._kernels() is None
+    monkeypatch.setenv("JAXARC_KERNELS", "yes")
+    with pytest.raises(ValueError, match="'auto' or 'off'; got 'yes'"):
+        native_build.wanted()
