@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,12 @@ class Bench:
     def program(self, canvas: Canvas, form: str, batch: int, observation: str = "packed") -> Program:
         return Program(canvas, form, batch, observation, steps=8 if self.quick else None, rng=self.rng)
 
+    def programs(self, wanted: Mapping[str, tuple[Any, ...]]) -> dict[str, Program]:
+        """Programs by name, from the arguments of `program`; a GPU's are compiled side by side."""
+        with ThreadPoolExecutor(1 if self.on_cpu else max(1, (os.cpu_count() or 1) // 2)) as pool:
+            made = {name: pool.submit(self.program, *given) for name, given in wanted.items()}
+            return {name: program.result() for name, program in made.items()}
+
     def turns(self, players: Mapping[str, Any]) -> dict[str, list[Sample]]:
         """Samples of each player, taken in turns, in an order shuffled in each round."""
         samples: dict[str, list[Sample]] = {name: [] for name in players}
@@ -139,12 +146,14 @@ def peers(bench: Bench) -> None:
 def formats(bench: Bench) -> None:
     """Point, bbox and mask actions on both canvases."""
     rows: dict[str, Any] = {}
-    for batch in bench.usual(1024, 262_144):
-        programs = {
-            f"{form}, {canvas.name}, B={batch:,}": bench.program(canvas, form, batch)
-            for canvas in (bench.large, bench.small)
-            for form in FORMS
-        }
+    for batch in bench.usual(1024, 1_048_576):
+        programs = bench.programs(
+            {
+                f"{form}, {canvas.name}, B={batch:,}": (canvas, form, batch)
+                for canvas in (bench.large, bench.small)
+                for form in FORMS
+            }
+        )
         samples = bench.turns(programs)
         rows |= {name: row(program, samples[name]) for name, program in programs.items()}
         bench.add("formats", rows, "packed observation, mask actions packed")
@@ -153,10 +162,10 @@ def formats(bench: Bench) -> None:
 def observations(bench: Bench) -> None:
     """What the agent is shown, and what that costs."""
     rows: dict[str, Any] = {}
-    for batch in bench.usual(1024, 262_144):
-        programs = {
-            f"{name}, B={batch:,}": bench.program(bench.large, "bbox", batch, name) for name in OBSERVATIONS
-        }
+    for batch in bench.usual(1024, 1_048_576):
+        programs = bench.programs(
+            {f"{name}, B={batch:,}": (bench.large, "bbox", batch, name) for name in OBSERVATIONS}
+        )
         samples = bench.turns(programs)
         rows |= {name: row(program, samples[name]) for name, program in programs.items()}
         bench.add("observations", rows, "bbox, 30×30; packed: the grid is the state's own planes")
@@ -250,23 +259,27 @@ def _first_steps(cache: str) -> dict[str, float]:
 def kernels(bench: Bench) -> None:
     """What one step launches, and what it reads and writes, as the compiler tells."""
     rows = {}
-    for canvas in (bench.large, bench.small):
-        for form in FORMS:
-            for size in bench.usual(262_144):
-                made = bench.program(canvas, form, size)
-                counted = kernels_of_step(made.compiled.as_text() or "")
-                cost = made.compiled.cost_analysis()
-                cost = cost[0] if isinstance(cost, list) else cost or {}
-                read = cost.get("bytes accessed")
-                rows[f"{form}, {canvas.name}, B={size:,}"] = {
-                    "kernels a step": counted.kernels,
-                    "loops in it": counted.loops,
-                    "kernels in those": counted.kernels_in_loops,
-                    "state, B": made.state_bytes,
-                    "bytes accessed by a step": None if read is None else read / size,
-                    "kinds": ", ".join(f"{count} {kind}" for kind, count in counted.kinds.items()),
-                }
-                del made
+    for size in bench.usual(262_144):
+        programs = bench.programs(
+            {
+                f"{form}, {canvas.name}, B={size:,}": (canvas, form, size)
+                for canvas in (bench.large, bench.small)
+                for form in FORMS
+            }
+        )
+        for name, made in programs.items():
+            counted = kernels_of_step(made.compiled.as_text() or "")
+            cost = made.compiled.cost_analysis()
+            cost = cost[0] if isinstance(cost, list) else cost or {}
+            read = cost.get("bytes accessed")
+            rows[name] = {
+                "kernels a step": counted.kernels,
+                "loops in it": counted.loops,
+                "kernels in those": counted.kernels_in_loops,
+                "state, B": made.state_bytes,
+                "bytes accessed by a step": None if read is None else read / size,
+                "kinds": ", ".join(f"{count} {kind}" for kind, count in counted.kinds.items()),
+            }
     note = (
         "of the compiled loop's body; loops inside (floods) counted once; bytes per environment, by XLA's cost analysis, "
         "which counts a loop inside once and sees nothing of what a custom call does"

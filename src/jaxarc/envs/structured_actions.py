@@ -22,8 +22,8 @@ class AbstractAction(eqx.Module):
         """The selection of one environment as one word per row; only cells on the canvas."""
 
     @abc.abstractmethod
-    def on_canvas(self, height: int, width: int) -> Bool[Array, ""]:
-        """Whether every coordinate of one environment's action lies on the canvas."""
+    def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
+        """Whether every coordinate lies on the canvas: of one action, or of each of a batch of points or boxes."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*b height width"]:
         """The selection as a mask of `grid_shape`; coordinates outside of it select nothing."""
@@ -47,7 +47,7 @@ class PointAction(AbstractAction):
         words = planes.rectangle(height, self.row, self.col, self.row, self.col)
         return jnp.where(self.on_canvas(height, width), words, jnp.uint32(0))
 
-    def on_canvas(self, height: int, width: int) -> Bool[Array, ""]:
+    def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
         return _inside(self.row, height) & _inside(self.col, width)
 
 
@@ -70,7 +70,7 @@ class BboxAction(AbstractAction):
         left, right = jnp.minimum(self.c1, self.c2), jnp.maximum(self.c1, self.c2)
         return planes.rectangle(height, top, left, bottom, jnp.minimum(right, width - 1))
 
-    def on_canvas(self, height: int, width: int) -> Bool[Array, ""]:
+    def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
         rows = _inside(self.r1, height) & _inside(self.r2, height)
         return rows & _inside(self.c1, width) & _inside(self.c2, width)
 
@@ -107,7 +107,7 @@ class MaskAction(AbstractAction):
         words = self.selection if self.is_packed else planes.pack_mask(self.selection)
         return words & planes.low_bits(jnp.int32(width))
 
-    def on_canvas(self, height: int, width: int) -> Bool[Array, ""]:
+    def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
         return jnp.bool_(True)
 
 

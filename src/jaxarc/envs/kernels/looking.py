@@ -26,7 +26,7 @@ def fused_look(
     packed = replace(config, observation=replace(config.observation, format="packed"))
     seen = jax.vmap(lambda state: observe(state, bank, packed))(states)
 
-    def shown(planes: UInt32[Array, "*b 4 rows"], sizes: Array | None) -> Array:
+    def shown(planes: UInt32[Array, "*b levels rows"], sizes: Array | None) -> Array:
         """Grids with these sizes, or with a fifth plane that is their mask."""
         ahead = planes.shape[:-2]
         flat = planes.reshape(-1, *planes.shape[-2:])

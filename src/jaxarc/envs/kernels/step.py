@@ -148,12 +148,15 @@ class _Bank:
     def draw_task(self, bits: Array) -> Array:
         """As `TaskBank.draw_task`: how many running sums the random number reaches."""
         part = (bits >> 8).astype(jnp.float32) * jnp.float32(2**-24)
-        below = jnp.zeros((LANES,), jnp.int32)
-        for by in (1 << k for k in reversed(range(self.tasks.bit_length()))):
-            further = below + by
+        rounds = self.tasks.bit_length()
+
+        def narrow(number: Array, below: Array) -> Array:
+            further = below + (1 << (rounds - 1 - number))
             exists = further <= self.tasks
             sums = self.read(self.cumulative, jnp.where(exists, further - 1, 0))
-            below = jnp.where(exists & (sums <= part), further, below)
+            return jnp.where(exists & (sums <= part), further, below)
+
+        below = jax.lax.fori_loop(0, rounds, narrow, jnp.zeros((LANES,), jnp.int32))
         return jnp.minimum(below, self.tasks - 1) + self.offset
 
     def pairs_of(self, task: Array, mode: Array) -> Array:

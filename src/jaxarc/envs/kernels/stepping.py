@@ -97,7 +97,7 @@ def fused_step(
 def _per_program(states: ArcEnvState) -> int:
     """Environments that one warp works on in turn: one while warps are idle, else a few, for starting one takes time."""
     batch = states.height.shape[0]
-    return 1 if batch < 16384 else 4 if batch < 65536 else 16
+    return next((many for most, many in ((16384, 1), (65536, 4), (262144, 8)) if batch < most), 16)
 
 
 def _outcome(states: ArcEnvState, told: Told) -> Outcome:

@@ -1,0 +1,161 @@
+"""The GPU's kernels in Pallas' interpreter, beside the plain functions: the same bits. On a GPU `make oracle` tests them."""
+
+from typing import Any
+
+import arc_compare
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+from jaxarc.envs import (
+    EnvironmentConfig,
+    JaxArcConfig,
+    ObservationConfig,
+    UnifiedActionConfig,
+    UnifiedDatasetConfig,
+    batch_reset,
+)
+from jaxarc.envs.draws import threefry
+from jaxarc.envs.episodes import random_actions
+from jaxarc.envs.functional import _step_one
+from jaxarc.envs.kernels import stepping
+from jaxarc.envs.kernels.looking import fused_look
+from jaxarc.envs.kernels.show import can_show, show
+from jaxarc.envs.kernels.stepping import can_fuse, fused_step
+from jaxarc.envs.observations import observe
+from jaxarc.envs.state import with_tasks
+from jaxarc.tasks import planes
+
+BATCH = 18  # not a multiple of the environments of a program
+
+
+def config_of(form: str, canvas: tuple[int, int], how: str | None, **observation: Any) -> JaxArcConfig:
+    return JaxArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=9, autoreset=how, max_attempts=2),  # pyright: ignore[reportArgumentType]
+        dataset=UnifiedDatasetConfig(*canvas),
+        action=UnifiedActionConfig(selection_format=form, history=how != "task"),  # pyright: ignore[reportArgumentType]
+        observation=ObservationConfig(**observation),
+    )
+
+
+def started(config: JaxArcConfig) -> tuple[Any, Any]:
+    """States of a batch, and tasks of which some are never drawn."""
+    tasks = arc_compare.tiny_tasks(config.canvas)
+    bank = tasks.bank.with_weights(np.arange(len(tasks)) % 4)
+    states, _ = batch_reset(jr.split(jr.key(2), BATCH), config, bank)
+    return with_tasks(states, None), bank
+
+
+def assert_equal(got: Any, want: Any) -> None:
+    mine, theirs = (jax.tree_util.tree_leaves_with_path(tree) for tree in (got, want))
+    for (path, a), (_, b) in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b), err_msg=jax.tree_util.keystr(path))
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), jax.tree_util.keystr(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "per_program"),
+    [
+        (config_of("bbox", (30, 30), "task", format="packed"), 4),
+        (config_of("mask", (6, 7), "same", format="packed"), 1),
+        (config_of("point", (8, 7), None, format="packed"), 4),
+    ],
+    ids=["bbox 30x30, tasks", "mask 6x7, same pair", "point 8x7, no autoreset"],
+)
+def test_the_kernel_gives_the_same_bits(
+    config: JaxArcConfig, per_program: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepping, "_per_program", lambda states: per_program)
+    states, bank = started(config)
+    plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
+    fused = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config, interpret=True))
+    ended = 0
+    for key in jr.split(jr.key(3), 24):
+        actions = random_actions(key, config, BATCH)
+        # Some that cannot be: operations that do not exist, and coordinates off the canvas.
+        odd = jnp.where(jr.uniform(key, (BATCH,)) < 0.1, 77, actions.operation)
+        actions = eqx.tree_at(lambda a: a.operation, actions, odd)
+        want = plain(states, bank, actions)
+        assert_equal(fused(states, bank, actions), want)
+        states, ended = want[0], ended + int(want[3].sum())
+    assert ended > BATCH
+
+
+def test_actions_off_the_canvas_do_nothing() -> None:
+    config = config_of("bbox", (8, 7), None, format="packed")
+    states, bank = started(config)
+    actions = random_actions(jr.key(0), config, BATCH)
+    away = eqx.tree_at(lambda a: (a.r1, a.c2), actions, (actions.r1 - 8, actions.c2 + 40))
+    new, *_, info = fused_step(states, bank, away, config, interpret=True)
+    assert not info["valid_action"].any()
+    np.testing.assert_array_equal(new.planes, states.planes)
+    np.testing.assert_array_equal(new.step_count, states.step_count + 1)
+
+
+@pytest.mark.parametrize("canvas", [(30, 30), (8, 7), (12, 29), (32, 32)])
+def test_grids_are_shown_as_they_are(canvas: tuple[int, int]) -> None:
+    rng, (rows, cols) = np.random.default_rng(1), canvas
+    height, width = (jnp.asarray(rng.integers(1, side + 1, 11), jnp.int32) for side in canvas)
+    cells = rng.integers(0, 10, (11, rows, cols))
+    inside = (np.arange(rows)[:, None] < height[:, None, None]) & (np.arange(cols) < width[:, None, None])
+    packed = planes.encode(jnp.where(inside, cells, 0))
+    want = planes.show(packed, height, width, cols)
+    np.testing.assert_array_equal(show(packed, (height, width), cols, interpret=True), want)
+    mask = rng.random(cells.shape) < 0.5
+    holes = show(
+        planes.encode(jnp.where(mask, cells, 0)), planes.pack_mask(jnp.asarray(mask)), cols, interpret=True
+    )
+    np.testing.assert_array_equal(holes, np.where(mask, cells, -1))
+
+
+def test_what_the_kernel_cannot_show_is_known() -> None:
+    assert can_show(30, 30)
+    assert not can_show(5, 5)  # 25 cells are no whole words
+    assert not can_show(4, 31)  # a word's cells would reach beyond 32 bits
+
+
+@pytest.mark.parametrize("form", ["grid", "onehot"])
+def test_observations_are_those_of_one_environment(form: str) -> None:
+    config = config_of("mask", (8, 8), None, format=form, demonstrations=True)
+    states, bank = started(config)
+    want = jax.vmap(lambda state: observe(state, bank, config))(states)
+    assert_equal(fused_look(states, bank, config, interpret=True), want)
+
+
+def test_random_words_are_those_of_threefry() -> None:
+    key, counter = np.array([123456789, 42], np.uint32), np.array([7, 4294967290], np.uint32)
+    want = threefry_2x32(jnp.asarray(key), jnp.asarray(counter))
+    got = threefry(
+        (jnp.asarray(key[0]), jnp.asarray(key[1])), (jnp.asarray(counter[0]), jnp.asarray(counter[1]))
+    )
+    np.testing.assert_array_equal(jnp.stack(got), want)
+
+
+def test_what_the_kernel_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("bbox", (5, 5), "task")
+    states, _ = started(config)
+    actions = random_actions(jr.key(0), config, BATCH)
+    assert not can_fuse(states, actions, config)  # no GPU
+    monkeypatch.setattr(stepping, "kernels_exist", lambda: True)
+    assert can_fuse(states, actions, config)
+    control = JaxArcConfig(action=UnifiedActionConfig(control_operations=True))
+    assert not can_fuse(states, actions, control)
+
+
+@pytest.mark.parametrize("form", ["point", "bbox", "mask"])
+def test_the_kernel_can_be_built_for_a_gpu(form: str) -> None:
+    """As far as this machine can tell: to the code that a GPU's compiler takes."""
+    if jax.version.__version_info__ >= (0, 11):
+        pytest.skip("jax 0.11 lowers Triton kernels only where there is a GPU")
+    config = config_of(form, (30, 30), "task", format="grid")
+    states, bank = started(config)
+    actions = random_actions(jr.key(0), config, BATCH)
+    step = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config))
+    text = step.trace(states, bank, actions).lower(lowering_platforms=("cuda",)).as_text()
+    assert "arc_step" in text
+    assert "arc_show" in text
+    assert "shfl.sync" in text
