@@ -28,6 +28,7 @@ from jaxarc.envs import (
     batch_step,
 )
 from jaxarc.envs.history import records
+from jaxarc.envs.kernels import native, stepping
 from jaxarc.tasks import RawTask, TaskSet
 from jaxarc.tasks.planes import decode_host
 from jaxworlds.measuring import environment
@@ -310,6 +311,13 @@ def play(scenario: Scenario, steps: int, batch: int, seed: int) -> Match:
     return match
 
 
+def path_of(match: Match) -> str:
+    """What worked on the grids: the GPU's kernel, the CPU's, or XLA's code."""
+    if stepping.kernels_exist() and not match.config.action.control_operations:
+        return "GPU kernel"
+    return "XLA" if native.kernels() is None else "CPU kernels"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000)
@@ -331,7 +339,12 @@ def main() -> int:
         }
         result = f"{steps:,} steps, {len(match.mismatches)} mismatches, {operations} ids"
         print(f"{scenario.name}: {result}, {counts}", flush=True)
-        rows[scenario.name] = {"steps": steps, "mismatches": len(match.mismatches), **counts}
+        rows[scenario.name] = {
+            "steps": steps,
+            "mismatches": len(match.mismatches),
+            **counts,
+            "by": path_of(match),
+        }
         for line in match.mismatches[:5]:
             print("   ", line)
     summary = {"steps": total, "mismatches": wrong, "seconds": round(time.perf_counter() - began, 1)}

@@ -13,7 +13,7 @@ from .. import operations as ops
 from . import native_build
 
 
-def _kernels() -> dict[str, str] | None:
+def kernels() -> dict[str, str] | None:
     """The kernels' names, or None if XLA's own code is to be used; asked whenever a step is traced."""
     return native_build.names() if native_build.wanted() else None
 
@@ -33,7 +33,7 @@ def apply_operation(
         return ops.apply_operation(_workspace(*parts), operation, selection, source)
 
     given = (*_parts(space), operation, selection, place)
-    known = _kernels()
+    known = kernels()
     if known is None:
         return plain(bank, *given)
 
@@ -56,7 +56,7 @@ def agreement(
         return ops.agreement(Grid(planes, height, width), bank.output_at(place, planes.shape[-1]))
 
     given = (grid.planes, grid.height, grid.width, place)
-    known = _kernels()
+    known = kernels()
     if known is None:
         return plain(bank, *given)
 
@@ -101,7 +101,7 @@ def begin_again(
         return begin(bank, done, _workspace(*parts), key, task, mode, pair)
 
     given = (*_parts(space), key, *place, done)
-    known = _kernels()
+    known = kernels()
     if known is None:
         return plain(bank, *given)
 
