@@ -17,7 +17,9 @@ from jaxarc.envs import (
     ObservationConfig,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
+    batch_observe,
     batch_reset,
+    batch_step,
 )
 from jaxarc.envs.draws import threefry
 from jaxarc.envs.episodes import random_actions
@@ -124,6 +126,15 @@ def test_observations_are_those_of_one_environment(form: str) -> None:
     states, bank = started(config)
     want = jax.vmap(lambda state: observe(state, bank, config))(states)
     assert_equal(fused_look(states, bank, config, interpret=True), want)
+
+
+def test_states_tell_what_was_seen() -> None:
+    config = config_of("bbox", (5, 5), "task", format="grid")
+    states, bank = started(config)
+    states, seen, *_ = batch_step(with_tasks(states, bank), random_actions(jr.key(5), config, BATCH), config)
+    assert_equal(batch_observe(states, config), seen)
+    with pytest.raises(ValueError, match="canvas"):
+        batch_observe(states, config_of("bbox", (6, 5), "task"))
 
 
 def test_random_words_are_those_of_threefry() -> None:

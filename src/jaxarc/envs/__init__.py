@@ -18,6 +18,7 @@ from .config import VisualizationConfig as VisualizationConfig
 from .config import official as official
 from .functional import arc_reset as arc_reset
 from .functional import arc_step as arc_step
+from .functional import batch_observe as batch_observe
 from .functional import batch_reset as batch_reset
 from .functional import batch_step as batch_step
 from .history import ActionHistory as ActionHistory

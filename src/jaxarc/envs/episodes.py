@@ -120,7 +120,7 @@ def play(
 ) -> Played:
     """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy."""
 
-    look = lambda states: batch_observe(states, tasks, config)  # noqa: E731
+    look = lambda states: batch_observe(with_tasks(states, tasks), config)  # noqa: E731
 
     def step(carry: _Count, key: PRNGKeyArray) -> tuple[_Count, None]:
         # Looked at again, not carried: a loop would hold the packed grid twice and copy it at every step.

@@ -105,11 +105,17 @@ def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfi
     return with_tasks(new, tasks), *rest
 
 
-def batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> ArcObservation:
-    """What is seen of each environment of a batch whose tasks stand beside it, in code of your own that is compiled.
+def batch_observe(states: ArcEnvState, config: JaxArcConfig) -> ArcObservation:
+    """What is seen of each environment of a batch, as reset and step give it.
 
-    A loop that carries states needs no observations: packed ones would be held, and copied, a second time.
+    A loop of your own needs to carry only the states: packed observations would be held, and copied, a second time.
     """
+    demand_match(states, config, batched=True)
+    return _batch_observe(with_tasks(states, None), states.task_data, config)
+
+
+@jax.jit
+def _batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> ArcObservation:
     shared = is_shared(tasks)
     look = lambda state, own: observe(state, as_bank(own), config)  # noqa: E731
     plain = jax.vmap(look, in_axes=(0, None if shared else 0))
