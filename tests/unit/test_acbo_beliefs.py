@@ -12,7 +12,7 @@ from acbo.beliefs.effects import log_likelihood
 from acbo.beliefs.regression import PSEUDO_ROWS, RATE
 from acbo.data import Dataset, dataset
 from acbo.experiments import Problem, known_graph, problem_of
-from acbo.linear_algebra import solve_positive
+from acbo.linear_algebra import solve_positive, whiten
 from acbo.scms.effects import true_effect
 from acbo.scms.interventions import hard
 from acbo.scms.scm import SCM, linear_scm
@@ -146,3 +146,12 @@ def test_systems_are_solved_as_numpy_solves_them() -> None:
     solved, log_det = solve_positive(jnp.asarray(matrix, jnp.float32), jnp.asarray(right, jnp.float32))
     np.testing.assert_allclose(solved, np.linalg.solve(matrix, right), rtol=2e-4, atol=1e-4)
     np.testing.assert_allclose(log_det, np.linalg.slogdet(matrix)[1], rtol=1e-5)
+
+
+def test_whitening_gives_products_with_the_inverse_even_of_nearly_equal_rows() -> None:
+    place = np.array([0.0, 0.3, 0.3001, 0.9, 0.9002, 1.7])
+    matrix = 9 * np.exp(-0.5 * (place[:, None] - place) ** 2) + 1e-4 * np.eye(6)
+    right = np.random.default_rng(0).normal(size=(6, 3)) @ np.diag([1, 2, 0.5])
+    white, log_det = whiten(jnp.asarray(matrix, jnp.float32), jnp.asarray(matrix @ right, jnp.float32))
+    np.testing.assert_allclose(white.T @ white, right.T @ matrix @ right, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(matrix)[1], atol=0.2)

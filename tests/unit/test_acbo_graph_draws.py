@@ -10,6 +10,7 @@ from acbo.data import Dataset
 from acbo.inference import edge_posterior, prior_knowledge
 from acbo.inference.graph_draws import draw_graphs
 from acbo.inference.knowledge import Knowledge, no_knowledge
+from acbo.inference.order_mcmc import OrderSampling
 from acbo.scms.graphs import is_acyclic
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -64,3 +65,17 @@ def test_pairs_of_edges_come_together_as_often_as_parent_sets_say(data: Dataset)
     possible = ~members[:, ~LIVE].any(1)
     np.testing.assert_allclose(shares[possible], probabilities[possible], atol=4 * 0.5 / np.sqrt(COUNT))
     assert (probabilities > 0.05).sum() >= 3
+
+
+def test_draws_among_few_candidates_are_as_frequent_as_the_sampled_posterior_says(data: Dataset) -> None:
+    """One draw from the last order of each of many short chains."""
+    sampling = OrderSampling(candidates=2, rounds=1, chains=500, sweeps=8, burn_in=4)
+    drawn = draw_graphs(data, jr.key(1), 500, method="restricted", sampling=sampling)
+    graphs = np.asarray(drawn)
+    assert bool(jax.vmap(is_acyclic)(drawn).all())
+    assert graphs.sum(1).max() <= 2
+    assert (graphs.sum((0, 1)) > 0).sum() >= 3
+    assert ((graphs.any(0)).sum(0) <= 2).all(), "a variable has no more causes than candidates"
+    assert not graphs[:, ~LIVE].any()
+    said = np.asarray(edge_posterior(data, method="restricted", sampling=sampling, key=jr.key(1)).edges)
+    np.testing.assert_allclose(graphs.mean(0), said, atol=4 * 0.5 / np.sqrt(500))

@@ -94,6 +94,9 @@ def test_calibration_error_by_bins(seed: int) -> None:
             error += abs(said - so) * len(inside) / len(entries)
     found = expected_calibration_error(jnp.asarray(scores), jnp.asarray(truth), jnp.asarray(mask))
     np.testing.assert_allclose(found, error, rtol=1e-5)
+    # The truth may be a probability too.
+    soft = expected_calibration_error(jnp.asarray(scores), jnp.asarray(truth, jnp.float32), jnp.asarray(mask))
+    np.testing.assert_allclose(soft, error, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))

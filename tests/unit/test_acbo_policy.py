@@ -374,3 +374,17 @@ def test_the_strategy_chooses_and_recommends_what_can_be_done(
     assert best < 0
     # The remaining budget is one of its inputs, so that predictions differ a little.
     np.testing.assert_allclose(advice.mean, scale.centre[2] + scale.spread[2] * best, atol=0.5)
+
+
+def test_sets_are_recommended_by_models_drawn_from_the_posterior(network: PolicyNetwork) -> None:
+    """0 → 2 ← 1, both strong and against each other: the best set holds both, each at its own end."""
+    weight = np.zeros((3, 3), np.float32)
+    weight[:2, 2] = 1.5, -1.5
+    scm = linear_scm(jnp.asarray(weight), target=2, low=-1.0, high=2.0)
+    data = sample_mixed(scm, jr.key(2), 40, 20)
+    for sign, ends in ((1.0, [-1, 2]), (-1.0, [2, -1])):
+        problem = eqx.tree_at(lambda p: p.sign, problem_of(scm, max_simultaneous=2), jnp.float32(sign))
+        advice = eqx.filter_jit(Policy(network).recommend)(problem, data, jr.key(0))
+        assert list(np.asarray(advice.mask)) == [True, True, False]
+        np.testing.assert_allclose(advice.value[:2], ends, atol=0.05)
+        assert abs(float(advice.mean) + sign * 4.5) < 1.5

@@ -26,8 +26,8 @@ from acbo.strategies import (
     Random,
     Thompson,
 )
-from acbo.strategies.actions import candidate_actions
-from acbo.strategies.gp import gp_posterior
+from acbo.strategies.actions import candidate_actions, without_idle
+from acbo.strategies.gp import expected_gain, gp_posterior
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -111,7 +111,7 @@ def test_the_process_is_that_of_plain_numpy() -> None:
     y = np.array([0.3, -0.4, 1.1])
     residual = jnp.zeros(ROWS).at[4:7].set(jnp.asarray(y, jnp.float32))
     asked = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0]], np.float32)
-    mean, deviation = gp_posterior(
+    mean, deviation, evidence = gp_posterior(
         problem,
         (data.intervened, data.values, tried),
         residual,
@@ -132,6 +132,114 @@ def test_the_process_is_that_of_plain_numpy() -> None:
     np.testing.assert_allclose(deviation[0], np.sqrt(left), rtol=1e-3)
     # Experiments on another variable say nothing.
     np.testing.assert_allclose([mean[1], deviation[1]], [0, 1.5], atol=1e-4)
+    fit = y @ np.linalg.solve(matrix, y) + np.linalg.slogdet(matrix)[1]
+    np.testing.assert_allclose(evidence, -0.5 * fit, rtol=1e-4)
+
+
+def test_sets_share_what_single_variables_do_as_plain_numpy_says() -> None:
+    """Experiments on 0, on 1 and on both; three rows of padding."""
+    problem, _ = situation(model(1, 1), 4, max_simultaneous=2)
+    rng = np.random.default_rng(1)
+    mask = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0]] * 4, bool)
+    value = np.where(mask, rng.uniform(-2, 3, mask.shape), 0).astype(np.float32)
+    y, tried = rng.normal(size=9), np.arange(12) < 9
+    lengths, signals, shares = (0.1, 0.2, 0.4, 0.8), (0.3, 1.0, 3.0), (0.0, 0.5, 0.9)
+    residual = np.where(tried, np.append(y, np.zeros(3)), 0).astype(np.float32)
+
+    @eqx.filter_jit
+    def process(problem: Problem, value: jax.Array, residual: jax.Array) -> tuple[jax.Array, ...]:
+        rows = (jnp.asarray(mask), value, jnp.asarray(tried))
+        grid = jnp.asarray(lengths), jnp.asarray(signals)
+        return gp_posterior(problem, rows, residual, rows[:2], 0.1, *grid, shares=shares)
+
+    mean, deviation, evidence = process(problem, jnp.asarray(value), jnp.asarray(residual))
+    part = np.where(mask, (value + 2) / 5, 0).astype(float)
+    same = (mask[:, None] == mask).all(-1)
+    sizes = np.sqrt(np.outer(mask.sum(1), mask.sum(1)))
+    found = []
+    for length in lengths:
+        near = np.exp(-0.5 * (part[:, None] - part) ** 2 / length**2)
+        joint, single = same * near.prod(-1), (near * (mask[:, None] & mask)).sum(-1) / sizes
+        for signal in signals:
+            for share in shares:
+                kernel = signal**2 * ((1 - share) * joint + share * single)
+                matrix = kernel[:9, :9] + (0.1**2 + 1e-6) * np.eye(9)
+                solved = np.linalg.solve(matrix, np.column_stack([y, kernel[:9]]))
+                log = -0.5 * (y @ solved[:, 0] + np.linalg.slogdet(matrix)[1])
+                left = np.diag(kernel) - np.sum(kernel[:9] * solved[:, 1:], 0)
+                found.append((log, kernel[:9].T @ solved[:, 0], left))
+    logs, means, lefts = (np.array(part) for part in zip(*found, strict=True))
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    expected = weight @ means
+    np.testing.assert_allclose(mean, expected, atol=2e-3)
+    spread = np.sqrt(weight @ (lefts + (means - expected) ** 2))
+    np.testing.assert_allclose(deviation, spread, atol=2e-3)
+    np.testing.assert_allclose(evidence, np.log(np.exp(logs).mean()), atol=1e-2)
+
+
+def test_expected_gain_is_that_of_draws_and_rises_with_doubt() -> None:
+    problem, _ = situation(model(1, 1), 4)
+    mean, deviation = jnp.asarray([-1.0, 0.0, 0.0, 2.0]), jnp.asarray([1e-3, 1.0, 2.0, 1.0])
+    draws = np.asarray(mean) + np.asarray(deviation) * np.random.default_rng(0).normal(size=(200_000, 4))
+    for sign in (1.0, -1.0):
+        gain = expected_gain(change(problem, sign=sign), mean, deviation, jnp.float32(sign * 0.5))
+        by_hand = np.maximum(sign * 0.5 - sign * draws, 0).mean(0)
+        np.testing.assert_allclose(gain, by_hand, atol=0.02)
+
+
+def test_without_a_graph_the_better_end_is_searched_further() -> None:
+    """Variable 0 was good at its least value and bad at the other end; nothing else can be set."""
+    problem, data = situation(model(1, 1), ROWS - 3)
+    problem = change(problem, manipulable=[True, False, False, False])
+    for value, outcome in ((-1.5, -4.0), (0.5, 1.0), (2.8, 6.0)):
+        row = jnp.zeros(SIZE).at[0].set(value).at[2].set(outcome)
+        data = add_row(data, row, jnp.arange(SIZE) == 0)
+    strategy = GaussianProcessEI(places=9, noise=0.05)
+    assert float(chosen(strategy, problem, data, jr.key(0)).value[0]) < -0.5
+    assert float(chosen(strategy, change(problem, sign=-1.0), data, jr.key(0)).value[0]) > 1.5
+
+
+def test_variables_whose_effect_others_of_the_set_cut_off_are_idle() -> None:
+    """0 → 1 → 3 ← 2, and 4 is caused by the target 3."""
+    graph = np.zeros((5, 5), bool)
+    graph[[0, 1, 2, 3], [1, 3, 3, 4]] = True
+    sets = [[0], [0, 1], [0, 2], [0, 1, 2], [4], [1, 4], []]
+    kept = [[0], [1], [0, 2], [1, 2], [], [1], []]
+    mask = np.array([np.isin(np.arange(5), one) for one in sets])
+    found = without_idle(jnp.asarray(graph), jnp.int32(3), jnp.asarray(mask))
+    assert [list(np.flatnonzero(row)) for row in np.asarray(found)] == kept
+
+
+def test_causal_optimization_of_sets_leaves_idle_variables_alone_and_meets_the_optimum() -> None:
+    """0 → 1 → 2 with a parabola's bottom inside the range: what experiments report are means."""
+    weight = np.zeros((SIZE, SIZE), np.float32)
+    weight[0, 1] = weight[1, 2] = 1.0
+    scm = linear_scm(jnp.asarray(weight), 1.0, target=2, live=jnp.arange(SIZE) < 3, low=-2.0, high=3.0)
+    problem, data = situation(scm, 6, max_simultaneous=2)
+    settings = BeliefSettings(models=4, mechanism="smooth", units=4)
+    strategy = CausalBO(settings=settings, sets=32, noise=0.02, memory=16, from_observations=True)
+    for key in jr.split(jr.key(0), 8):
+        choice = chosen(strategy, problem, data, key)
+        assert list(np.flatnonzero(choice.mask)) in ([0], [1])
+        middle = jnp.sum(jnp.where(choice.mask, choice.value, 0))
+        row = jnp.zeros(SIZE).at[:2].set(middle).at[2].set((middle - 0.7) ** 2 - 3)
+        data = add_row(data, row, choice.mask)
+    advice = recommended(strategy, problem, data, jr.key(1))
+    assert list(np.flatnonzero(advice.mask)) in ([0], [1])
+    np.testing.assert_allclose(jnp.sum(advice.value), 0.7, atol=0.25)
+
+
+def test_mechanisms_from_observations_mind_no_experiment() -> None:
+    problem, few = situation(model(-1.5, 0.8), ROWS - 2)
+    more = few
+    for outcome in (50.0, -80.0):
+        row = jnp.zeros(SIZE).at[0].set(1.0).at[2].set(outcome)
+        more = add_row(more, row, jnp.arange(SIZE) == 0)
+    for alone in (True, False):
+        strategy = CausalBO(settings=BeliefSettings(models=2), from_observations=alone)
+        one, other = (strategy.models(problem, data, jr.key(0)).mechanism.weight for data in (few, more))
+        assert bool(jnp.all(one == other)) is alone
 
 
 @pytest.mark.parametrize("kind", [CausalBO, ExpectedImprovement])

@@ -58,12 +58,15 @@ def structural_hamming_distance(
 
 def expected_calibration_error(
     probabilities: Float[Array, "*shape"],
-    truth: Bool[Array, "*shape"],
+    truth: Bool[Array, "*shape"] | Float[Array, "*shape"],
     mask: Mask | None = None,
     *,
     bins: int = 10,
 ) -> Float[Array, ""]:
-    """Mean distance between what was said and what was so, over bins of equal width weighted by their entries."""
+    """Mean distance between what was said and what was so, over bins of equal width weighted by their entries.
+
+    The truth may also be given as probabilities, such as those of an exact posterior.
+    """
     if bins < 1:
         raise ValueError(f"`bins` must be at least 1; got {bins}.")
     said, truth, mask = _flat(probabilities, truth, mask)
@@ -91,7 +94,9 @@ def total_variation(
 
 
 def _flat(
-    scores: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None
-) -> tuple[Float[Array, " n"], Bool[Array, " n"], Bool[Array, " n"]]:
+    scores: Float[Array, "*shape"],
+    truth: Bool[Array, "*shape"] | Float[Array, "*shape"],
+    mask: Mask | None,
+) -> tuple[Float[Array, " n"], Bool[Array, " n"] | Float[Array, " n"], Bool[Array, " n"]]:
     everywhere = jnp.ones(scores.shape, bool) if mask is None else mask
     return scores.reshape(-1), truth.reshape(-1), everywhere.reshape(-1)

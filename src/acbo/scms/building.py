@@ -10,7 +10,7 @@ from acbo.data import BUCKETS, bucket
 
 from .equations import Expression, units_of
 from .graphs import require_acyclic, topological_order
-from .mechanisms import ACTIVATIONS, Mechanism
+from .mechanisms import ACTIVATIONS, Mechanism, no_units
 from .model import CausalModel
 from .names import place, require_distinct
 from .noise import NOISES, Noise
@@ -53,7 +53,7 @@ def linear_model(
     """
     d = len(names)
     edges = (weights != 0) if adjacency is None else adjacency
-    fields = {"bias": np.broadcast_to(np.asarray(bias, float), d), "weight": weights, **_no_units(d, units)}
+    fields = {"bias": np.broadcast_to(np.asarray(bias, float), d), "weight": weights, **_empty(d, units)}
     noise = {
         "kind": np.broadcast_to(np.asarray(kind, np.int32), d),
         "scale": np.broadcast_to(np.asarray(scale, float), d),
@@ -80,7 +80,7 @@ def model_from_equations(
     count = next((u for u in UNITS if u >= most), most) if units is None else units
     if count < most:
         raise ValueError(f"`units` must be at least {most} for these equations; got {count}. Leave it out.")
-    fields = {"bias": np.zeros(d), "weight": np.zeros((d, d)), **_no_units(d, count)}
+    fields = {"bias": np.zeros(d), "weight": np.zeros((d, d)), **_empty(d, count)}
     kind, scale, spread = np.zeros(d, np.int32), np.zeros(d), np.zeros((d, d))
     adjacency = np.zeros((d, d), bool)
     for j, name in enumerate(names):
@@ -107,14 +107,9 @@ def model_from_equations(
     return _assemble(names, adjacency, fields, noise, target, ranges, hidden, costs, size)
 
 
-def _no_units(d: int, units: int) -> dict[str, np.ndarray]:
-    return {
-        "inner": np.zeros((d, d, units)),
-        "phase": np.zeros((d, units)),
-        "outer": np.zeros((d, units)),
-        "activation": np.zeros((d, units), np.int32),
-        "reach": np.full((d, units), np.inf),
-    }
+def _empty(d: int, units: int) -> dict[str, np.ndarray]:
+    """Units that do nothing yet, to be written to."""
+    return {name: np.array(field) for name, field in no_units(d, units).items()}
 
 
 def _assemble(

@@ -72,3 +72,17 @@ def best_of(
     """The least loss among what is allowed; of equal ones the first."""
     held = jnp.where(allowed, losses, jnp.inf)
     return jnp.argmin(held), jnp.min(held)
+
+
+def without_idle(
+    graph: Bool[Array, "d d"], target: Int[Array, ""], mask: Bool[Array, "actions d"]
+) -> Bool[Array, "actions d"]:
+    """The variables of each set that act on the target by a path on which no other of the set lies.
+
+    Setting the rest changes nothing that the target hears of: the expected target of both sets is the same.
+    """
+    edges = graph.astype(jnp.int32)
+    reaching = jnp.broadcast_to(jnp.arange(graph.shape[0]) == target, mask.shape)
+    for _ in range(graph.shape[0] - 1):
+        reaching = reaching | (~mask & (reaching @ edges.T > 0))
+    return mask & (reaching @ edges.T > 0)

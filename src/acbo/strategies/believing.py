@@ -211,8 +211,15 @@ def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "action
     return jnp.moveaxis(found.reshape(count, total, count), 0, -1)
 
 
-def price(problem: Problem, actions: Actions) -> Float[Array, " actions"]:
-    """Cost relative to the dearest candidate, never 0."""
+def price(
+    problem: Problem, actions: Actions, top: Float[Array, ""] | None = None
+) -> Float[Array, " actions"]:
+    """Cost relative to the dearest candidate, whose cost `top` may be given; never 0."""
     cost = problem.cost(actions.mask, actions.value)
-    top = jnp.max(jnp.where(actions.allowed, cost, 0))
+    top = dearest(problem, actions) if top is None else top
     return jnp.where(top > 0, jnp.maximum(cost / jnp.where(top > 0, top, 1), 0.01), 1)
+
+
+def dearest(problem: Problem, actions: Actions) -> Float[Array, ""]:
+    """The greatest cost of what is allowed."""
+    return jnp.max(jnp.where(actions.allowed, problem.cost(actions.mask, actions.value), 0))

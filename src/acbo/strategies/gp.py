@@ -1,5 +1,7 @@
 """Bayesian optimization without a graph: for every set of variables a Gaussian process of the target over its values."""
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
-from acbo.linear_algebra import solve_positive
+from acbo.linear_algebra import whiten
 
 from .actions import Actions, best_of, candidate_actions
 from .believing import price
@@ -22,13 +24,12 @@ class GaussianProcessEI(AbstractStrategy):
     """Expected improvement under a Gaussian process that knows no graph.
 
     Two experiments are alike if they set the same variables to near values: the kernel is squared exponential in the
-    values, as parts of their ranges, times `shared` for each variable that only one of them sets. The mean is that of
-    the observations. Lengths and signals are weighed by the likelihood, from small grids.
+    values, as parts of their ranges. The mean is that of the observations. Lengths and signals are weighed by the
+    likelihood, from small grids.
     """
 
     places: int = eqx.field(static=True, default=9)
     sets: int = eqx.field(static=True, default=256)
-    shared: float = 0.0
     lengths: tuple[float, ...] = eqx.field(static=True, default=(0.2, 0.4, 0.8, 1.6))
     signals: tuple[float, ...] = eqx.field(static=True, default=(0.3, 1.0, 3.0))
     noise: float | None = eqx.field(static=True, default=None)
@@ -40,7 +41,9 @@ class GaussianProcessEI(AbstractStrategy):
         key_actions, key_ties = jr.split(key)
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
         mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
-        return most_improving(problem, actions, mean, deviation, key_ties)
+        _, best = best_of(problem.sign * mean, actions.allowed)
+        gain = expected_gain(problem, mean, deviation, best) / price(problem, actions)
+        return most_gaining(actions, gain, key_ties)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         actions = candidate_actions(problem, key, 2 * self.places - 1, self.sets)
@@ -60,7 +63,7 @@ class GaussianProcessEI(AbstractStrategy):
         y, tried, count, centre, scale = outcomes_of(data)
         noise = 1.0 if self.noise is None else self.noise / scale
         residual = jnp.where(tried, (y - centre) / scale, 0)
-        mean, deviation = gp_posterior(
+        mean, deviation, _ = gp_posterior(
             problem,
             (data.intervened, data.values, tried),
             residual,
@@ -68,8 +71,7 @@ class GaussianProcessEI(AbstractStrategy):
             noise,
             jnp.asarray(self.lengths, y.dtype),
             jnp.asarray(self.signals, y.dtype),
-            self.shared,
-            self.memory,
+            memory=self.memory,
         )
         nothing = ~mask.any(-1)
         certain = jnp.sqrt(1 / count)
@@ -103,19 +105,19 @@ def outcomes_of(data: Dataset) -> Outcomes:
     return Outcomes(y, tried, count, centre, jnp.sqrt(jnp.maximum(variance, 1e-6)))
 
 
-def most_improving(
+def expected_gain(
     problem: Problem,
-    actions: Actions,
     mean: Float[Array, " actions"],
     deviation: Float[Array, " actions"],
-    key: Key,
-) -> Choice:
-    """The experiment with the most expected improvement per unit of cost, for normal beliefs about every action."""
-    loss = problem.sign * mean
-    _, best = best_of(loss, actions.allowed)
-    z = (best - loss) / deviation
-    gain = deviation * (z * norm.cdf(z) + norm.pdf(z)) / price(problem, actions)
-    # Of equally promising experiments a random one: at first all are.
+    best: Float[Array, ""],
+) -> Float[Array, " actions"]:
+    """Expected improvement on the loss `best`, for normal beliefs about every action."""
+    z = (best - problem.sign * mean) / deviation
+    return deviation * (z * norm.cdf(z) + norm.pdf(z))
+
+
+def most_gaining(actions: Actions, gain: Float[Array, " actions"], key: Key) -> Choice:
+    """The experiment with the most gain; of equally promising ones a random one: at first all are."""
     gain = gain * (1 + 1e-4 * jr.uniform(key, gain.shape))
     chosen, least = best_of(-gain, actions.allowed & actions.mask.any(-1))
     return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
@@ -129,14 +131,15 @@ def gp_posterior(
     noise: Float[Array, "..."] | float,
     lengths: Float[Array, " lengths"],
     signals: Float[Array, " signals"],
-    shared: float = 0.0,
+    shares: Sequence[float] = (0.0,),
     memory: int = 64,
     doubts: tuple[Float[Array, " n"], Float[Array, " m"]] | None = None,
-) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """Mean and deviation of a function of experiments with mean 0, from its noisy values at those that were tried.
+) -> tuple[Float[Array, " m"], Float[Array, " m"], Float[Array, ""]]:
+    """Mean, deviation and log evidence of a function of experiments with mean 0, from noisy values at those tried.
 
-    They are averages over a grid of lengths and signal deviations, weighed by the likelihood. `doubts` are further
-    deviations, at what was tried and at what is asked: experiments settle them as they settle the rest.
+    A share of its variance is a sum of functions of single variables, the same in every set that holds them; the rest
+    is each set's own. All is averaged over a grid of lengths, signal deviations and shares, weighed by the likelihood.
+    `doubts` are further deviations, at what was tried and at what is asked: experiments settle them like the rest.
     """
     before = jnp.zeros_like(residual) if doubts is None else doubts[0]
     (_, _, _), before = recent(tried, before, memory)
@@ -149,35 +152,63 @@ def gp_posterior(
         return jnp.where(mask, (value - problem.low) / width, 0)
 
     first, second = place(mask, value), place(*asked)
-
-    def alike(a: Array, ma: Array, b: Array, mb: Array) -> tuple[Array, Array]:
-        distance = jnp.sum((a[:, None] - b[None]) ** 2, -1)
-        differing = jnp.sum(ma[:, None] != mb[None], -1)
-        return distance, jnp.where(differing == 0, 1.0, jnp.asarray(shared, a.dtype) ** differing)
-
-    within, across = alike(first, mask, first, mask), alike(first, mask, *(second, asked[0]))
+    within, across = _pairs(first, mask, first, mask), _pairs(first, mask, second, asked[0])
     variance = jnp.broadcast_to(jnp.asarray(noise, value.dtype) ** 2, rows.shape) + 1e-6
+    signal_grid, share_grid = jnp.meshgrid(signals, jnp.asarray(shares, residual.dtype), indexing="ij")
+    additive = any(share > 0 for share in shares)
 
-    def one(length: Float[Array, ""], signal: Float[Array, ""]) -> tuple[Array, Array, Array]:
-        own, other = jnp.sqrt(signal**2 + before**2), jnp.sqrt(signal**2 + after**2)
+    def along(length: Float[Array, ""]) -> tuple[Array, Array, Array]:
+        def alike(pair: _Pairs) -> tuple[Array, Array]:
+            each = -0.5 * pair.distance / length**2
+            joint = pair.same * jnp.exp(each.sum(-1))
+            return joint, jnp.sum(pair.both * jnp.exp(each), -1) if additive else joint
 
-        def kernel(pair: tuple[Array, Array], right: Array) -> Array:
-            return own[:, None] * right * pair[1] * jnp.exp(-0.5 * pair[0] / length**2)
+        near, far = alike(within), alike(across)
 
-        # A row that was not tried is pure noise with value 0.
-        matrix = kernel(within, own) * (rows[:, None] * rows) + jnp.diag(jnp.where(used, variance, 1))
-        cross = kernel(across, other) * rows[:, None]
-        solved, log_det = solve_positive(matrix, jnp.concatenate([residual[:, None], cross], 1))
-        likelihood = -0.5 * (residual @ solved[:, 0] + log_det)
-        mean = cross.T @ solved[:, 0]
-        left = jnp.maximum(other**2 - jnp.sum(cross * solved[:, 1:], 0), 0)
-        return likelihood, mean, left
+        def one(signal: Float[Array, ""], share: Float[Array, ""]) -> tuple[Array, Array, Array]:
+            own, other = jnp.sqrt(signal**2 + before**2), jnp.sqrt(signal**2 + after**2)
 
-    grid = jnp.meshgrid(lengths, signals, indexing="ij")
-    likelihood, means, lefts = jax.vmap(one)(grid[0].ravel(), grid[1].ravel())
+            def kernel(alike: tuple[Array, Array], right: Array) -> Array:
+                return own[:, None] * right * ((1 - share) * alike[0] + share * alike[1])
+
+            # A row that was not tried is pure noise with value 0.
+            matrix = kernel(near, own) * (rows[:, None] * rows) + jnp.diag(jnp.where(used, variance, 1))
+            cross = kernel(far, other) * rows[:, None]
+            white, log_det = whiten(matrix, jnp.concatenate([residual[:, None], cross], 1))
+            likelihood = -0.5 * (jnp.sum(white[:, 0] ** 2) + log_det)
+            mean = jnp.sum(white[:, 1:] * white[:, :1], 0)
+            left = jnp.maximum(other**2 - jnp.sum(white[:, 1:] ** 2, 0), 0)
+            return likelihood, mean, left
+
+        return jax.vmap(one)(signal_grid.ravel(), share_grid.ravel())
+
+    # One length after another: with all at once the compiled means of additive kernels were wrong (jaxlib 0.10.2, CPU).
+    found = jax.lax.map(along, lengths)
+    likelihood, means, lefts = (part.reshape(-1, *part.shape[2:]) for part in found)
     share = jax.nn.softmax(likelihood)
     mean = share @ means
-    return mean, jnp.sqrt(share @ (lefts + (means - mean) ** 2) + 1e-12)
+    evidence = jax.nn.logsumexp(likelihood) - math.log(likelihood.shape[0])
+    return mean, jnp.sqrt(share @ (lefts + (means - mean) ** 2) + 1e-12), evidence
+
+
+class _Pairs(NamedTuple):
+    """How experiments of two lists compare, pair by pair."""
+
+    distance: Float[Array, "a b d"]
+    """Squared, along each variable, as parts of ranges."""
+    same: Float[Array, "a b"]
+    """1 where they set the same variables."""
+    both: Float[Array, "a b d"]
+    """For variables that both set, one over the geometric mean of how many they set; 0 for others."""
+
+
+def _pairs(
+    a: Float[Array, "a d"], mask_a: Bool[Array, "a d"], b: Float[Array, "b d"], mask_b: Bool[Array, "b d"]
+) -> _Pairs:
+    left, right = (jnp.maximum(mask.sum(-1), 1).astype(a.dtype) for mask in (mask_a, mask_b))
+    sizes = jnp.sqrt(left[:, None] * right)
+    same = jnp.all(mask_a[:, None] == mask_b, -1).astype(a.dtype)
+    return _Pairs((a[:, None] - b) ** 2, same, (mask_a[:, None] & mask_b) / sizes[..., None])
 
 
 def recent(

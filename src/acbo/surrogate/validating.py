@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from acbo.inference.metrics import expected_calibration_error
 from jaxworlds.measuring import timed
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch
@@ -44,8 +45,8 @@ def validate_surrogate(
         posterior_kl=float(fetched["posterior_kl"].mean()),
         reverse_kl=float(fetched["reverse_kl"].mean()),
         total_variation=float(fetched["total_variation"].mean()),
-        calibration_error=_calibration_error(
-            fetched["predicted"].ravel(), fetched["believed"].ravel(), fetched["possible"].ravel()
+        calibration_error=float(
+            expected_calibration_error(found["predicted"], found["believed"], found["possible"])
         ),
         uncertainty_correlation=_correlation(fetched["predicted_entropy"], fetched["expert_entropy"]),
         accuracy_drop=float(1 - same.mean()),
@@ -80,15 +81,6 @@ def _compare(params: Network, batch: TrainingBatchJAX) -> dict[str, Any]:
         "expert_entropy": jax.vmap(entropy)(expert),
         "same": predicted.argmax(-1) == expert.argmax(-1),
     }
-
-
-def _calibration_error(predicted: np.ndarray, believed: np.ndarray, possible: np.ndarray) -> float:
-    """Mean distance between predicted and believed probability over ten bins, weighted by their size."""
-    predicted, believed = predicted[possible], believed[possible]
-    bins = np.clip((predicted * 10).astype(int), 0, 9)
-    size = np.bincount(bins, minlength=10)
-    gap = np.bincount(bins, predicted, 10) - np.bincount(bins, believed, 10)
-    return float(np.abs(gap).sum() / max(size.sum(), 1))
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
