@@ -33,6 +33,7 @@ from guide_blocks import (
 
 from jaxarc import performance, tasks
 from jaxarc.envs import functional
+from jaxarc.envs.history import empty_history
 from jaxarc.envs.state import state_bytes
 from jaxarc.envs.structured_actions import demand_action
 from jaxarc.tasks import JaxArcTask, TaskSet, extract_task_id_from_index
@@ -171,7 +172,7 @@ def every_row_of_the_batch_is_painted(found: Namespace, _: str) -> None:
 def histories_have_the_size_of_their_format(found: Namespace, _: str) -> None:
     configs = [found[f"{name}_config"] for name in ("point", "bbox", "mask")]
     assert len({hash(config) for config in configs}) == 3
-    sizes = [functional.empty_history(config).nbytes for config in configs]
+    sizes = [empty_history(config).nbytes for config in configs]
     assert sizes == [400, 800, 12_400]  # 100 steps of 4, 8 and 124 bytes
 
 
@@ -240,7 +241,7 @@ def the_config_hashes(found: Namespace, _: str) -> None:
 
 
 def the_history_is_shorter(found: Namespace, _: str) -> None:
-    assert functional.empty_history(found["config"]).nbytes == 50 * 4
+    assert empty_history(found["config"]).nbytes == 50 * 4
     assert hash(found["config"]) is not None
 
 

@@ -185,7 +185,7 @@ def test_reset_to_a_chosen_task_pair_and_mode(tasks: TaskSet) -> None:
 def test_what_does_not_belong_together_is_refused(tasks: TaskSet) -> None:
     state, _ = arc_reset(jax.random.key(0), SMALL, tasks)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), SMALL, tasks)
-    with pytest.raises(ValueError, match="Use `batch_step` for these"):
+    with pytest.raises(ValueError, match="Use `batch_step` or `batch_observe` for these"):
         arc_step(states, point(0), SMALL)
     with pytest.raises(ValueError, match="Use `arc_step` for these"):
         batch_step(state, point(0), SMALL)

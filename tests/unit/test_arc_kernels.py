@@ -27,7 +27,7 @@ from jaxarc.envs.functional import _step_one
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
 from jaxarc.envs.kernels.show import can_show, show
-from jaxarc.envs.kernels.stepping import can_fuse, fused_step
+from jaxarc.envs.kernels.stepping import can_fuse, fused_step, unless_mapped
 from jaxarc.envs.observations import observe
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import planes
@@ -78,13 +78,41 @@ def test_the_kernel_gives_the_same_bits(
     ended = 0
     for key in jr.split(jr.key(3), 24):
         actions = random_actions(key, config, BATCH)
-        # Some that cannot be: operations that do not exist, and coordinates off the canvas.
+        # Some operations that do not exist.
         odd = jnp.where(jr.uniform(key, (BATCH,)) < 0.1, 77, actions.operation)
         actions = eqx.tree_at(lambda a: a.operation, actions, odd)
         want = plain(states, bank, actions)
         assert_equal(fused(states, bank, actions), want)
         states, ended = want[0], ended + int(want[3].sum())
     assert ended > BATCH
+
+
+def test_another_vmap_takes_the_plain_path() -> None:
+    """Populations of batches: the kernel does not know a second axis."""
+    config = config_of("bbox", (8, 7), "pair", format="packed")
+    states, bank = started(config)
+    actions = random_actions(jr.key(0), config, BATCH)
+    plain = jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0))
+    fused = unless_mapped(lambda *given: fused_step(*given, config, interpret=True), plain)
+    two = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), tree)  # noqa: E731
+    many = jax.jit(jax.vmap(fused, in_axes=(0, None, 0)))(two(states), bank, two(actions))
+    assert_equal(many, two(jax.jit(plain)(states, bank, actions)))
+
+
+def test_tasks_that_are_gone_become_the_nearest() -> None:
+    """A state with a smaller bank: as XLA reads, and not beyond the bank's memory."""
+    config = config_of("bbox", (6, 7), None, format="packed")
+    states, _ = started(config)
+    small = arc_compare.tiny_tasks((6, 7)).bank
+    small = eqx.tree_at(
+        lambda b: (b.first_pair, b.num_train, b.num_test, b.cumulative),
+        small,
+        tuple(part[:2] for part in (small.first_pair, small.num_train, small.num_test, jnp.ones(2))),
+    )
+    actions = random_actions(jr.key(0), config, BATCH)
+    want = jax.vmap(lambda s, a: _step_one(s, small, a, config, None))(states, actions)
+    got = fused_step(states, small, actions, config, interpret=True)
+    assert_equal(got[:4], want[:4])
 
 
 def test_actions_off_the_canvas_do_nothing() -> None:
@@ -98,7 +126,7 @@ def test_actions_off_the_canvas_do_nothing() -> None:
     np.testing.assert_array_equal(new.step_count, states.step_count + 1)
 
 
-@pytest.mark.parametrize("canvas", [(30, 30), (8, 7), (12, 29), (32, 32)])
+@pytest.mark.parametrize("canvas", [(30, 30), (8, 2), (12, 29), (32, 32)])
 def test_grids_are_shown_as_they_are(canvas: tuple[int, int]) -> None:
     rng, (rows, cols) = np.random.default_rng(1), canvas
     height, width = (jnp.asarray(rng.integers(1, side + 1, 11), jnp.int32) for side in canvas)
@@ -118,6 +146,7 @@ def test_what_the_kernel_cannot_show_is_known() -> None:
     assert can_show(30, 30)
     assert not can_show(5, 5)  # 25 cells are no whole words
     assert not can_show(4, 31)  # a word's cells would reach beyond 32 bits
+    assert not can_show(8, 1)  # or lie in four rows
 
 
 @pytest.mark.parametrize("form", ["grid", "onehot"])
@@ -155,6 +184,10 @@ def test_what_the_kernel_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert can_fuse(states, actions, config)
     control = JaxArcConfig(action=UnifiedActionConfig(control_operations=True))
     assert not can_fuse(states, actions, control)
+    marked = eqx.tree_at(
+        lambda s: s.wrong, states, jnp.zeros((BATCH, 2, 4), jnp.uint8), is_leaf=lambda x: x is None
+    )
+    assert not can_fuse(marked, actions, config)  # of a reset with control operations
 
 
 @pytest.mark.parametrize("form", ["point", "bbox", "mask"])

@@ -26,11 +26,12 @@ from jaxarc.envs.kernels import native, native_build
 from jaxarc.envs.state import with_tasks
 
 needs_compiler = pytest.mark.skipif(
-    shutil.which("c++") is None or jax.device_count() > 1, reason="no C++ compiler, or several devices"
+    not any(map(shutil.which, ("c++", "g++", "clang++"))) or jax.device_count() > 1,
+    reason="no C++ compiler, or several devices",
 )
 
 
-def config_of(form: str = "bbox", canvas: tuple[int, int] = (5, 7), how: str = "task") -> JaxArcConfig:
+def config_of(form: str = "bbox", canvas: tuple[int, int] = (5, 7), how: str | None = "task") -> JaxArcConfig:
     return JaxArcConfig(
         environment=EnvironmentConfig(max_episode_steps=9, autoreset=how),  # pyright: ignore[reportArgumentType]
         dataset=UnifiedDatasetConfig(*canvas),
@@ -87,13 +88,7 @@ def test_a_large_batch_is_shared_among_threads() -> None:
     for key in jr.split(jr.key(1), 12):
         actions = random_actions(key, config, 4)
         few, many = step(few, actions), step(many, jax.tree.map(lambda leaf: jnp.tile(leaf, 1500), actions))
-        assert_equal(
-            jax.tree.map(lambda leaf: np.unique(leaf.reshape(1500, 4, -1), axis=0)[0], many), _flat(few)
-        )
-
-
-def _flat(states: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(4, -1), states)
+        assert_equal(many, jax.tree.map(lambda leaf: jnp.tile(leaf, (1500,) + (1,) * (leaf.ndim - 1)), few))
 
 
 @needs_compiler
@@ -117,17 +112,48 @@ def test_vmap_over_batches(own: bool) -> None:
 
 
 @needs_compiler
-def test_derivatives_pass_by() -> None:
-    """A loss may hold a step: what it does with the reward has derivatives, the step has none."""
-    config, tasks = config_of(), arc_compare.tiny_tasks((5, 7))
-    states, _ = batch_reset(jr.split(jr.key(0), 4), config, tasks)
+def test_a_step_has_no_derivatives() -> None:
+    """Weights of tasks may be learned by a loss that holds steps: what the steps do does not change with them."""
+    config, bank = config_of(), arc_compare.tiny_tasks((5, 7)).bank
+    states, _ = batch_reset(jr.split(jr.key(0), 4), config, bank)
     actions = random_actions(jr.key(1), config, 4)
 
-    def loss(scale: Any) -> Any:
-        _, _, reward, *_ = functional.batch_step(states, actions, config)
-        return (scale * (reward + 1)).sum()
+    def loss(weights: Any) -> Any:
+        drawn = with_tasks(states, bank.with_weights(weights))
+        _, _, reward, *_ = functional.batch_step(drawn, actions, config)
+        return (reward + 1).sum() * weights.sum()
 
-    assert jax.grad(loss)(2.0) == pytest.approx(float(loss(1.0)))
+    weights = jnp.ones(len(bank))
+    assert_equal(jax.grad(loss)(weights), jnp.full(len(bank), loss(weights) / len(bank)))
+
+
+@needs_compiler
+def test_no_environment_is_no_trouble() -> None:
+    config, bank = config_of(), arc_compare.tiny_tasks((5, 7)).bank
+    states, _ = batch_reset(jr.split(jr.key(0), 0), config, bank)
+    new, _, reward, *_ = functional.batch_step(states, random_actions(jr.key(1), config, 0), config)
+    assert reward.shape == (0,)
+    assert new.planes.shape == (0, 4, 5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["same", None])
+def test_one_environment_alone(how: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, bank = config_of("point", (6, 5), how), arc_compare.tiny_tasks((6, 5)).bank
+    state, _ = functional.arc_reset(jr.key(2), config, bank)
+    state = with_tasks(state, None)
+    steps = []
+    for switch in ("auto", "off"):
+        monkeypatch.setenv("JAXARC_KERNELS", switch)
+        steps.append(jax.jit(lambda *given: inspect.unwrap(functional._step)(*given, config, None)))
+    for key in jr.split(jr.key(3), 24):
+        action = random_actions(key, config)
+        monkeypatch.setenv("JAXARC_KERNELS", "auto")
+        got = steps[0](state, bank, action)
+        monkeypatch.setenv("JAXARC_KERNELS", "off")
+        want = steps[1](state, bank, action)
+        assert_equal(got, want)
+        state = want[0]
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/c++", "false"], ids=["missing", "failing"])
@@ -152,13 +178,19 @@ def test_without_a_compiler_xla_does_it(
 
 @needs_compiler
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is found again without a compiler, and made again where it was damaged."""
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
-    first = native_build._compiled("key")
-    written = first.stat().st_mtime_ns
-    monkeypatch.setenv("CXX", "/nowhere/c++")
-    assert native_build._compiled("key") == first
-    assert first.stat().st_mtime_ns == written
-    assert [path.name for path in first.parent.iterdir()] == [first.name]
+    native_build._library("key")
+    (path,) = tmp_path.rglob("*.so")
+    good = path.read_bytes()
+    with monkeypatch.context() as without:
+        without.setenv("CXX", "/nowhere/c++")
+        native_build._library("key")
+    damaged = path.with_name("jaxarc-other.so")  # under the same name the loaded one would be found again
+    damaged.write_bytes(good[:1000])
+    native_build._library("other")
+    assert damaged.stat().st_size == len(good)
+    assert {found.name for found in path.parent.iterdir()} == {path.name, damaged.name}
 
 
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,10 +91,12 @@ def demand_match(state: Any, config: Any, *, batched: bool) -> None:
     if not isinstance(config, JaxArcConfig):
         raise TypeError(
             f"`config` must be a JaxArcConfig; got {type(config).__name__}. "
-            "The order is arc_step(state, action, config)."
+            "The config comes last: arc_step(state, action, config)."
         )
     if state.height.ndim != batched:
-        right = ("`arc_step`", "`batch_step`", "`jax.vmap` over `batch_step`")[min(state.height.ndim, 2)]
+        right = ("`arc_step`", "`batch_step` or `batch_observe`", "`jax.vmap` over these")[
+            min(state.height.ndim, 2)
+        ]
         raise ValueError(f"`state` holds environments of shape {state.height.shape}. Use {right} for these.")
     if config.action.control_operations and state.wrong is None:
         raise ValueError(

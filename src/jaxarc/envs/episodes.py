@@ -38,6 +38,8 @@ def random_actions(
     A mask selects each cell with probability one half.
     """
     form = selection_format or config.action.selection_format
+    if form not in ("point", "bbox", "mask"):
+        raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     rows, cols = config.canvas
     allowed = config.action.allowed_operations or tuple(range(config.action.num_operations))
     shape = () if batch is None else (batch,)
@@ -101,7 +103,7 @@ def rollout(
     """Let a policy play a batch for `steps` steps in one compiled loop.
 
     Without autoreset, environments whose episode is over wait: they earn nothing and count no step. `observations` are
-    those that came with `states`; the loop looks at the states itself.
+    not used: the loop looks at the states itself.
     """
     tasks = states.task_data
     played = play(policy, params, with_tasks(states, None), tasks, key, config, steps)

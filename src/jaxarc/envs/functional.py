@@ -20,7 +20,7 @@ from .config import JaxArcConfig, debug_level_number
 from .control import switch_pair
 from .kernels import native
 from .kernels.looking import fused_look
-from .kernels.stepping import can_fuse, fused_step, kernels_exist
+from .kernels.stepping import can_fuse, fused_step, kernels_exist, unless_mapped
 from .observations import ArcObservation, observe
 from .rules import asked, begun, drawn, judged, reported, restarted, with_workspace
 from .state import ArcEnvState, consistent, is_shared, with_tasks
@@ -121,7 +121,7 @@ def _batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> Arc
     plain = jax.vmap(look, in_axes=(0, None if shared else 0))
     if shared and kernels_exist():
         fused = lambda states, tasks: fused_look(states, as_bank(tasks), config)  # noqa: E731
-        return jax.lax.platform_dependent(states, tasks, cuda=fused, default=plain)
+        return jax.lax.platform_dependent(states, tasks, cuda=unless_mapped(fused, plain), default=plain)
     return plain(states, tasks)
 
 
@@ -200,7 +200,9 @@ def _batch_step(
     plain = jax.vmap(step, in_axes=(0, None if shared else 0, 0))
     if shared and on_error is None and can_fuse(states, actions, config):
         fused = lambda states, tasks, actions: fused_step(states, as_bank(tasks), actions, config)  # noqa: E731
-        return jax.lax.platform_dependent(states, tasks, actions, cuda=fused, default=plain)
+        return jax.lax.platform_dependent(
+            states, tasks, actions, cuda=unless_mapped(fused, plain), default=plain
+        )
     return plain(states, tasks, actions)
 
 

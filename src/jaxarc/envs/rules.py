@@ -284,7 +284,8 @@ def begun(start: Start, bank: TaskBank, config: JaxArcConfig) -> ArcEnvState:
 
 def restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcConfig) -> ArcEnvState:
     """The state of one environment, or that of a new episode where the old one is over."""
-    how = config.environment.autoreset or "task"
+    how = config.environment.autoreset
+    assert how is not None, "only an episode that starts again by itself gets here"
 
     def begin(
         bank: TaskBank, done: Array, space: ops.Workspace, key: Array, task: Array, mode: Array, pair: Array
@@ -299,11 +300,11 @@ def restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcCon
         )
 
     origin = state.task_index, state.reset_mode, state.reset_pair
-    begun = native.begin_again(done, state.workspace, state.key, origin, bank, how, begin)
+    fresh = native.begin_again(done, state.workspace, state.key, origin, bank, how, begin)
     no = jnp.zeros((), bool)
     new = (
-        *(begun.task, begun.mode, begun.mode, begun.pair, begun.pair, begun.key),
-        *(jnp.int32(0), jnp.int32(0), similarity(begun.agree, begun.union), no, no, no),
+        *(fresh.task, fresh.mode, fresh.mode, fresh.pair, fresh.pair, fresh.key),
+        *(jnp.int32(0), jnp.int32(0), similarity(fresh.agree, fresh.union), no, no, no),
         *(None if marks is None else jnp.zeros_like(marks) for marks in (state.wrong, state.solved)),
         # The history's words stay: only the length says which belong to the episode.
         jnp.int32(0),
@@ -318,7 +319,7 @@ def restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcCon
 
     chosen = jax.tree.map(lambda a, b: jnp.where(done, a, b), new, changed(state))
     after = eqx.tree_at(changed, state, chosen, is_leaf=lambda leaf: leaf is None)
-    return with_workspace(after, begun.space)
+    return with_workspace(after, fresh.space)
 
 
 def with_workspace(state: ArcEnvState, space: ops.Workspace) -> ArcEnvState:

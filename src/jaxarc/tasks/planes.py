@@ -16,8 +16,8 @@ PLANES = 4
 MAX_SIDE = 32
 """Columns of a row that fit one word, and rows that a transposition handles."""
 
-# The masks of the five rounds in which a 32×32 bit matrix is transposed, and a word reversed.
-_ROUNDS = ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
+ROUNDS = ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
+"""Distances and masks of the five rounds in which a 32×32 bit matrix is transposed, and a word reversed."""
 
 
 def low_bits(count: Int[Array, "*b"]) -> UInt32[Array, "*b"]:
@@ -56,7 +56,7 @@ def active(rows: int, height: Int[Array, ""], width: Int[Array, ""]) -> UInt32[A
 
 def reverse_bits(words: UInt32[Array, "*b"]) -> UInt32[Array, "*b"]:
     """Each word with its 32 bits in reverse order."""
-    for shift, mask in reversed(_ROUNDS):
+    for shift, mask in reversed(ROUNDS):
         word = jnp.uint32(mask)
         words = ((words >> shift) & word) | ((words & word) << shift)
     return words
@@ -64,7 +64,7 @@ def reverse_bits(words: UInt32[Array, "*b"]) -> UInt32[Array, "*b"]:
 
 def transpose(words: UInt32[Array, "*b 32"]) -> UInt32[Array, "*b 32"]:
     """The 32×32 bit matrix with rows and columns exchanged."""
-    for shift, mask in _ROUNDS:
+    for shift, mask in ROUNDS:
         word = jnp.uint32(mask)
         halves = words.reshape(*words.shape[:-1], MAX_SIDE // (2 * shift), 2, shift)
         upper, lower = halves[..., 0, :], halves[..., 1, :]

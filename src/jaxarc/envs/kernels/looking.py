@@ -21,7 +21,10 @@ def fused_look(
     """What is seen of each environment: packed first, and then shown in the format of the config."""
     rows, cols = config.canvas
     form = config.observation.format
-    if form == "packed" or not can_show(rows, cols):
+    bank = jax.lax.stop_gradient(bank)
+    grids = states.height.shape[0] * (bank.max_pairs if config.observation.demonstrations else 1)
+    counted = 0 < grids * rows * max(PLANES, cols // 4 + 1) < 2**31  # the kernel counts with 32 bits
+    if form == "packed" or not (counted and can_show(rows, cols)):
         return jax.vmap(lambda state: observe(state, bank, config))(states)
     packed = replace(config, observation=replace(config.observation, format="packed"))
     seen = jax.vmap(lambda state: observe(state, bank, packed))(states)

@@ -1,5 +1,6 @@
 // The hot part of a step for CPUs: one environment after the other, with real branches on the operation.
-// Each function is the twin of one in Python and gives the same bits: `operations.py` says what they mean.
+// Each function is the twin of one in Python and gives the same bits: `operations.py`, `rules.py` and `draws.py` say what
+// they mean.
 
 #include <algorithm>
 #include <atomic>
@@ -19,11 +20,6 @@ enum { kFlood = 10, kMoveUp = 20, kMoveDown, kMoveLeft, kMoveRight, kClockwise, 
        kFlipUpDown, kCopy, kPaste, kCut, kClear, kCopyInput, kResize };
 
 inline u32 low_bits(int count) { return count >= kSide ? ~0u : (1u << std::max(count, 0)) - 1u; }
-
-inline u32 shifted(u32 word, int by) {
-  if (by >= kSide || by <= -kSide) return 0;
-  return by >= 0 ? word << by : word >> -by;
-}
 
 inline u32 reversed(u32 x) {
   x = ((x >> 1) & 0x55555555u) | ((x & 0x55555555u) << 1);

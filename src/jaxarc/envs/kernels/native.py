@@ -138,11 +138,14 @@ def _one_of_many(kernel: Callable[..., Any], plain: Callable[..., Any], bank: Ta
                 leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
                 for leaf, has in zip(given, batched[1], strict=True)
             ]
-            flat = many(bank, tuple(leaf.reshape(-1, *leaf.shape[2:]) for leaf in whole))
-            made = [leaf.reshape(size, -1, *leaf.shape[1:]) for leaf in flat]
+            inner = whole[0].shape[1]
+            flat = many(bank, tuple(leaf.reshape(size * inner, *leaf.shape[2:]) for leaf in whole))
+            made = [leaf.reshape(size, inner, *leaf.shape[1:]) for leaf in flat]
         return made, [True] * len(made)
 
-    return [leaf[0] for leaf in many(bank, tuple(leaf[None] for leaf in given))]
+    # Weights of tasks may be learned elsewhere: a step has no derivatives.
+    found = many(jax.lax.stop_gradient(bank), tuple(_narrow(leaf)[None] for leaf in given))
+    return [leaf[0] for leaf in found]
 
 
 def _call(target: str, shapes: list[Any], aliased: int, *args: Array, **attributes: Any) -> Any:
@@ -161,8 +164,17 @@ def _workspace(planes: Array, height: Array, width: Array, clipboard: Array, mas
 
 
 def _arrays(bank: TaskBank) -> list[Array]:
-    """The bank as the kernels read it, in the order of its fields."""
-    return jax.tree.leaves(bank)
+    """The bank as the kernels read it."""
+    grids = [bank.inputs, bank.outputs, bank.input_sizes, bank.output_sizes]
+    tasks = [bank.first_pair, bank.num_train, bank.num_test, bank.cumulative, bank.offset]
+    return [_narrow(part) for part in (*grids, *tasks)]
+
+
+def _narrow(leaf: Array) -> Array:
+    """Whole numbers as the kernels read them, also where people use 64 bits."""
+    if leaf.dtype == bool or leaf.dtype == jnp.uint32:
+        return leaf
+    return leaf.astype(jnp.float32 if jnp.issubdtype(leaf.dtype, jnp.floating) else jnp.int32)
 
 
 def _shape(leaf: Array) -> jax.ShapeDtypeStruct:

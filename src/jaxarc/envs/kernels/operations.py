@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int32
+from jaxtyping import Array
 
 from ...tasks.planes import PLANES
 from .. import operations as ops
-from .warp import LANES, Warp, Words
+from .warp import LANES, Counts, Warp, Words
 
 _ALL = 0xFFFFFFFF
-
-Numbers = Int32[Array, " 32"]
-"""A number of the environment, the same in every lane."""
 
 
 class Sizes(NamedTuple):
@@ -29,7 +26,11 @@ class Sizes(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The grids, and how they are read and written; `new_` are the same arrays as outputs."""
+    """The grids, and how they are read and written.
+
+    `new_` are the same arrays as outputs, in the same memory: of every environment what is read must be read before it is
+    written. Pallas' interpreter keeps them apart and does not show a mistake; `make oracle` on a GPU does.
+    """
 
     load: Any
     store: Any
@@ -44,7 +45,7 @@ class Memory(NamedTuple):
     new_clipboard: Any
     new_clipboard_mask: Any
 
-    def rows_of(self, array: Any, at: Any, rows: int, row: Numbers, there: Array) -> tuple[Words, ...]:
+    def rows_of(self, array: Any, at: Any, rows: int, row: Counts, there: Array) -> tuple[Words, ...]:
         """The four planes of grid `at` of an array of grids, in every lane its row; empty where it has none."""
         base = at * (PLANES * rows)
         return tuple(

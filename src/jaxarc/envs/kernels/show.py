@@ -24,7 +24,7 @@ _ONES = 0x01010101
 
 def can_show(rows: int, cols: int) -> bool:
     """Whether `show` takes grids of this size: whole words, and a word's cells lie in two rows that fit 32 bits."""
-    return rows * cols % 4 == 0 and cols + 4 - math.gcd(4, cols) <= 32
+    return cols > 1 and rows * cols % 4 == 0 and cols + 4 - math.gcd(4, cols) <= 32
 
 
 def show(
@@ -96,7 +96,8 @@ def _kernel(
     def one(number: Any, held: Any) -> Any:
         ahead = read(number + 1)
         grid, where = held[:PLANES], held[PLANES:]
-        inside = where[0] if masked else jnp.where(row < where[0], low_bits(where[1]), jnp.uint32(0))
+        inside = where[0] if masked else _rectangle(where[0], where[1], row)
+        inside = inside & jnp.uint32((1 << cols) - 1)
         # The first cells of the next row follow a row's last: words begin anywhere.
         runs = [_joined(words, lanes, cols) for words in (*grid, inside)]
         for first in range(0, count, LANES):
@@ -116,6 +117,11 @@ def _kernel(
         return ahead
 
     jax.lax.fori_loop(0, many, one, read(jnp.int32(0)))
+
+
+def _rectangle(height: Array, width: Array, row: Array) -> Array:
+    # A slot without a grid has no rows; a shift by 32 would mean nothing.
+    return jnp.where(row < height, low_bits(jnp.maximum(width, 1)), jnp.uint32(0))
 
 
 def _joined(words: Array, lanes: Warp, cols: int) -> Array:

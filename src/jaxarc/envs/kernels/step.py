@@ -27,6 +27,8 @@ from .warp import LANES, GpuWarp, PlainWarp, Warp
 
 _NOTHING = 63
 """The code of an operation that is not carried out."""
+_ENDS = ("terminated", "truncated", "success")
+"""How an episode ended: fields of the state, and the last of a `Tally`."""
 _ACTIONS: dict[type, tuple[str, ...]] = {
     PointAction: ("operation", "row", "col"),
     BboxAction: ("operation", "r1", "c1", "r2", "c2"),
@@ -111,6 +113,7 @@ def kernel_step(
         sizes=Sizes(rows, config.canvas[1], bank.inputs.shape[-1]),
         batch=batch,
         tasks=len(bank),
+        pairs=bank.inputs.shape[0],
         per_program=per_program,
     )
     told = [jax.ShapeDtypeStruct((batch,), jnp.int32)] * len(Told._fields)
@@ -141,6 +144,7 @@ class _Bank:
     cumulative: Any
     offset: Array
     tasks: int
+    pairs: int
 
     def __len__(self) -> int:
         return self.tasks
@@ -159,14 +163,20 @@ class _Bank:
         below = jax.lax.fori_loop(0, rounds, narrow, jnp.zeros((LANES,), jnp.int32))
         return jnp.minimum(below, self.tasks - 1) + self.offset
 
+    def _row(self, task: Array) -> Array:
+        # As XLA reads: a task that the bank does not have becomes the nearest. Memory beyond it is not ours.
+        return jnp.clip(task - self.offset, 0, self.tasks - 1)
+
     def pairs_of(self, task: Array, mode: Array) -> Array:
-        row = task - self.offset
+        """As `TaskBank.pairs_of`."""
+        row = self._row(task)
         return jnp.where(mode == TEST, self.read(self.num_test, row), self.read(self.num_train, row))
 
     def place_of(self, task: Array, mode: Array, pair: Array) -> Array:
-        row = task - self.offset
+        """As `TaskBank.place_of`, within the bank."""
+        row = self._row(task)
         first, demos = self.read(self.first_pair, row), self.read(self.num_train, row)
-        return first + jnp.where(mode == TEST, demos, 0) + pair
+        return jnp.clip(first + jnp.where(mode == TEST, demos, 0) + pair, 0, self.pairs - 1)
 
 
 def _kernel(
@@ -178,6 +188,7 @@ def _kernel(
     sizes: Sizes,
     batch: int,
     tasks: int,
+    pairs: int,
     per_program: int,
 ) -> None:
     program, load, store = pallas
@@ -201,8 +212,8 @@ def _kernel(
     here = (lane < per_program) & (at < batch)
     own = lambda array: load(array.at[at], mask=here, other=jnp.zeros((), array.dtype))  # noqa: E731
     read = lambda array, index: load(array.at[index], mask=here, other=jnp.zeros((), array.dtype))  # noqa: E731
-    bank = _Bank(read, first_pair, num_train, num_test, cumulative, load(offset.at[lane * 0]), tasks)
-    tally = Tally(*(own(part) for part in old[10:15]))
+    bank = _Bank(read, first_pair, num_train, num_test, cumulative, load(offset.at[lane * 0]), tasks, pairs)
+    tally = Tally(*(own(getattr(old, name)) for name in ("step_count", "attempts_used", *_ENDS)))
     height, width = own(old.height), own(old.width)
     mode, task, pair = own(old.episode_mode), own(old.task_index), own(old.pair_index)
     numbers = {name: own(array) for name, array in fields.items()}
@@ -212,7 +223,8 @@ def _kernel(
         placed, sides = action.on_canvas(*config.canvas), _sides(action)
     operation, known = asked(tally.over, numbers["operation"], placed, config)
     place = bank.place_of(task, mode, pair)
-    target_high, target_wide = read(output_sizes, place * 2), read(output_sizes, place * 2 + 1)
+    target_high = jnp.minimum(read(output_sizes, place * 2), sizes.rows)
+    target_wide = read(output_sizes, place * 2 + 1)
     codes = jnp.where(operation < 0, _NOTHING, operation)
     for shift, side in zip((6, 11, 16, 21), sides, strict=False):
         codes = codes | ((side & 31) << shift)
@@ -250,8 +262,7 @@ def _kernel(
     # One lane for each environment again.
     agree, fits = results & 0x7FF, ((results >> 11) & 1) == 1
     new_height, new_width = ((results >> 12) & 31) + 1, ((results >> 17) & 31) + 1
-    common = jnp.minimum(new_height, target_high) * jnp.minimum(new_width, target_wide)
-    union = new_height * new_width + target_high * target_wide - common
+    union = _union(jnp.minimum(new_height, sizes.rows), new_width, target_high, target_wide)
     valid = known & placed & fits & ~tally.over
     submitted = valid & (operation == ops.SUBMIT)
     solved = agree == union
@@ -272,8 +283,8 @@ def _kernel(
     write(new.step_count, after.steps, stays)
     write(new.attempts_used, after.attempts, stays & (after.attempts != tally.attempts))
     if not config.environment.autoreset:
-        for array, was, values in zip(new[12:15], tally[2:], after[2:], strict=True):
-            write(array, values, stays & (was != values))
+        for name, was, values in zip(_ENDS, tally[2:], after[2:], strict=True):
+            write(getattr(new, name), values, stays & (was != values))
         return
 
     def restart() -> Array:
@@ -288,6 +299,7 @@ def _kernel(
         )
         high, wide = (some(input_sizes, begin.place * 2 + side) for side in (0, 1))
         far, broad = (some(output_sizes, begin.place * 2 + side) for side in (0, 1))
+        far, near = jnp.minimum(far, sizes.rows), jnp.minimum(high, sizes.rows)
         shared = jnp.minimum(high, far), jnp.minimum(wide, broad)
         zero = jnp.zeros((LANES,), jnp.int32)
         for array, values in (
@@ -297,11 +309,11 @@ def _kernel(
             *((new.step_count, zero), (new.attempts_used, zero)),
         ):
             write(array, values, ends)
-        for array, was in zip(new[12:15], tally[2:], strict=True):
-            write(array, zero == 1, ends & was)
+        for name, was in zip(_ENDS, tally[2:], strict=True):
+            write(getattr(new, name), zero == 1, ends & was)
         for side, words in enumerate(begin.key):
             store(new.key.at[at * 2 + side], words, mask=ends)
-        both = high * wide + far * broad - shared[0] * shared[1]
+        both = _union(near, wide, far, broad)
 
         def one(number: Array, carried: Array) -> Array:
             begins = jnp.max(turn(ends.astype(jnp.int32), number)) == 1
@@ -316,6 +328,12 @@ def _kernel(
 
     any_ends = jnp.max(ends.astype(jnp.int32)) == 1
     jax.lax.cond(any_ends, restart, lambda: results)
+
+
+def _union(height: Array, width: Array, other_height: Array, other_width: Array) -> Array:
+    """Cells of the union of two top-left rectangles."""
+    common = jnp.minimum(height, other_height) * jnp.minimum(width, other_width)
+    return height * width + other_height * other_width - common
 
 
 def _sides(action: AbstractAction) -> tuple[Array, ...]:

@@ -4,6 +4,8 @@ The rules are those of `jaxarc.envs.rules`; what comes back is what the plain pa
 """
 
 import functools
+import re
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -24,9 +26,9 @@ from .switch import switched_on
 
 def can_fuse(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> bool:
     """Whether `fused_step` knows these actions and settings, and this version of jax can build its kernel."""
-    if config.action.control_operations:
+    if config.action.control_operations or states.wrong is not None:
         return False
-    if states.planes.size >= 2**31:  # the kernel counts with 32 bits
+    if not 0 < states.planes.size < 2**31:  # the kernel counts with 32 bits
         return False
     return isinstance(actions, PointAction | BboxAction | MaskAction) and kernels_exist()
 
@@ -45,13 +47,30 @@ def _can_build() -> bool:
     """
     if jax.default_backend() != "gpu" or jax.device_count() > 1:
         return False
-    if float(getattr(jax.devices()[0], "compute_capability", 0)) < 8.0:
+    version = str(getattr(jax.devices()[0], "compute_capability", ""))
+    if not re.fullmatch(r"\d+\.\d+", version) or float(version) < 8.0:  # AMD's have names
         return False
     try:
         from jax.experimental.pallas import triton
     except ImportError:
         return False
     return hasattr(triton, "load") and hasattr(triton, "elementwise_inline_asm")
+
+
+def unless_mapped(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`fused`, or under one more `jax.vmap`, which the kernel does not know, `plain`."""
+
+    @jax.custom_batching.custom_vmap
+    def chosen(*given: Any) -> Any:
+        return fused(*given)
+
+    @chosen.def_vmap
+    def _(size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda has: 0 if has else None, tuple(batched))
+        made = jax.vmap(plain, in_axes=axes, axis_size=size)(*given)
+        return made, jax.tree.map(lambda _: True, made)
+
+    return chosen
 
 
 def fused_step(
@@ -63,6 +82,7 @@ def fused_step(
 ) -> Any:
     """`batch_step` without checks, for a batch that shares its tasks."""
     rows, cols = config.canvas
+    bank = jax.lax.stop_gradient(bank)
     ordered = actions
     if isinstance(actions, MaskAction):
         words = jax.vmap(lambda action: action.selection_rows(rows, cols))(actions)

@@ -14,9 +14,6 @@ from jaxtyping import Array, Int32, UInt32
 from ...tasks import planes
 
 LANES = 32
-# Distance and mask of the five exchanges in which a 32×32 bit matrix is transposed.
-_ROUNDS = ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
-
 Words = UInt32[Array, " 32"]
 Counts = Int32[Array, " 32"]
 
@@ -153,7 +150,7 @@ class GpuWarp(Warp):
         return self._call("bfind.u32 $0, $1;", words)
 
     def transpose(self, words: Words) -> Words:
-        for by, mask in _ROUNDS:
+        for by, mask in planes.ROUNDS:
             lower = (self.lane & by) != 0
             keep = jnp.where(lower, jnp.uint32(0xFFFFFFFF ^ mask), jnp.uint32(mask))
             turn = jnp.where(lower, jnp.int32(32 - by), jnp.int32(by))
