@@ -27,6 +27,7 @@ from jaxarc.envs.functional import _step_one
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
 from jaxarc.envs.kernels.show import can_show, show
+from jaxarc.envs.kernels.step import _Bank
 from jaxarc.envs.kernels.stepping import can_fuse, fused_step, unless_mapped
 from jaxarc.envs.observations import observe
 from jaxarc.envs.state import with_tasks
@@ -164,6 +165,20 @@ def test_states_tell_what_was_seen() -> None:
     assert_equal(batch_observe(states, config), seen)
     with pytest.raises(ValueError, match="canvas"):
         batch_observe(states, config_of("bbox", (6, 5), "task"))
+
+
+def test_tasks_are_drawn_by_the_same_sums() -> None:
+    """Also at the very edge between two of them, and past those that are never drawn."""
+    bank = arc_compare.tiny_tasks((5, 5)).bank.with_weights([0, 1, 0, 2, 1] + [0] * 19)
+    edges = [0, 1 << 8, (1 << 30) - 256, 1 << 30, (3 << 30) - 256, 3 << 30, (1 << 32) - 1]
+    bits = jnp.asarray(np.resize(np.array(edges, np.uint32), 32))
+    reads = _Bank(
+        *(lambda array, index: array[index], bank.first_pair, bank.num_train, bank.num_test),
+        *(bank.cumulative, bank.offset, len(bank), bank.inputs.shape[0]),
+    )
+    drawn = reads.draw_task(bits)
+    np.testing.assert_array_equal(drawn, jax.vmap(bank.draw_task)(bits))
+    assert drawn[:7].tolist() == [1, 1, 1, 3, 3, 4, 4]
 
 
 def test_random_words_are_those_of_threefry() -> None:
