@@ -1,9 +1,9 @@
 """A step of a batch in one kernel: whole numbers and grids of every environment, autoreset included.
 
-A program is one warp and has a few environments. It reads their numbers with one lane for each, works on their grids one
-after the other with one lane for each row, judges all of them with one lane for each again, and then puts new tasks where
-an episode is over. Arrays are changed in place, and only where they change. What is not whole (similarity, reward) is
-left to XLA, so that it rounds as it does elsewhere.
+A program is one warp and has a few environments, one in each lane. It reads their numbers, has their grids worked on (by
+`rows`, or by `small` where a grid fits a word), judges all of them, and puts new tasks where an episode is over. Arrays are
+changed in place, and only where they change. What is not whole (similarity, reward) is left to XLA, so that it rounds as it
+does elsewhere.
 """
 
 import dataclasses
@@ -17,16 +17,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int32, UInt32
 
 from ...tasks.bank import TEST, TaskBank
-from ...tasks.planes import PLANES
 from .. import operations as ops
 from ..config import JaxArcConfig
 from ..rules import Tally, asked, counted, drawn
 from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
-from .operations import Memory, Sizes, Space, carry_out, low_bits, spread
+from .operations import Memory, Sizes
+from .orders import Orders
+from .rows import RowGrids
+from .small import SmallGrids, is_small
 from .warp import LANES, GpuWarp, PlainWarp, Warp
 
-_NOTHING = 63
-"""The code of an operation that is not carried out."""
 _ENDS = ("terminated", "truncated", "success")
 """How an episode ended: fields of the state, and the last of a `Tally`."""
 _ACTIONS: dict[type, tuple[str, ...]] = {
@@ -225,41 +225,14 @@ def _kernel(
     place = bank.place_of(task, mode, pair)
     target_high = jnp.minimum(read(output_sizes, place * 2), sizes.rows)
     target_wide = read(output_sizes, place * 2 + 1)
-    codes = jnp.where(operation < 0, _NOTHING, operation)
-    for shift, side in zip((6, 11, 16, 21), sides, strict=False):
-        codes = codes | ((side & 31) << shift)
-    both_sizes = (height - 1) | ((width - 1) << 5) | (target_high << 10) | (target_wide << 16)
+    ordered = Orders(
+        *(start, jnp.minimum(per_program, batch - start), here, operation, sides, place),
+        *(height, width, target_high, target_wide),
+    )
+    workers = SmallGrids if is_small(*config.canvas) else RowGrids
+    worker = workers(memory, lanes, sizes)
+    results = worker.work(ordered)
 
-    # One environment after the other, one lane for each row. The next grids are read while these are worked on.
-    here_many = jnp.minimum(per_program, batch - start)
-
-    def turn(values: Array, number: Any) -> Array:
-        """What one lane holds, for all of them."""
-        return lanes.shuffle(values.astype(jnp.uint32), spread(number)).astype(jnp.int32)
-
-    def grids_of(number: Any) -> tuple[Any, Any]:
-        there = (lane < sizes.rows) & (number < here_many)
-        held = there & (lane < sizes.bank_rows)
-        grid = memory.rows_of(memory.planes, start + number, sizes.rows, lane, there)
-        return grid, memory.rows_of(memory.outputs, turn(place, number), sizes.bank_rows, lane, held)
-
-    def one(number: Any, carried: Any) -> Any:
-        results, grids = carried
-        ahead = grids_of(number + 1) if per_program > 1 else grids
-        code, where, packed = (turn(words, number) for words in (codes, place, both_sizes))
-        space = Space(
-            *(start + number, where, jnp.max(code & 63), code, lanes, memory, sizes),
-            planes=grids[0],
-            height=(packed & 31) + 1,
-            width=((packed >> 5) & 31) + 1,
-        )
-        result = _environment(space, (packed >> 10) & 63, (packed >> 16) & 63, grids[1])
-        return jnp.where(lane == number, result, results), ahead
-
-    none = jnp.zeros((LANES,), jnp.int32)
-    results, _ = jax.lax.fori_loop(0, here_many, one, (none, grids_of(jnp.int32(0))))
-
-    # One lane for each environment again.
     agree, fits = results & 0x7FF, ((results >> 11) & 1) == 1
     new_height, new_width = ((results >> 12) & 31) + 1, ((results >> 17) & 31) + 1
     union = _union(jnp.minimum(new_height, sizes.rows), new_width, target_high, target_wide)
@@ -315,14 +288,7 @@ def _kernel(
             store(new.key.at[at * 2 + side], words, mask=ends)
         both = _union(near, wide, far, broad)
 
-        def one(number: Array, carried: Array) -> Array:
-            begins = jnp.max(turn(ends.astype(jnp.int32), number)) == 1
-            where, *common = (turn(part, number) for part in (begin.place, *shared))
-            put = lambda: _begin(start + number, where, tuple(common), memory, lanes, sizes)  # noqa: E731
-            found = jax.lax.cond(begins, put, lambda: carried)
-            return jnp.where(lane == number, found, carried)
-
-        agrees = jax.lax.fori_loop(0, here_many, one, zero)
+        agrees = worker.begin(ordered, ends, begin.place, shared)
         write(told.begun, agrees | (both << 11), ends)
         return agrees
 
@@ -347,44 +313,3 @@ def _sides(action: AbstractAction) -> tuple[Array, ...]:
         jnp.maximum(action.r1, action.r2),
         jnp.maximum(action.c1, action.c2),
     )
-
-
-def _environment(space: Space, target_high: Array, target_wide: Array, target: Any) -> Array:
-    """Carry out the operation of one environment, compare its grid with the target and write what changed."""
-    row, rows, memory = space.row, space.sizes.rows, space.memory
-    after = carry_out(space)
-    high, wide = jnp.minimum(after.height, target_high), jnp.minimum(after.width, target_wide)
-    agree = _agreement(after.planes, target, high, wide, space.warp)
-    changed = jnp.zeros((LANES,), jnp.uint32)
-    for mine, was in zip(after.planes, space.planes, strict=True):
-        changed = changed | (mine ^ was)
-    for level, words in enumerate(after.planes):
-        where = memory.new_planes.at[space.at * (PLANES * rows) + level * rows + row]
-        memory.store(where, words, mask=(row < rows) & (changed != 0))
-    return agree | (after.valid << 11) | ((after.height - 1) << 12) | ((after.width - 1) << 17)
-
-
-def _agreement(mine: Any, theirs: Any, high: Array, wide: Array, warp: Warp) -> Array:
-    """Cells of the common `high` × `wide` part in which two grids agree."""
-    same = jnp.where((warp.lane < high) & (wide > 0), low_bits(jnp.maximum(wide, 1)), jnp.uint32(0))
-    for one, other in zip(mine, theirs, strict=True):
-        same = same & ~(one ^ other)
-    return warp.total(warp.count(same))
-
-
-def _begin(
-    at: Any, place: Array, common: tuple[Array, ...], memory: Memory, warp: Warp, sizes: Sizes
-) -> Array:
-    """Put the input of a pair into one environment and empty its clipboard; how many cells agree with the target."""
-    row, rows = warp.lane, sizes.rows
-    there = row < rows
-    held = there & (row < sizes.bank_rows)
-    source = memory.rows_of(memory.inputs, place, sizes.bank_rows, row, held)
-    target = memory.rows_of(memory.outputs, place, sizes.bank_rows, row, held)
-    empty = jnp.zeros((LANES,), jnp.uint32)
-    for level, words in enumerate(source):
-        where = at * (PLANES * rows) + level * rows + row
-        memory.store(memory.new_planes.at[where], words, mask=there)
-        memory.store(memory.new_clipboard.at[where], empty, mask=there)
-    memory.store(memory.new_clipboard_mask.at[at * rows + row], empty, mask=there)
-    return _agreement(source, target, common[0], common[1], warp)

@@ -20,8 +20,10 @@ from ..rules import Outcome, Tally, reported, similarity, with_outcome
 from ..state import ArcEnvState
 from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from .looking import fused_look
+from .small import is_small
 from .step import Kept, Told, kernel_step
 from .switch import switched_on
+from .warp import LANES
 
 
 def can_fuse(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> bool:
@@ -117,6 +119,8 @@ def fused_step(
 def _per_program(states: ArcEnvState) -> int:
     """Environments that one warp works on in turn: one while warps are idle, else a few, for starting one takes time."""
     batch = states.height.shape[0]
+    if is_small(states.planes.shape[-1], states.canvas_width):
+        return LANES  # all at once
     return next((many for most, many in ((16384, 1), (65536, 4), (262144, 8)) if batch < most), 16)
 
 
