@@ -462,7 +462,7 @@ void for_all(XLA_FFI_CallFrame* frame, const Job& job, void (*each)(const Job&, 
 // --- what XLA calls ---
 
 bool asks_for_metadata(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  auto* extension = frame->extension_start;  // its type has another name in newer headers
   if (!extension || extension->type != XLA_FFI_Extension_Metadata) return false;
   XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
