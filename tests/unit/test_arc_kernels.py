@@ -66,8 +66,13 @@ def assert_equal(got: Any, want: Any) -> None:
         (config_of("bbox", (30, 30), "task", format="packed"), 4),
         (config_of("mask", (6, 7), "same", format="packed"), 1),
         (config_of("point", (8, 7), None, format="packed"), 4),
+        (config_of("bbox", (5, 5), "task", format="packed"), 32),
+        (config_of("mask", (4, 4), None, format="packed"), 32),
     ],
-    ids=["bbox 30x30, tasks", "mask 6x7, same pair", "point 8x7, no autoreset"],
+    ids=[
+        *("bbox 30x30, tasks", "mask 6x7, same pair", "point 8x7, no autoreset"),
+        *("a lane for each: bbox 5x5, tasks", "a lane for each: mask 4x4, no autoreset"),
+    ],
 )
 def test_the_kernel_gives_the_same_bits(
     config: JaxArcConfig, per_program: int, monkeypatch: pytest.MonkeyPatch
