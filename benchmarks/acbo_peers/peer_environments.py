@@ -3,14 +3,14 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from peer_tools import Missing, make_environments
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = {"dibs": "dibs-lib==1.3.3", "causal-learn": "causal-learn==0.1.4.8"}
@@ -23,31 +23,9 @@ ONE_THREAD = {
 }
 
 
-class Missing(Exception):
-    """A peer that cannot run here, and why."""
-
-
 def set_up(folder: Path) -> None:
     """Make the environments that are not there yet; one that cannot be made says why."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, package in ENVIRONMENTS.items():
-        target = folder / name
-        if (target / "ready").exists():
-            continue
-        print(f"installing {package} into {target} ...", flush=True)
-        shutil.rmtree(target, ignore_errors=True)
-        commands = (
-            [sys.executable, "-m", "venv", str(target)],
-            [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", package],
-        )
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
-                print(f"  not installed: {lines[-1]}")
-                break
-        else:
-            (target / "ready").write_text(package)
+    make_environments(folder, ENVIRONMENTS)
 
 
 def file_name(environment: str, values: np.ndarray, options: Mapping[str, Any]) -> str:

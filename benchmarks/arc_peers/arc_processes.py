@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from peer_tools import Missing, answer, checked, make_environments
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = {"original": "jaxarc==1.0.3", "arcle": "arcle==0.2.6"}
@@ -32,25 +33,9 @@ ORIGINAL_IMPORTS = (
 NOT_NEEDED = ("bin", "numpy", "jax", "jaxlib", "*/tests")
 
 
-class Missing(Exception):
-    """A peer that cannot run here, and why."""
-
-
 def set_up(folder: Path) -> None:
     """Make the environments that are not there yet; one that cannot be made says why."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, package in ENVIRONMENTS.items():
-        target = folder / name
-        if (target / "ready").exists():
-            continue
-        print(f"installing {package} into {target} ...", flush=True)
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            _checked([sys.executable, "-m", "venv", str(target)])
-            _checked([str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", package])
-            (target / "ready").write_text(package)
-        except Missing as reason:
-            print(f"  not installed: {reason}")
+    make_environments(folder, ENVIRONMENTS)
 
 
 def pack_original(folder: Path, python: str = "3.12") -> None:
@@ -68,21 +53,13 @@ def pack_original(folder: Path, python: str = "3.12") -> None:
         str(folder),
     ]
     wheels = ["--python-version", python, "--implementation", "cp", "--only-binary=:all:"]
-    _checked([*pip, *wheels, *ORIGINAL_IMPORTS])
-    _checked([*pip, "antlr4-python3-runtime==4.9.3"])  # omegaconf's parser: pure Python, but no wheel
+    checked([*pip, *wheels, *ORIGINAL_IMPORTS])
+    checked([*pip, "antlr4-python3-runtime==4.9.3"])  # omegaconf's parser: pure Python, but no wheel
     for pattern in NOT_NEEDED:
         for found in folder.glob(pattern):
             shutil.rmtree(found, ignore_errors=True)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{folder}: {size / 1e6:.0f} MB")
-
-
-def _checked(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        wrong = [line for line in lines if line.startswith("ERROR")] or lines or ["no message"]
-        raise Missing(wrong[-1].removeprefix("ERROR: ").strip())
 
 
 def python_of(folder: Path | None, name: str) -> Path:
@@ -141,18 +118,4 @@ class Process:
         self._errors.close()
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        watch = threading.Timer(limit_s, self._process.kill)
-        watch.start()
-        line = self._process.stdout.readline()
-        in_time = watch.is_alive()
-        watch.cancel()
-        if line:
-            return json.loads(line)
-        if not in_time:
-            raise Missing(f"no answer within {limit_s:.0f} s")
-        self._process.wait()
-        self._errors.seek(0)
-        lines = [text for text in self._errors.read().splitlines() if text.strip()]
-        told = [text for text in lines if "Error" in text] or lines
-        raise Missing(told[-1] if told else f"ended with {self._process.returncode}")
+        return answer(self._process, self._errors, limit_s)

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from peer_tools import Missing, answer
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,10 +33,6 @@ ENVIRONMENTS = {
     # Its numbalsoda has wheels up to Python 3.10, and needs a Fortran compiler beyond.
     "numbacs": Environment(("numbacs", "packaging"), "3.10"),
 }
-
-
-class Missing(Exception):
-    """A peer that cannot run here, and why."""
 
 
 def set_up(folder: Path) -> dict[str, str]:
@@ -152,17 +149,4 @@ class Process:
         self._result.unlink(missing_ok=True)
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        watch = threading.Timer(limit_s, self._process.kill)
-        watch.start()
-        line = self._process.stdout.readline()
-        in_time = watch.is_alive()
-        watch.cancel()
-        if line:
-            return json.loads(line)
-        if not in_time:
-            raise Missing(f"no answer within {limit_s:.0f} s")
-        self._process.wait()
-        self._errors.seek(0)
-        lines = [text for text in self._errors.read().splitlines() if text.strip()]
-        raise Missing(lines[-1] if lines else f"ended with {self._process.returncode}")
+        return answer(self._process, self._errors, limit_s)

@@ -101,7 +101,8 @@ def test_a_peer_that_was_broken_off_goes_on_where_it_was(
 
 @pytest.fixture
 def arc_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS / "arc_peers"))
+    for folder in (BENCHMARKS, BENCHMARKS / "arc_peers"):
+        monkeypatch.syspath_prepend(str(folder))
 
 
 def test_the_benchmark_of_arc_starts() -> None:

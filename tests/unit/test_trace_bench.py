@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "trace_peers"
+sys.path.insert(0, str(FOLDER.parent))  # as for the benchmarks, which lie there
 
 
 def load(name: str) -> ModuleType:
