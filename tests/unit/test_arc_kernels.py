@@ -26,7 +26,7 @@ from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.functional import _step_one
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
-from jaxarc.envs.kernels.show import can_show, show
+from jaxarc.envs.kernels.show import can_show, show, show_one_hot
 from jaxarc.envs.kernels.step import _Bank
 from jaxarc.envs.kernels.stepping import can_fuse, fused_step, unless_mapped
 from jaxarc.envs.observations import observe
@@ -141,6 +141,8 @@ def test_grids_are_shown_as_they_are(canvas: tuple[int, int]) -> None:
     packed = planes.encode(jnp.where(inside, cells, 0))
     want = planes.show(packed, height, width, cols)
     np.testing.assert_array_equal(show(packed, (height, width), cols, interpret=True), want)
+    hot = show_one_hot(packed, (height, width), cols, interpret=True)
+    np.testing.assert_array_equal(hot, np.asarray(want)[:, None] == np.arange(10)[:, None, None])
     mask = rng.random(cells.shape) < 0.5
     holes = show(
         planes.encode(jnp.where(mask, cells, 0)), planes.pack_mask(jnp.asarray(mask)), cols, interpret=True

@@ -10,9 +10,9 @@ from jaxworlds.static import replace
 from ...tasks.bank import TaskBank
 from ...tasks.planes import PLANES
 from ..config import JaxArcConfig
-from ..observations import ArcObservation, observe, one_hot
+from ..observations import ArcObservation, observe
 from ..state import ArcEnvState
-from .show import can_show, show
+from .show import can_show, show, show_one_hot
 
 
 def fused_look(
@@ -37,8 +37,9 @@ def fused_look(
             active = flat[:, PLANES]
         else:
             active = tuple(jnp.moveaxis(sizes.reshape(-1, 2), 1, 0))
-        cells = show(flat[:, :PLANES], active, cols, interpret=interpret).reshape(*ahead, rows, cols)
-        return cells if form == "grid" else one_hot(cells)
+        view = show if form == "grid" else show_one_hot
+        cells = view(flat[:, :PLANES], active, cols, interpret=interpret)
+        return cells.reshape(*ahead, *cells.shape[1:])
 
     pairs = [(seen.grid, seen.size), (seen.input, seen.input_size), (seen.clipboard, None)]
     where = lambda o: [o.grid, o.input, o.clipboard]  # noqa: E731

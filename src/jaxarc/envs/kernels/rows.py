@@ -22,7 +22,7 @@ class RowGrids(NamedTuple):
     warp: Warp
     sizes: Sizes
 
-    def work(self, orders: Orders) -> Counts:
+    def work(self, orders: Orders) -> tuple[Counts, tuple[()]]:
         """Carry out all orders; the results are `packed_result`."""
         memory, sizes, lane = self.memory, self.sizes, self.warp.lane
         codes = jnp.where(orders.operation < 0, _NOTHING, orders.operation)
@@ -52,9 +52,11 @@ class RowGrids(NamedTuple):
             return jnp.where(lane == number, result, results), ahead
 
         none = jnp.zeros((LANES,), jnp.int32)
-        return jax.lax.fori_loop(0, orders.many, one, (none, grids_of(jnp.int32(0))))[0]
+        return jax.lax.fori_loop(0, orders.many, one, (none, grids_of(jnp.int32(0))))[0], ()
 
-    def begin(self, orders: Orders, ends: Array, place: Counts, common: tuple[Counts, Counts]) -> Counts:
+    def begin(
+        self, orders: Orders, ends: Array, place: Counts, common: tuple[Counts, Counts]
+    ) -> tuple[Counts, tuple[()]]:
         """Put the inputs of the pairs at `place` where an episode `ends`; how many cells agree with the targets."""
 
         def one(number: Any, carried: Counts) -> Counts:
@@ -64,7 +66,14 @@ class RowGrids(NamedTuple):
             found = jax.lax.cond(begins, put, lambda: carried)
             return jnp.where(self.warp.lane == number, found, carried)
 
-        return jax.lax.fori_loop(0, orders.many, one, jnp.zeros((LANES,), jnp.int32))
+        return jax.lax.fori_loop(0, orders.many, one, jnp.zeros((LANES,), jnp.int32)), ()
+
+    def nothing(self) -> tuple[()]:
+        """What `begin` gives where nothing begins: it writes at once."""
+        return ()
+
+    def finish(self, orders: Orders, held: tuple[()], ends: Array, begun: tuple[()]) -> None:
+        """Nothing is left to write."""
 
     def turn(self, values: Counts, number: Any) -> Counts:
         """What one lane holds, for all of them."""

@@ -1,7 +1,7 @@
-"""Bit planes as colours for a whole batch in one kernel: four cells in a word, written side by side.
+"""Bit planes as colours, or as one plane of booleans per colour, for a whole batch in one kernel.
 
-XLA computes every cell on its own, with four reads; here a warp reads a grid once and spreads four bits at a time over the
-bytes of a word with one multiplication.
+XLA computes every cell on its own, with four reads; here a warp reads a grid once, and each lane takes four cells at a time.
+For colours it spreads their bits over the bytes of a word with one multiplication.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int8, Int32, UInt32
+from jaxtyping import Array, Bool, Int8, Int32, UInt32
 
 from ...tasks.planes import PLANES
 from .operations import low_bits, spread
@@ -20,6 +20,7 @@ from .warp import LANES, GpuWarp, PlainWarp, Warp
 # A number of four bits times this has bit k at place 7·k + k: one bit in each byte.
 _SPREAD = 0x00204081
 _ONES = 0x01010101
+COLOURS = 10
 
 
 def can_show(rows: int, cols: int) -> bool:
@@ -31,11 +32,48 @@ def show(
     planes: UInt32[Array, "b 4 rows"],
     active: UInt32[Array, "b rows"] | tuple[Int32[Array, " b"], Int32[Array, " b"]],
     cols: int,
-    *,
+    **options: Any,
+) -> Int8[Array, "b rows {cols}"]:
+    """Colours of each grid, −1 outside of its active part: a mask, or height and width of a top-left rectangle.
+
+    `options` are `per_program`, grids that one warp shows in turn, and `interpret`.
+    """
+    batch, _, rows = planes.shape
+    out = jax.ShapeDtypeStruct((batch * rows * cols // 4,), jnp.int32)
+    words = _called(_colours, out, planes, active, cols, **options)
+    return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
+
+
+def show_one_hot(
+    planes: UInt32[Array, "b 4 rows"],
+    active: UInt32[Array, "b rows"] | tuple[Int32[Array, " b"], Int32[Array, " b"]],
+    cols: int,
+    **options: Any,
+) -> Bool[Array, "b 10 rows {cols}"]:
+    """Where each grid has which colour, nowhere outside of its active part, given as for `show`."""
+    batch, _, rows = planes.shape
+    size = batch * COLOURS * rows * cols
+    if 2**31 <= size <= 2**32 and batch > 1:
+        # Pallas counts bytes of this many with 32 bits that have a sign: two parts, each of them small enough.
+        half = batch // 2
+        parts = [
+            show_one_hot(*jax.tree.map(lambda part, at=at: part[at], (planes, active)), cols, **options)
+            for at in (slice(half), slice(half, None))
+        ]
+        return jnp.concatenate(parts)
+    out = jax.ShapeDtypeStruct((batch, COLOURS * rows * cols), jnp.bool_)
+    return _called(_booleans, out, planes, active, cols, **options).reshape(batch, COLOURS, rows, cols)
+
+
+def _called(
+    write: Callable[..., None],
+    out: jax.ShapeDtypeStruct,
+    planes: Array,
+    active: Array | tuple[Array, Array],
+    cols: int,
     per_program: int = 8,
     interpret: bool = False,
-) -> Int8[Array, "b rows {cols}"]:
-    """Colours of each grid, −1 outside of its active part: a mask, or height and width of a top-left rectangle."""
+) -> Array:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
 
@@ -47,19 +85,19 @@ def show(
         shape=(batch, rows, cols),
         masked=not isinstance(active, tuple),
         per_program=per_program,
+        write=write,
     )
     parts = active if isinstance(active, tuple) else (active.reshape(-1),)
-    words = pl.pallas_call(
+    return pl.pallas_call(
         kernel,
         grid=(math.ceil(batch / per_program),),
         in_specs=[pl.no_block_spec] * (1 + len(parts)),
         out_specs=pl.no_block_spec,
-        out_shape=jax.ShapeDtypeStruct((batch * rows * cols // 4,), jnp.int32),
+        out_shape=out,
         compiler_params=plt.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
         name="arc_show",
     )(planes.reshape(-1), *parts)
-    return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
 
 
 def _kernel(
@@ -70,6 +108,7 @@ def _kernel(
     shape: tuple[int, int, int],
     masked: bool,
     per_program: int,
+    write: Callable[..., None],
 ) -> None:
     program, load, store = pallas
     *active, cells = rest
@@ -105,18 +144,34 @@ def _kernel(
             cell = word * 4
             source = cell // cols
             column = (cell - source * cols).astype(jnp.uint32)
-            colours = jnp.zeros((LANES,), jnp.uint32)
-            for level, run in enumerate(runs):
-                four = (lanes.shuffle(run, source & 31) >> column) & jnp.uint32(15)
-                if level < PLANES:
-                    colours = colours | ((four * jnp.uint32(_SPREAD << level)) & jnp.uint32(_ONES << level))
-                else:
-                    outside = ((four ^ jnp.uint32(15)) * jnp.uint32(_SPREAD)) & jnp.uint32(_ONES)
-                    colours = colours | (outside * jnp.uint32(255))
-            store(cells.at[(start + number) * count + word], colours.astype(jnp.int32), mask=word < count)
+            fours = [(lanes.shuffle(run, source & 31) >> column) & jnp.uint32(15) for run in runs]
+            write(store, cells, start + number, word, count, fours)
         return ahead
 
     jax.lax.fori_loop(0, many, one, read(jnp.int32(0)))
+
+
+def _colours(store: Any, cells: Any, at: Any, word: Array, count: int, fours: list[Array]) -> None:
+    """Four colours in a word."""
+    *levels, inside = fours
+    colours = ((inside ^ jnp.uint32(15)) * jnp.uint32(_SPREAD) & jnp.uint32(_ONES)) * jnp.uint32(255)
+    for level, four in enumerate(levels):
+        colours = colours | ((four * jnp.uint32(_SPREAD << level)) & jnp.uint32(_ONES << level))
+    store(cells.at[at * count + word], colours.astype(jnp.int32), mask=word < count)
+
+
+def _booleans(store: Any, cells: Any, at: Any, word: Array, count: int, fours: list[Array]) -> None:
+    """Four booleans for each colour, side by side."""
+    *levels, inside = fours
+    places = jax.lax.iota(jnp.int32, 4)[None, :]
+    mask = jnp.broadcast_to((word < count)[:, None], (LANES, 4))
+    for colour in range(COLOURS):
+        equal = inside
+        for level, four in enumerate(levels):
+            equal = equal & (four if colour >> level & 1 else ~four)
+        found = ((equal[:, None] >> places.astype(jnp.uint32)) & jnp.uint32(1)) != 0
+        where = (colour * count + word)[:, None] * 4 + places
+        store(cells.at[jnp.broadcast_to(at, (LANES, 4)), where], found, mask=mask)
 
 
 def _rectangle(height: Array, width: Array, row: Array) -> Array:

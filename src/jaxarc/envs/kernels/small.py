@@ -4,15 +4,16 @@ The cells of a canvas of up to 5×5 fit 32 bits, row after row. There are no bra
 operations and keeps what its own asks for.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, UInt32
 
 from ...tasks.planes import PLANES
 from .. import operations as ops
-from .operations import Memory, Sizes
+from .operations import Memory, Sizes, spread
 from .orders import Orders, packed_result
 from .warp import LANES, Counts, Warp, Words
 
@@ -94,8 +95,19 @@ def low(count: Array) -> Words:
     return (jnp.full((LANES,), 1, jnp.uint32) << word(count)) - jnp.uint32(1)
 
 
+class Held(NamedTuple):
+    """What came of the operations, not yet written."""
+
+    planes: list[Words]
+    changed: list[Words]
+    """For each plane, the cells that are to be written."""
+    clipboard: list[Words]
+    """Four planes and the mask."""
+    copied: Array
+
+
 class SmallGrids(NamedTuple):
-    """A warp and the memory that it works on, one environment in each lane."""
+    """A warp and the memory that it works on, one environment in each lane; its bank is made by `packed_table`."""
 
     memory: Memory
     warp: Warp
@@ -106,39 +118,83 @@ class SmallGrids(NamedTuple):
         """The canvas."""
         return Square(self.sizes.rows)
 
-    def work(self, orders: Orders) -> Counts:
+    def work(self, orders: Orders) -> tuple[Counts, Held]:
         """Carry out all orders; the results are `packed_result`."""
-        square, memory, at = self.square, self.memory, orders.start + self.warp.lane
-        before, after, high, wide, valid = _worked(self, orders, at)
-        target = read_grids(
-            memory.load, memory.outputs, orders.place, self.sizes.bank_rows, square, orders.here
-        )
+        at = orders.start + self.warp.lane
+        held, high, wide, valid = _worked(self, orders, at)
         common = jnp.minimum(high, orders.target_high), jnp.minimum(wide, orders.target_wide)
-        agree = self._agreement(after, target, common)
-        changed = jnp.zeros((LANES,), jnp.uint32)
-        for mine, was in zip(after, before, strict=True):
-            changed = changed | (mine ^ was)
-        for level, words in enumerate(after):
-            base = at * (PLANES * square.side) + level * square.side
-            for row in range(square.side):
-                mask = orders.here & (square.row(changed, row) != 0)
-                memory.store(memory.new_planes.at[base + row], square.row(words, row), mask=mask)
-        return packed_result(agree, valid.astype(jnp.int32), high, wide)
-
-    def begin(self, orders: Orders, ends: Array, place: Counts, common: tuple[Counts, Counts]) -> Counts:
-        """Put the inputs of the pairs at `place` where an episode `ends`; how many cells agree with the targets."""
-        square, memory, at = self.square, self.memory, orders.start + self.warp.lane
-        source, target = (
-            read_grids(memory.load, table, place, self.sizes.bank_rows, square, ends)
-            for table in (memory.inputs, memory.outputs)
+        agree = self._agreement(
+            held.planes, self.from_bank(self.memory.outputs, orders.place, orders.here), common
         )
-        empty = jnp.zeros((LANES,), jnp.uint32)
-        for level, words in enumerate(source):
-            base = at * (PLANES * square.side) + level * square.side
-            write_rows(memory.store, memory.new_planes, base, words, square, ends)
-            write_rows(memory.store, memory.new_clipboard, base, empty, square, ends)
-        write_rows(memory.store, memory.new_clipboard_mask, at * square.side, empty, square, ends)
-        return self._agreement(source, target, common)
+        return packed_result(agree, valid.astype(jnp.int32), high, wide), held
+
+    def begin(
+        self, orders: Orders, ends: Array, place: Counts, common: tuple[Counts, Counts]
+    ) -> tuple[Counts, list[Words]]:
+        """How many cells of the inputs of the pairs at `place` agree with the targets, and these inputs."""
+        source, target = (self.from_bank(table, place, ends) for table in self.tables)
+        return self._agreement(source, target, common), source
+
+    def nothing(self) -> list[Words]:
+        """What `begin` gives where nothing begins."""
+        return [jnp.zeros((LANES,), jnp.uint32)] * PLANES
+
+    def finish(self, orders: Orders, held: Held, ends: Array, begun: list[Words]) -> None:
+        """Write what changed, and where an episode `ends`, what begins, with an empty clipboard."""
+        memory, side, at = self.memory, self.sizes.rows, orders.start + self.warp.lane
+        every, none = jnp.uint32(self.square.every), jnp.uint32(0)
+        begins = jnp.where(ends, every, none)
+        keeps = jnp.where(held.copied, every, begins)
+        clips = [jnp.where(ends, none, words) for words in held.clipboard]
+        parts = [(memory.new_clipboard_mask, at * side, clips[PLANES], keeps)]
+        for level, base in enumerate(self.planes_at(at)):
+            words = jnp.where(ends, begun[level], held.planes[level])
+            parts.append((memory.new_planes, base, words, held.changed[level] | begins))
+            parts.append((memory.new_clipboard, base, clips[level], keeps))
+        self._write(parts)
+
+    def planes_at(self, at: Counts) -> list[Counts]:
+        """Where the planes of environments begin."""
+        return [at * (PLANES * self.square.side) + level * self.square.side for level in range(PLANES)]
+
+    @property
+    def tables(self) -> tuple[Any, Any]:
+        """Inputs and outputs of the bank."""
+        return self.memory.inputs, self.memory.outputs
+
+    def from_bank(self, table: Any, place: Counts, mask: Array) -> list[Words]:
+        return [
+            self.memory.load(table.at[place * PLANES + level], mask=mask, other=jnp.uint32(0))
+            for level in range(PLANES)
+        ]
+
+    def read(self, arrays: Sequence[tuple[Any, Array]], mask: Array) -> list[Words]:
+        """One plane of each environment for each array and the places where its planes begin."""
+        side = self.square.side
+
+        # A loop, which the compiler unrolls late: Triton takes time that grows with the cube of what it is given.
+        def add(row: Any, words: list[Words]) -> list[Words]:
+            read = [
+                self.memory.load(array.at[base + row], mask=mask, other=jnp.uint32(0))
+                for array, base in arrays
+            ]
+            cut = [row_bits & jnp.uint32((1 << side) - 1) for row_bits in read]
+            return [have | (one << word(spread(row * side))) for have, one in zip(words, cut, strict=True)]
+
+        return jax.lax.fori_loop(0, side, add, [jnp.zeros((LANES,), jnp.uint32)] * len(arrays))
+
+    def _write(self, parts: Sequence[tuple[Any, Array, Words, Words]]) -> None:
+        """For each array and the places where its planes begin: a plane of each environment, the rows with these cells."""
+        side, full = self.square.side, jnp.uint32((1 << self.square.side) - 1)
+
+        def put(row: Any, nothing: Array) -> Array:
+            first = word(spread(row * side))
+            for array, base, words, cells in parts:
+                mask = ((cells >> first) & full) != 0
+                self.memory.store(array.at[base + row], (words >> first) & full, mask=mask)
+            return nothing
+
+        jax.lax.fori_loop(0, side, put, jnp.int32(0))
 
     def _agreement(self, mine: list[Words], theirs: list[Words], common: tuple[Counts, Counts]) -> Counts:
         square = self.square
@@ -149,37 +205,21 @@ class SmallGrids(NamedTuple):
         return self.warp.count(same)
 
 
-def read_grids(load: Any, array: Any, at: Array, rows: int, square: Square, mask: Array) -> list[Words]:
-    """The four planes of a grid in each lane; rows that the array does not have are empty."""
-    planes = []
-    for level in range(PLANES):
-        base = at * (PLANES * rows) + level * rows
-        planes.append(square.joined(_rows(load, array, base, rows, square, mask)))
-    return planes
-
-
-def _rows(load: Any, array: Any, base: Array, rows: int, square: Square, mask: Array) -> list[Words]:
-    return [
-        load(array.at[base + row], mask=mask, other=jnp.uint32(0)) & jnp.uint32((1 << square.side) - 1)
-        if row < rows
-        else jnp.zeros((LANES,), jnp.uint32)
-        for row in range(square.side)
-    ]
-
-
-def write_rows(store: Any, array: Any, base: Array, words: Words, square: Square, mask: Array) -> None:
-    """One plane of each environment, row after row."""
-    for row in range(square.side):
-        store(array.at[base + row], square.row(words, row), mask=mask)
+def packed_table(grids: UInt32[Array, "pairs 4 rows"], side: int) -> UInt32[Array, " words"]:
+    """The grids of a bank with a word for each plane, cut to a canvas of `side` × `side`."""
+    rows = (grids[..., :side] & jnp.uint32((1 << side) - 1)).astype(jnp.uint32)
+    places = jnp.uint32(1) << jnp.arange(0, side * rows.shape[-1], side, dtype=jnp.uint32)
+    return (rows * places).sum(-1, dtype=jnp.uint32).reshape(-1)
 
 
 def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
-    """Planes before and after the operations, height, width, and whether they were valid."""
+    """What is `Held` after the operations, heights, widths, and whether they were valid."""
     memory, square, warp = grids.memory, grids.square, grids.warp
     load, side, code = memory.load, square.side, orders.operation
-    grid = read_grids(load, memory.planes, at, side, square, orders.here)
+    planes_at = grids.planes_at(at)
+    grid = grids.read([(memory.planes, base) for base in planes_at], orders.here)
     inside = square.rows(orders.height) & square.columns(orders.width)
-    selected = _selected(orders, at, memory, square)
+    selected = _selected(orders, at, grids)
     resizes = code == ops.RESIZE
     moves = (code >= ops.MOVE_UP) & (code <= ops.MOVE_RIGHT)
     turns = (code >= ops.ROTATE_CLOCKWISE) & (code <= ops.FLIP_UP_DOWN)
@@ -202,14 +242,15 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
 
     corner = word(side * top + left)
     patch = [(words & cells) >> corner for words in grid] + [cells >> corner]
-    held = [_clipboard(at, memory, square, level, pastes & orders.here) for level in range(PLANES + 1)]
+    clipboard = [*((memory.clipboard, base) for base in planes_at), (memory.clipboard_mask, at * side)]
+    clips = grids.read(clipboard, pastes & orders.here)
     lifts = moves | turns | clears | (code == ops.CUT)
     cleared = jnp.where(lifts, cells, jnp.uint32(0))
     lands = moves | turns | (pastes & ~empty)
     box = (top, left, bottom, right)
     moved = [
         _moved(code, jnp.where(pastes, clip, mine), box, square)
-        for clip, mine in zip(held, patch, strict=True)
+        for clip, mine in zip(clips, patch, strict=True)
     ]
     landed = jnp.where(lands, moved[PLANES] & inside, jnp.uint32(0))
     gone = ~(cleared | landed | region)
@@ -217,7 +258,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     high = jnp.where(grows, bottom + 1, orders.height)
     wide = jnp.where(grows, right + 1, orders.width)
     takes_input = (code == ops.COPY_INPUT) & orders.here
-    source = read_grids(load, memory.inputs, orders.place, grids.sizes.bank_rows, square, takes_input)
+    source = grids.from_bank(memory.inputs, orders.place, takes_input)
     sizes = [
         load(memory.input_sizes.at[orders.place * 2 + axis], mask=takes_input, other=jnp.int32(1))
         for axis in (0, 1)
@@ -230,19 +271,16 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
         worked = (words & gone) | (moved[level] & landed) | (bits & region)
         after.append(jnp.where(takes_input, source[level], worked) & active)
 
-    keeps = copies & valid & orders.here
-    for level, words in enumerate(patch[:PLANES]):
-        base = at * (PLANES * side) + level * side
-        write_rows(memory.store, memory.new_clipboard, base, words, square, keeps)
-    write_rows(memory.store, memory.new_clipboard_mask, at * side, patch[PLANES], square, keeps)
-    return grid, after, high, wide, valid
+    changed = [
+        jnp.where(orders.here, mine ^ was, jnp.uint32(0)) for mine, was in zip(after, grid, strict=True)
+    ]
+    return Held(after, changed, patch, copies & valid & orders.here), high, wide, valid
 
 
-def _selected(orders: Orders, at: Counts, memory: Memory, square: Square) -> Words:
-    side = square.side
-    if memory.selections is not None:
-        rows = _rows(memory.load, memory.selections, at * side, side, square, orders.here)
-        return square.joined([row & jnp.uint32((1 << side) - 1) for row in rows])
+def _selected(orders: Orders, at: Counts, grids: SmallGrids) -> Words:
+    square, side = grids.square, grids.square.side
+    if grids.memory.selections is not None:
+        return grids.read([(grids.memory.selections, at * side)], orders.here)[0]
     top, left, bottom, right = ((part & 31) for part in orders.sides)
     # Coordinates off the canvas belong to operations that are not carried out.
     top, left, bottom, right = (jnp.minimum(part, side - 1) for part in (top, left, bottom, right))
@@ -281,15 +319,6 @@ def _component(seed: Words, grid: list[Words], inside: Words, square: Square) ->
 
     start = (seed, jnp.max((seed != 0).astype(jnp.int32)))
     return jax.lax.while_loop(lambda state: state[1] > 0, grow, start)[0]
-
-
-def _clipboard(at: Counts, memory: Memory, square: Square, level: int, mask: Array) -> Words:
-    side = square.side
-    if level == PLANES:
-        base = at * side
-        return square.joined(_rows(memory.load, memory.clipboard_mask, base, side, square, mask))
-    base = at * (PLANES * side) + level * side
-    return square.joined(_rows(memory.load, memory.clipboard, base, side, square, mask))
 
 
 def _moved(code: Counts, patch: Words, box: tuple[Counts, ...], square: Square) -> Words:

@@ -24,7 +24,7 @@ from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAc
 from .operations import Memory, Sizes
 from .orders import Orders
 from .rows import RowGrids
-from .small import SmallGrids, is_small
+from .small import SmallGrids, is_small, packed_table
 from .warp import LANES, GpuWarp, PlainWarp, Warp
 
 _ENDS = ("terminated", "truncated", "success")
@@ -101,7 +101,10 @@ def kernel_step(
     batch, _, rows = kept.planes.shape
     given = [part.reshape(-1) for part in kept]
     fields = [getattr(actions, name).reshape(-1) for name in _ACTIONS[type(actions)]]
-    tables = [bank.inputs, bank.outputs, bank.input_sizes, bank.output_sizes, bank.first_pair]
+    grids = [bank.inputs, bank.outputs]
+    if is_small(*config.canvas):
+        grids = [packed_table(table, rows) for table in grids]
+    tables = [*grids, bank.input_sizes, bank.output_sizes, bank.first_pair]
     tables += [bank.num_train, bank.num_test, bank.cumulative, bank.offset.reshape(1)]
     arrays = [*given, *fields, *(part.reshape(-1) for part in tables)]
     kernel = functools.partial(
@@ -230,8 +233,8 @@ def _kernel(
         *(height, width, target_high, target_wide),
     )
     workers = SmallGrids if is_small(*config.canvas) else RowGrids
-    worker = workers(memory, lanes, sizes)
-    results = worker.work(ordered)
+    worker: Any = workers(memory, lanes, sizes)
+    results, held = worker.work(ordered)
 
     agree, fits = results & 0x7FF, ((results >> 11) & 1) == 1
     new_height, new_width = ((results >> 12) & 31) + 1, ((results >> 17) & 31) + 1
@@ -258,9 +261,10 @@ def _kernel(
     if not config.environment.autoreset:
         for name, was, values in zip(_ENDS, tally[2:], after[2:], strict=True):
             write(getattr(new, name), values, stays & (was != values))
+        worker.finish(ordered, held, ends, worker.nothing())
         return
 
-    def restart() -> Array:
+    def restart() -> Any:
         """New tasks, and the numbers of the states at their start."""
         some = lambda array, index: load(array.at[index], mask=ends, other=jnp.zeros((), array.dtype))  # noqa: E731
         how, held = config.environment.autoreset, dataclasses.replace(bank, read=some)
@@ -288,12 +292,13 @@ def _kernel(
             store(new.key.at[at * 2 + side], words, mask=ends)
         both = _union(near, wide, far, broad)
 
-        agrees = worker.begin(ordered, ends, begin.place, shared)
+        agrees, begun = worker.begin(ordered, ends, begin.place, shared)
         write(told.begun, agrees | (both << 11), ends)
-        return agrees
+        return agrees, begun
 
     any_ends = jnp.max(ends.astype(jnp.int32)) == 1
-    jax.lax.cond(any_ends, restart, lambda: results)
+    _, begun = jax.lax.cond(any_ends, restart, lambda: (results, worker.nothing()))
+    worker.finish(ordered, held, ends, begun)
 
 
 def _union(height: Array, width: Array, other_height: Array, other_width: Array) -> Array:
