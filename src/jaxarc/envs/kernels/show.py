@@ -6,6 +6,7 @@ For colours it spreads their bits over the bytes of a word with one multiplicati
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +58,7 @@ def show_one_hot(
         # Pallas counts bytes of this many with 32 bits that have a sign: two parts, each of them small enough.
         half = batch // 2
         parts = [
-            show_one_hot(*jax.tree.map(lambda part, at=at: part[at], (planes, active)), cols, **options)
+            show_one_hot(planes[at], jax.tree.map(operator.itemgetter(at), active), cols, **options)
             for at in (slice(half), slice(half, None))
         ]
         return jnp.concatenate(parts)
