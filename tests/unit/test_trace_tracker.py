@@ -469,7 +469,7 @@ def test_times_beyond_the_field_are_said_or_refused() -> None:
         (lambda: create_tracker(field=series(), batch_size=0), "at least 1"),
         (lambda: create_tracker(field=constant_flow([1.0]), layout="rows").explain(5, 3), "no slices"),
         (
-            lambda: create_tracker(field=series(), fused=True, layout="rows").explain(5, 3),
+            lambda: create_tracker("euler", series(), fused=True, layout="rows").explain(5, 3),
             "`fused` must be False",
         ),
         (lambda: walled().track_particles(np.zeros((3, 3)), (0, 1), 3), r"\(particles, 2\)"),

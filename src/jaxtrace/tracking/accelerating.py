@@ -1,11 +1,14 @@
-"""What makes steps faster: one kernel on a GPU, and particles sorted in space."""
+"""What makes steps faster: one kernel, and particles sorted in space."""
 
 from typing import Any
 
 import jax
 
+from jaxworlds._native import switched_on
+
 from ..fields.series import AbstractSeries
 from ..integrators.fused import can_fuse
+from . import _native
 from .bouncing import Unbounded
 from .moving import Motion
 from .refilling import InletBoundary
@@ -21,23 +24,28 @@ _NODES_IN_CACHE = 30_000
 
 
 def fuses(motion: Motion, mesh: Any) -> bool:
-    """Whether the kernel takes the steps: on one GPU and without walls, where it knows this field and integrator."""
-    alone = mesh is None and isinstance(motion.boundary, Unbounded)
-    return jax.default_backend() == "gpu" and alone and can_fuse(motion.integrator, motion.field)
+    """Whether a kernel takes the steps: on one device that has one, where it knows field, integrator and walls."""
+    if mesh is not None or not switched_on(_native.SWITCH):
+        return False
+    if jax.default_backend() == "gpu":
+        return isinstance(motion.boundary, Unbounded) and can_fuse(motion.integrator, motion.field)
+    return _native.takes(motion)
 
 
 def sort_period(motion: Motion, mesh: Any, particles: int, steps_between_records: int) -> int:
     """Steps from one sorting to the next; 0 for never.
 
-    Sorting over several devices would send particles between them, and an inlet with a rate fills slots in the order in
-    which they lie: both stay unsorted.
+    Sorting over several devices would send particles between them, and without a kernel an inlet with a rate fills slots in
+    the order in which they lie: both stay unsorted.
     """
-    rated = isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None
+    rated = (
+        isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None and not motion.fused
+    )
     if not isinstance(motion.field, AbstractSeries):
         return 0
     on_cpu = jax.default_backend() == "cpu"
     worth = (
-        motion.field.layout != "direct"
+        (motion.field.layout != "direct" or motion.fused)
         and motion.field.dim <= 3
         and particles >= (_SORTED_FROM_CPU if on_cpu else _SORTED_FROM)
         and not (on_cpu and motion.field.grid.size < _NODES_IN_CACHE)

@@ -28,7 +28,7 @@ class Motion(eqx.Module):
     stop_outside: bool = eqx.field(static=True, default=True)
     """Whether a particle ends where the field does."""
     fused: bool = eqx.field(static=True, default=False)
-    """Whether the integrator's step is one GPU kernel; see `jaxtrace.integrators.fused`."""
+    """Whether a step is one kernel: on a GPU that of `jaxtrace.integrators.fused`, on a CPU that of `native.cc`."""
 
 
 class Moved(eqx.Module):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from ..fields.series import AbstractSeries
 from ..integrators.base import particle_key
 from ..integrators.fused import Life, fused_step
+from ._native import free_ranks, native_step
 from .moving import Motion, has_inertia, move
 from .refilling import InletBoundary
 
@@ -131,6 +132,8 @@ def step_particles(
 ) -> tuple[Particles, Int32[Array, "blocks patches"]]:
     """Step `row` for all particles, and how often each patch was met, by `blocks` of particles."""
     p = particles
+    if motion.fused and motion.field.layout in ("direct", "rows"):  # pyright: ignore[reportAttributeAccessIssue]
+        return _step_native(motion, p, row, t, dt)
     if motion.fused:
         return _step_fused(motion, p, row, t, dt), jnp.zeros((blocks, p.hits.shape[0]), jnp.int32)
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
@@ -182,6 +185,21 @@ def _step_fused(
     )
 
 
+def _step_native(
+    motion: Motion, particles: Particles, row: Int32[Array, ""], t: Float[Array, ""], dt: Float[Array, ""]
+) -> tuple[Particles, Int32[Array, "1 patches"]]:
+    """The same step by a kernel for CPUs, for particles without inertia."""
+    p = particles
+    life = (p.begun, p.ended, p.cause)
+    position, rest, ended, cause, hint, hits = native_step(
+        motion, p.position, p.rest, p.hint, life, row, t, dt, OUTSIDE
+    )
+    after = dataclasses.replace(p, position=position, rest=rest, hint=hint, ended=ended, cause=cause)
+    if isinstance(motion.boundary, InletBoundary):
+        after = refill(motion, motion.boundary, after, row, t + dt, dt)
+    return after, hits[None]
+
+
 def refill(
     motion: Motion,
     boundary: InletBoundary,
@@ -194,7 +212,10 @@ def refill(
     p = particles
     # No particle has the number NEVER, so the inlet's random numbers are nobody else's.
     key = particle_key(motion.key, NEVER, row)
-    reborn = boundary.reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity)
+    if motion.fused:  # by a kernel that also knows the order of sorted particles
+        reborn = boundary._reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity, free_ranks)
+    else:
+        reborn = boundary.reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity)
 
     def renewed(p: Particles) -> Particles:
         begun = jnp.full_like(p.begun, row + 1)

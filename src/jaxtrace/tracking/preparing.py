@@ -13,6 +13,7 @@ from jaxworlds.checkpoints import Checkpoint
 
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.fused import can_fuse
+from . import _native
 from .accelerating import fuses, sort_period
 from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
 from .bouncing import AbstractBoundary, Unbounded
@@ -64,7 +65,7 @@ def prepare(
         some = seeds[: min(count, _TUNED)]
         return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
 
-    field, why = arranged(options.field, options.integrator, options.layout, count, tune)
+    field, why = _arranged(options, count, tune)
     stream = field if is_streamed(field) else None
     motion = _motion(options, field if stream is None else described_ring(stream))
     unit = _unit(options, motion, schedule, count)
@@ -106,17 +107,31 @@ def prepare(
     return job, _report(options, job, batching, why, ring)
 
 
+def _arranged(options: Options, count: int, tune: Callable[[], Tuning]) -> tuple[Any, str]:
+    """The field laid out for the kernel that will take its steps, or for XLA; and why in this way."""
+    given = options.field
+    resident = described_ring(given) if is_streamed(given) else given
+    alone = options.mesh is None and options.fused is not False and options.layout == "auto"
+    if alone and _native.knows(options.integrator, resident, options.boundary):
+        found = _native.ruled_layout(resident, count)
+        if found is not None:
+            return given.arranged(found[0]), found[1]
+    return arranged(given, options.integrator, options.layout, count, tune)
+
+
 def _motion(options: Options, resident: Any) -> Motion:
     """What moves the particles, by one kernel where there is one."""
+    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     open_space = isinstance(options.boundary, Unbounded)
-    if options.fused and not (open_space and can_fuse(options.integrator, resident)):
+    fits = (open_space and can_fuse(options.integrator, resident)) or _native.takes(motion)
+    if options.fused and not fits:
         raise ValueError(
             "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land or on a mesh of "
-            "triangles or tetrahedra, without walls, with layout 'cells' or 'cells16'; got "
+            "triangles or tetrahedra, on a GPU without walls and with layout 'cells' or 'cells16', on a CPU with a C++ "
+            "compiler and with layout 'direct' or 'rows'; got "
             f"{type(options.integrator).__name__} on layout {getattr(resident, 'layout', 'none')!r} with "
             f"{type(options.boundary).__name__}."
         )
-    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     fused = fuses(motion, options.mesh) if options.fused is None else options.fused
     return dataclasses.replace(motion, fused=fused)
 

@@ -63,6 +63,19 @@ class InletBoundary(AbstractBoundary):
         count = alive.shape[0]
         numbers = jnp.arange(count, dtype=jnp.int32) if slots is None else slots
         owed = jnp.zeros((), position.dtype) if carry is None else carry
+        return self._reinject(position, alive, dt, key, owed, numbers, _ranks)
+
+    def _reinject(
+        self,
+        position: Float[Array, "slots dim"],
+        alive: Bool[Array, " slots"],
+        dt: Float[Array, ""],
+        key: AnyKey,
+        owed: Float[Array, ""],
+        numbers: Int32[Array, " slots"],
+        ranks: Callable[[Array, Array], tuple[Array, Array]],
+    ) -> Reborn:
+        """The same, with free slots filled in the order that `ranks` gives them by their numbers."""
         free = ~alive
         missed = jnp.zeros((), jnp.int32)
         if self.rate is None:
@@ -70,13 +83,19 @@ class InletBoundary(AbstractBoundary):
         else:
             owed = owed + self.rate.astype(position.dtype) * jnp.abs(dt).astype(position.dtype)
             due = jnp.floor(owed)
-            rank = jnp.cumsum(free)
+            rank, total = ranks(free, numbers)
             born = free & (rank <= due)
             owed = owed - due
-            missed = jnp.maximum(due.astype(jnp.int32) - rank[-1].astype(jnp.int32), 0)
+            missed = jnp.maximum(due.astype(jnp.int32) - total.astype(jnp.int32), 0)
         words = slot_words(key, numbers)
         fresh = jax.vmap(self.inlet.place)(words, position, numbers)
         return Reborn(jnp.where(born[:, None], fresh, position), alive | born, born, owed, missed)
+
+
+def _ranks(free: Bool[Array, " slots"], numbers: Int32[Array, " slots"]) -> tuple[Array, Array]:
+    """The place of each free slot among the free ones as they lie, which is by their numbers; and how many there are."""
+    rank = jnp.cumsum(free)
+    return rank, rank[-1]
 
 
 def slot_words(key: AnyKey, slots: Int32[Array, " slots"]) -> Float[Array, "slots 4"]:

@@ -81,7 +81,7 @@ def create_tracker(
     - `layout`: of the slices of a series, see `jaxtrace.fields.moments`; "auto" chooses by a rule for the number of
       particles, "tune" by measuring for a second.
     - `sort_every`: steps from one sorting of the particles in space to the next, 0 for none; chosen unless given.
-    - `fused`: whether a step of RK4 is one GPU kernel; where that is possible unless given.
+    - `fused`: whether a step of RK4 is one kernel, on a GPU or a CPU; where that is possible unless given.
     - `checkpoint`: a folder to save runs to, see `track_particles`.
     - `reduce`: see `jaxtrace.tracking.reductions`; positions are then kept only with `keep_positions=True`.
     - `stop_outside`: whether a particle ends where the field does; else it goes on with the velocity of the nearest place.
