@@ -1,15 +1,16 @@
 """The command `acbo`: optimize, show, train, eval and bench."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from jaxworlds._commands import Computing, run_command
+
 
 @dataclasses.dataclass(frozen=True)
-class Optimize:
+class Optimize(Computing):
     """Choose experiments for the problem in a TOML file, in the terminal or against its simulator.
 
     A problem says `target`, `[variables]` with ranges, and perhaps `objective`, `budget`, `experiments`, `graph`, `data`, and
@@ -28,16 +29,13 @@ class Optimize:
     trials: int | None = None
     """Most experiments to make now."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from rich.console import Console
-
-        from jaxworlds.runtime import configure
 
         from .optimizer.problem_file import read_problem
         from .optimizer.terminal import interact, show_advice
 
         console = Console()
-        configure()
         problem = read_problem(self.problem)
         state = self.state
         if state is None and problem.simulator is None:
@@ -64,7 +62,7 @@ class Optimize:
 
 
 @dataclasses.dataclass(frozen=True)
-class Show:
+class Show(Computing):
     """Show a saved optimization, a file of weights, or a problem in the terminal.
 
     Example: acbo show run.json
@@ -73,20 +71,17 @@ class Show:
     file: tyro.conf.Positional[Path]
     """What to show."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from rich.console import Console
-
-        from jaxworlds.runtime import configure
 
         from .optimizer.terminal import show
 
-        configure()
         show(self.file, Console())
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Train:
+class Train(Computing):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
     Ctrl-C ends early and still writes what was learned; a second one ends at once and writes nothing.
@@ -111,20 +106,17 @@ class Train:
     seed: int = 0
     """Of everything random."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from rich.console import Console
 
-        from jaxworlds.runtime import configure
-
-        configure()
         from .policy.commands import train
 
-        train(**vars(self), console=Console())
+        train(**self.own_options(), console=Console())
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate:
+class Evaluate(Computing):
     """Play a policy and other strategies on the same random models, and compare their regrets.
 
     Regret 0 is the best intervention, 1 is to do nothing. `cbo` is told the graph, the others are not.
@@ -147,20 +139,17 @@ class Evaluate:
     out: Path | None = None
     """CSV file for every size and family."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from rich.console import Console
 
-        from jaxworlds.runtime import configure
-
-        configure()
         from .policy.commands import evaluate
 
-        evaluate(**vars(self), console=Console())
+        evaluate(**self.own_options(), console=Console())
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
+class Bench(Computing):
     """Time how long a policy takes to choose an experiment, beside causal Bayesian optimization with the known graph.
 
     Example: acbo bench --variables 10
@@ -175,15 +164,12 @@ class Bench:
     repeats: int = 30
     """Calls that are timed, after one that compiles."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from rich.console import Console
 
-        from jaxworlds.runtime import configure
-
-        configure()
         from .policy.commands import bench
 
-        bench(**vars(self), console=Console())
+        bench(**self.own_options(), console=Console())
         return 0
 
 
@@ -198,17 +184,7 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command `acbo`."""
-    command = tyro.cli(
-        Command, args=arguments, prog="acbo", description="Choose experiments, and learn what causes what."
-    )  # pyright: ignore[reportArgumentType, reportCallIssue]
-    try:
-        sys.exit(command.run())
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(130)
-    except (ValueError, ImportError, FileNotFoundError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    run_command(Command, "acbo", "Choose experiments, and learn what causes what.", arguments)
 
 
 if __name__ == "__main__":

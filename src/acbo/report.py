@@ -55,9 +55,9 @@ def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
         "<h2>What setting one variable does</h2>",
         f"<p>Expected {said(settings.target)} if a variable is set; the band holds nine of ten models that fit the data. "
         "Dots are experiments that set this variable alone.</p>",
-        _effects(believed),
+        effects_part(believed),
         "<h2>Who causes what</h2>",
-        _graph(believed),
+        graph_part(believed),
         "<h2>Every experiment</h2>",
         _experiments(state),
         "</html>\n",
@@ -149,7 +149,8 @@ def _progress(believed: Believed, optimum: float | None) -> str:
     )
 
 
-def _effects(believed: Believed) -> str:
+def effects_part(believed: Believed) -> str:
+    """A chart of the expected target for each variable that can be set."""
     charts = [
         chart_svg(
             curve.x,
@@ -168,7 +169,8 @@ def _effects(believed: Believed) -> str:
     return f'<div class="row">{"".join(charts)}</div>'
 
 
-def _graph(believed: Believed) -> str:
+def graph_part(believed: Believed) -> str:
+    """The graph with arrows as strong as their probability, and the same in numbers."""
     names, edges = believed.settings.names, believed.edges
     picture = graph_svg(edges, names, target=believed.settings.target)
     matrix = edge_matrix_svg(edges, names, title="row causes column, in per cent")

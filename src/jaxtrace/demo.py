@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxworlds.demo import Section
+from jaxworlds.demo import Section, Speed
 from jaxworlds.pictures import data_uri
 
 from .fields import TimeSeriesField, UniformGrid
@@ -75,14 +75,14 @@ def channel(field: TimeSeriesField) -> InletBoundary:
 
 def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, times: int = 151) -> Section:
     """Run the demo of jaxtrace, print and return what it saw. Raises if a particle is lost."""
-    console.print("\n[bold]jaxtrace[/]: particles through time-dependent fields")
+    console.print("[bold]jaxtrace[/]: particles through time-dependent fields")
     field = wake(periods)
     boundary = channel(field)
     # A few more than asked, because some would begin inside the cylinder.
     seeds = np.asarray(low_discrepancy_seeds(particles + particles // 20 + 10, BOUNDS))
     seeds = seeds[np.linalg.norm(seeds, axis=1) > 1.02][:particles]
     tracker = create_tracker("rk4", field, boundary)
-    trajectory = tracker.track_particles(seeds, (0.0, periods), times, dt=1 / 200, progress=False)
+    trajectory = tracker.track_particles(seeds, (0.0, periods), times, dt=1 / 200)
     _check(trajectory)
     report = _report(trajectory)
     console.print(report)
@@ -95,7 +95,10 @@ def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, ti
         f"\n{_player(trajectory, field, boundary)}\n<figure>{_picture(trajectory, field, boundary)}</figure>\n"
         f"<p>{html.escape(report)}</p>"
     )
-    return Section("jaxtrace: particles through time-dependent fields", body)
+    info = trajectory.info
+    job = f"jaxtrace: RK4 through a grid in slices, {len(trajectory.ids):,} particles, walls and an inlet"
+    speed = Speed(job, info["particle_steps_per_second"], "particle-steps/s", info["compile_seconds"])
+    return Section("jaxtrace: particles through time-dependent fields", body, (speed,))
 
 
 def _check(trajectory: Trajectory) -> None:

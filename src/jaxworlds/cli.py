@@ -1,17 +1,16 @@
 """The command `jaxworlds`: demo, doctor and bench."""
 
 import dataclasses
-import json
-import runpy
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from ._commands import Computing, print_json, run_command
+
 
 @dataclasses.dataclass(frozen=True)
-class Demo:
+class Demo(Computing):
     """Run every system on embedded defaults and write a page to look at.
 
     Example: jaxworlds demo --out report
@@ -20,26 +19,20 @@ class Demo:
     out: Path = Path("report")
     """Folder for index.html."""
     steps: int = 6000
-    """Steps to take; fewer is quicker."""
+    """Steps of the core's part; fewer is quicker."""
 
-    def run(self) -> int:
+    def compute(self) -> int:
         from .demo import demo
-        from .runtime import configure
 
         if self.steps < 8:
-            print(
-                f"`--steps` must be at least 8; got {self.steps}. The demo stops in the middle.",
-                file=sys.stderr,
-            )
-            return 2
-        configure()
+            raise ValueError(f"`--steps` must be at least 8; got {self.steps}. The demo stops in the middle.")
         demo(self.out, steps=self.steps)
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Doctor:
-    """Show what runs here, check that it works, and say what to do about anything odd.
+    """Show what runs here, check that it works, and say what to do about anything odd; ends with 1 if something fails.
 
     Example: jaxworlds doctor --json
     """
@@ -52,7 +45,7 @@ class Doctor:
 
         diagnosis = diagnose()
         if self.json:
-            print(json.dumps({**dataclasses.asdict(diagnosis), "healthy": diagnosis.healthy}, default=str))
+            print_json({**dataclasses.asdict(diagnosis), "healthy": diagnosis.healthy})
         else:
             print_diagnosis(diagnosis)
         return 0 if diagnosis.healthy else 1
@@ -60,26 +53,29 @@ class Doctor:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Run the core's benchmarks next to their peers (needs a checkout of the repository).
+    """Run all benchmarks small, beside their peers where these are installed, and print one table.
+
+    Needs a checkout of the repository. Peers live in environments of their own, which `--setup-peers` makes; a peer that is
+    missing is named with what to do. `make bench` measures at full size. Ends with 1 if a benchmark fails.
 
     Example: jaxworlds bench --quick
     """
 
     quick: bool = False
-    """Smaller and shorter."""
+    """Only the parts that a newcomer looks at; minutes instead of half an hour."""
+    only: str = ""
+    """Only benchmarks whose name contains this."""
+    peers: Path = Path(".peers")
+    """Folder of the peers' environments."""
+    setup_peers: bool = False
+    """Make those that are missing first; needs a network."""
+    json: bool = False
+    """Print one JSON object for scripts."""
 
     def run(self) -> int:
-        script = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_core.py"
-        if not script.exists():
-            print(
-                f"the benchmarks are part of the repository, not of the package; {script} is not there.",
-                file=sys.stderr,
-            )
-            return 2
-        sys.argv = [str(script), *(["--quick"] if self.quick else [])]
-        sys.path.insert(0, str(script.parent))
-        runpy.run_path(str(script), run_name="__main__")
-        return 0
+        from ._benchmarks import bench
+
+        return bench(**vars(self))
 
 
 Command = (
@@ -91,14 +87,7 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command `jaxworlds`."""
-    command = tyro.cli(
-        Command, args=arguments, prog="jaxworlds", description="One JAX core under three systems."
-    )  # pyright: ignore[reportArgumentType, reportCallIssue]
-    try:
-        sys.exit(command.run())
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(130)
+    run_command(Command, "jaxworlds", "One JAX core under three systems.", arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from . import pictures
+from ._timing import format_seconds
 from .checkpoints import Checkpoint
 from .compiling import CompileWatch
 from .memory import predict_memory
@@ -37,11 +38,27 @@ KILL = (0.053, 0.056, 0.0585, 0.061, 0.063, 0.065)
 
 
 @dataclasses.dataclass(frozen=True)
+class Speed:
+    """A speed that was measured here: `value` of `unit` (`s/…` is seconds for one), without the seconds of compiling."""
+
+    job: str
+    value: float
+    unit: str
+    compile_seconds: float
+
+    def __str__(self) -> str:
+        if self.unit.startswith("s/"):
+            return f"{format_seconds(self.value)} per {self.unit[2:]}"
+        return f"{self.value:,.0f} {self.unit}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Section:
-    """One system's part of the demo's page: a heading, and what stands under it as HTML."""
+    """One system's part of the demo's page: a heading, what stands under it as HTML, and how fast it was."""
 
     title: str
     body: str
+    speeds: tuple[Speed, ...] = ()
 
 
 class GrayScott(eqx.Module):
@@ -106,9 +123,49 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     console = Console()
     began = time.perf_counter()
     report = runtime_report()
+    parts = _parts()
     devices = f"{len(report.devices)} × {report.devices[0].kind}"
-    console.print(f"[bold]jaxworlds[/] on {devices}, jax {report.jax}\n")
+    console.print(f"[bold]jaxworlds[/] on {devices}, {report.cores} cores, jax {report.jax}", highlight=False)
+    console.print("A minute or two: programs are compiled at first.\n")
+    core, machinery = _core(out, console, steps, size, len(parts) + 1)
+    sections = []
+    for number, part in enumerate(parts, start=2):
+        started = time.perf_counter()
+        console.print(f"\n[dim]{number}/{len(parts) + 1}[/]", end=" ")
+        sections.append(_section(part, out, console))
+        console.print(f"[dim]{time.perf_counter() - started:.0f} s[/]")
+    speeds = [speed for section in sections for speed in section.speeds]
+    path = out / "index.html"
+    with atomic_write(path) as file:
+        file.write(_page(report, core, machinery, sections, speeds).encode())
+    _show_speeds([*speeds, core.speed], console)
+    console.print(
+        "\nTry also: jaxarc show 00d62c1b, acbo bench, jaxtrace plot double_gyre --out gyre.png, jaxworlds doctor."
+    )
+    console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)", soft_wrap=True)
+    return path
 
+
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """What the core's own part of the demo found."""
+
+    whole: Rollout
+    resumed: str
+    peak: int
+    frames: list[np.ndarray]
+
+    @property
+    def speed(self) -> Speed:
+        """Of the uninterrupted run."""
+        side = self.whole.carry.u.shape[-1]
+        job = f"core: Gray–Scott, {self.whole.worlds} worlds of {side}×{side} cells"
+        return Speed(job, self.whole.world_steps_per_second, "world-steps/s", self.whole.compile_seconds)
+
+
+def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[Core, CompileWatch]:
+    """Run all dishes, stop and resume them, and predict their memory."""
+    console.print(f"[dim]1/{parts}[/] [bold]the core[/]: one program, many worlds")
     worlds = dishes(size)
     stride = max(1, steps // 24)
     with CompileWatch() as watch:
@@ -120,17 +177,19 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     console.print(f"Checkpoint: {resumed}")
     memory = predict_memory(jax.jit(jax.vmap(advance)), worlds)
     console.print(f"Memory of one step, predicted from the program: {memory.peak / 1e6:.1f} MB")
-
     frames = _frames(whole, size)
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
-    sections = [_section(part, out, console) for part in _parts()]
-    path = out / "index.html"
-    with atomic_write(path) as file:
-        file.write(_page(report, whole, resumed, watch, memory.peak, frames, sections).encode())
-    console.print("\nTry also: jaxworlds doctor, make bench, make docs.")
-    console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)")
-    return path
+    return Core(whole, resumed, memory.peak, frames), watch
+
+
+def _show_speeds(speeds: list[Speed], console: Any) -> None:
+    from rich.table import Table
+
+    table = Table("measured here", "speed", "compiling", title="")
+    for speed in speeds:
+        table.add_row(speed.job, str(speed), format_seconds(speed.compile_seconds))
+    console.print(table)
 
 
 def _unbroken(result: Rollout) -> Rollout:
@@ -188,35 +247,50 @@ def _section(part: EntryPoint, out: Path, console: Any) -> Section:
 
 
 def _page(
-    report: RuntimeReport,
-    whole: Rollout,
-    resumed: str,
-    watch: CompileWatch,
-    peak: int,
-    frames: list[np.ndarray],
-    sections: list[Section],
+    report: RuntimeReport, core: Core, watch: CompileWatch, sections: list[Section], speeds: list[Speed]
 ) -> str:
+    whole = core.whole
     rate = whole.world_steps_per_second
     cells = whole.carry.u.shape[-1] * whole.carry.u.shape[-2]
     rows = {
         "worlds × steps": f"{whole.worlds} × {whole.step:,}",
         "rate": f"{rate:,.0f} world-steps/s ({rate * cells / 1e6:,.0f} million cell updates/s)",
         "time": f"{whole.seconds:.2f} s, of which {whole.compile_seconds:.2f} s tracing and compiling",
-        "checkpoint": resumed,
-        "memory of one step": f"{peak / 1e6:.1f} MB, predicted from the compiled program",
+        "checkpoint": core.resumed,
+        "memory of one step": f"{core.peak / 1e6:.1f} MB, predicted from the compiled program",
     }
+    devices = f"{len(report.devices)} × {report.devices[0].kind} ({report.cpu}, {report.cores} cores)"
     template = resources.files("jaxworlds").joinpath("demo_page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         worlds=whole.worlds,
         step=f"{whole.step:,}",
         feeds="".join(f"<span>{f:g}</span>" for f in FEED),
         kills="".join(f"<span>{k:g}</span>" for k in KILL),
-        movie=pictures.data_uri(pictures.animated_png(frames, 120)),
-        still=pictures.data_uri(pictures.png(frames[-1])),
-        table="".join(
-            f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items()
+        movie=pictures.data_uri(pictures.animated_png(core.frames, 120)),
+        still=pictures.data_uri(pictures.png(core.frames[-1])),
+        table="".join(_table_row(name, value) for name, value in rows.items()),
+        speeds="".join(
+            _table_row(speed.job, str(speed), format_seconds(speed.compile_seconds))
+            for speed in (*speeds, core.speed)
+        ),
+        where=html.escape(
+            f"{devices}, jax {report.jax}, jaxlib {report.jaxlib}, Python {report.python}, "
+            f"{time.strftime('%Y-%m-%d %H:%M')}"
         ),
         compilations=html.escape(watch.report()),
         machine=html.escape(str(report)),
-        systems="".join(f"<h2>{html.escape(part.title)}</h2>\n{part.body}\n" for part in sections),
+        contents="".join(
+            f'<li><a href="#part{number}">{html.escape(part.title)}</a></li>'
+            for number, part in enumerate(sections)
+        ),
+        systems="".join(
+            f'<h2 id="part{number}">{html.escape(part.title)}</h2>\n{part.body}\n'
+            for number, part in enumerate(sections)
+        ),
+    )
+
+
+def _table_row(head: str, *cells: str) -> str:
+    return (
+        f"<tr><th>{html.escape(head)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
     )

@@ -1,8 +1,12 @@
-"""Everything people read is run: the Python blocks of README and docs/, and the files of examples/."""
+"""Everything people read is run: the Python blocks and our commands in README and docs/, and the files of examples/."""
 
+import importlib
+import importlib.util
+import io
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +22,83 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BLOCK = re.compile(
     r"^(?P<indent> *)```python(?P<rest>[^\n]*)\n(?P<code>.*?)^(?P=indent)```", re.DOTALL | re.MULTILINE
 )
+
+
+SHELL = re.compile(
+    r"^(?P<indent> *)```(?:sh|console|bash|shell|toml|csv)\n(?P<text>.*?)^(?P=indent)```",
+    re.DOTALL | re.MULTILINE,
+)
+NAMED = re.compile(r"# (?P<name>[\w.-]+\.(?:toml|csv))\n")
+"""The first line of a block that is a file."""
+PROGRAMS = ("jaxworlds", "jaxarc", "jaxtrace", "acbo")
+# What makes a command cheap enough for a test: the last of two equal options counts.
+SMALLER = {
+    ("acbo", "train"): "--updates 1 --models 8 --group 8 --width 8 --layers 1 --size 3",
+    ("acbo", "eval"): "--strategies random --sizes 3 --families chain --models 4",
+    ("acbo", "bench"): "--variables 3 --rows 10 --repeats 2",
+    ("jaxarc", "rollout"): "--environments 4 --steps 100",
+    ("jaxarc", "bench"): "--environments 4 --steps 5 --rounds 1 --formats point",
+    ("jaxtrace", "bench"): "--particles 4 --steps 20 --rounds 1 --integrators euler",
+}
+# Run by tests of their own: tests/unit/test_demo_page.py and test_cli.py.
+ELSEWHERE = {("jaxworlds", "demo"), ("jaxworlds", "bench")}
+
+
+def shell_blocks(page: Path) -> list[str]:
+    """The blocks of a page for a shell, and those that are files, in order."""
+    found = SHELL.finditer(page.read_text())
+    return [
+        "\n".join(line.removeprefix(m["indent"]) for line in m["text"].splitlines()) + "\n" for m in found
+    ]
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The commands of a block, without prompts and comments; a backslash at the end of a line joins it with the next."""
+    lines = text.replace("\\\n", " ").splitlines()
+    words = [shlex.split(line.strip().removeprefix("$ "), comments=True) for line in lines]
+    return [line for line in words if line]
+
+
+def our_commands(page: Path) -> list[list[str]]:
+    lines = [line for text in shell_blocks(page) if not NAMED.match(text) for line in command_lines(text)]
+    return [line for line in lines if line[0] in PROGRAMS]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if our_commands(p)], ids=lambda p: p.name)
+def test_our_commands_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in shell_blocks(page):
+        if named := NAMED.match(text):
+            (tmp_path / named["name"]).write_text(text[named.end() :])
+            continue
+        for program, *rest in command_lines(text):
+            if program not in PROGRAMS or (program, rest[0]) in ELSEWHERE:
+                continue
+            monkeypatch.setattr("sys.stdin", io.StringIO("stop\n"))
+            smaller = shlex.split(SMALLER.get((program, rest[0]), "")) if "--help" not in rest else []
+            with pytest.raises(SystemExit) as ended:
+                importlib.import_module(f"{program}.cli").main([*rest, *smaller])
+            assert ended.value.code == 0, f"{program} {shlex.join(rest)}: {capsys.readouterr().err}"
+
+
+def test_other_commands_of_pages_are_there() -> None:
+    """Targets of make, scripts and modules that a page tells people to run; most take minutes, so they are only looked up."""
+    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    looked_up = 0
+    for page in PAGES:
+        for text in shell_blocks(page):
+            lines = [] if NAMED.match(text) else command_lines(text)
+            for line in [line for line in lines if line[0] in ("make", "python")]:
+                looked_up += 1
+                if line[0] == "make":
+                    assert line[1] in targets, f"{page.name}: {shlex.join(line)}"
+                elif line[1] == "-m":
+                    assert importlib.util.find_spec(line[2]), f"{page.name}: {shlex.join(line)}"
+                else:
+                    assert (ROOT / line[1]).is_file(), f"{page.name}: {shlex.join(line)}"
+    assert looked_up > 5
 
 
 def blocks(page: Path) -> list[tuple[int, str]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import acbo._demo_optimizer as optimizing
 import acbo.demo as demo
 from acbo.pictures import COLUMN, FOUND, MISSED, WRONG, edge_matrix_svg, edge_table, graph_svg, layered_places
 from acbo.surrogate import pretrained
@@ -22,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_the_section_shows_and_says_what_happened(tmp_path: Path) -> None:
     console = Console(record=True, width=200)
-    section = demo.demo(tmp_path, console, models=6)
+    section = demo.demo(tmp_path, console, models=6, runs=6, experiments=6)
     said = console.export_text()
     rows = dict(re.findall(r"(\w+ → \w+) +│ +(\d+|·)", said))
     assert rows["pressure → impurity"] == "100"
@@ -30,15 +31,22 @@ def test_the_section_shows_and_says_what_happened(tmp_path: Path) -> None:
     assert "surrogate: set feed = -2; expected impurity -1.73, regret 0.00" in said
     # -2 × 1.2 × 0.9 × 0.8 is what setting the feed gives; changing the colour leaves 0.
     assert "correlation alone: set colour = -2; expected impurity 0.00, regret 1.73" in said
-    speed = re.search(
-        r"6 datasets of 100 rows answered in ([\d.]+) s on .*AUROC ([\d.]+) over 6 models", said
-    )
+    speed = re.search(r"6 datasets of 100 rows, ([\d.]+) ms each .*AUROC ([\d.]+) over 6 models", said)
     assert speed
     assert float(speed[1]) > 0
     assert 0.95 <= float(speed[2]) <= 1
+    regret = re.search(
+        r"6 optimizations of 6 experiments: mean regret .* ([\d.]+) before, ([\d.]+) after", said
+    )
+    assert regret
+    assert float(regret[2]) < 0.5 * float(regret[1])
+    assert [speed.unit for speed in section.speeds] == ["s/dataset", "s/ask"]
+    assert all(speed.value > 0 and speed.compile_seconds > 0 for speed in section.speeds)
     assert section.title.startswith("acbo")
     pictures = re.findall(r"<svg.*?</svg>", section.body, re.DOTALL)
-    assert len(pictures) == 5
+    # Three graphs and two squares of the plant; of the optimizer its regret, seven effects, a graph and a square.
+    assert len(pictures) == 5 + 10
+    assert "Regret of the advice" in pictures[5]
     for picture in pictures:
         ET.fromstring(picture)
     assert pictures[0].count(FOUND) == 2 * 7, "a line and a head for each of seven edges"
@@ -55,6 +63,12 @@ def test_a_wrong_answer_is_an_error() -> None:
         demo._check(TRUTH, right, [("teacher", {"a": 1.0}, -0.5, 0.5)], 0.99)
     with pytest.raises(RuntimeError, match=r"AUROC of 0\.900"):
         demo._check(TRUTH, right, decisions, 0.9)
+
+
+def test_advice_that_does_not_get_better_is_an_error() -> None:
+    optimizing.check(np.array([[1.0, 0.1], [1.0, 0.5]]))
+    with pytest.raises(RuntimeError, match=r"mean regret is 0\.60"):
+        optimizing.check(np.array([[1.0, 0.2], [1.0, 1.0]]))
 
 
 def test_the_weights_come_in_the_precision_that_is_asked_for() -> None:

@@ -4,15 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tyro
 
+from jaxworlds import _benchmarks, _commands, doctor
 from jaxworlds import demo as demo_module
-from jaxworlds import doctor
 from jaxworlds.cli import main
 
 
@@ -104,26 +106,6 @@ def test_doctor_knows_the_odd_settings() -> None:
         assert all(f.remedy for f in found)
 
 
-def test_demo_writes_a_page_that_needs_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli("demo", "--out", str(tmp_path), "--steps", "48") == 0
-    page = (tmp_path / "index.html").read_text()
-    assert "every bit equals the uninterrupted run" in page
-    assert page.count("data:image/png;base64,") == 3
-    names = ("http-equiv", 'xmlns="http://www.w3.org/2000/svg"')  # an attribute, and the name of a language
-    for name in names:
-        page = page.replace(name, "")
-    assert "http" not in page, "self-contained: no address outside"
-    shown = capsys.readouterr().out
-    assert "jaxarc" in shown
-    assert "jaxtrace" in shown
-    assert "acbo" in shown
-    assert "Report:" in shown
-    assert "stopped at step 24" in page or "stopped at step 36" in page
-    assert run_cli("demo", "--steps", "7") == 2
-
-
 def test_the_demo_world_conserves_what_it_must() -> None:
     """Without reaction and feed, diffusion keeps the mean; a uniform dish without v stays as it is."""
     world = demo_module.GrayScott(jnp.ones((8, 8)), jnp.zeros((8, 8)), jnp.float32(0.03), jnp.float32(0.06))
@@ -141,8 +123,118 @@ def test_the_demo_world_conserves_what_it_must() -> None:
 def test_bench_says_where_it_lives(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import jaxworlds.cli as cli
-
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "a" / "b" / "cli.py"))
+    assert run_cli("bench", "--only", "chess") == 2
+    assert "must be part of one of core, jaxarc" in capsys.readouterr().err
+    monkeypatch.setattr(_benchmarks, "FOLDER", tmp_path / "benchmarks")
     assert run_cli("bench") == 2
     assert "part of the repository" in capsys.readouterr().err
+
+
+SCRIPT = """
+import json, pathlib, sys
+if "--fail" in sys.argv:
+    sys.exit("no figures today")
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1], "cpu")
+folder.mkdir(parents=True)
+peers = "--peers" in sys.argv
+rows = {"ours, 5×5, B=4": {"steps/s": 8.0}} | ({"ARCLE, 5×5, B=4": {"steps/s": 2.0}} if peers else {})
+results = {"peers": {"figures": rows}, "peers: skipped": {"figures": {"original": {"reason": "run with --setup-peers"}}}}
+where = dict(device_count=1, device_kind="cpu", cpu_model="a cpu", cores=2, jax="0.10", python="3.11")
+(folder / "arc.json").write_text(json.dumps({"environment": where, "results": results}))
+"""
+
+
+def test_benchmarks_become_one_table_with_peers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fake.py").write_text(SCRIPT)
+    monkeypatch.setattr(_benchmarks, "FOLDER", tmp_path)
+    good = _benchmarks.Benchmark("jaxarc", "fake.py", (), (), True, _benchmarks.arc_rows)
+    bad = _benchmarks.Benchmark("core", "fake.py", ("--fail",), ("--fail",), False, _benchmarks.core_rows)
+    monkeypatch.setattr(_benchmarks, "BENCHMARKS", (good, bad))
+    assert run_cli("bench", "--only", "jaxarc", "--peers", str(tmp_path / "none")) == 0
+    shown = capsys.readouterr().out
+    assert "none here" in shown
+    assert "jaxarc: original" in shown
+    assert "jaxworlds bench --setup-peers" in shown
+    assert run_cli("bench", "--peers", str(tmp_path), "--json") == 1, "one of them failed"
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == {"core": "no figures today"}
+    assert found["rows"][0]["peer"] == "ARCLE"
+    assert found["rows"][0]["times"] == 4.0
+
+
+def test_figures_of_every_benchmark_become_rows() -> None:
+    """From the committed results, which have the form that the scripts write."""
+    folder = Path(_benchmarks.FOLDER) / "results" / "cpu"
+    files = {"core": "core.json", "jaxarc": "arc.json", "acbo-learning": "acbo-inference.json"}
+    files |= {"jaxtrace": "trace-only-common.json", "acbo-asking": "acbo-policy.json"}
+    for one in _benchmarks.BENCHMARKS:
+        results = json.loads((folder / files[one.name]).read_text())["results"]
+        rows = list(one.rows({name: part["figures"] for name, part in results.items()}))
+        assert rows, one.name
+        assert all(row.ours > 0 for row in rows)
+        assert any(row.times and row.peer for row in rows), one.name
+    slower = _benchmarks.Row("acbo", "ask", "s/ask", 0.1, "other", 0.3)
+    assert slower.times == pytest.approx(3.0), "of seconds, fewer are faster"
+
+
+class Ending(_commands.Computing):
+    """A command that ends as it is told to."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        object.__setattr__(self, "error", error)
+
+    def compute(self) -> int:
+        warnings.warn("take care", UserWarning, stacklevel=1)
+        if self.error is not None:  # pyright: ignore[reportAttributeAccessIssue]
+            raise self.error  # pyright: ignore[reportAttributeAccessIssue]
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, 0),
+        (ValueError("`x` must\n be 1; got 2."), 2),
+        (FileNotFoundError(2, "No such file", "none"), 2),
+        (ImportError("install it"), 2),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+@pytest.mark.filterwarnings("default")
+def test_every_command_ends_with_its_code(
+    error: BaseException | None,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(error))
+    with pytest.raises(SystemExit) as ended:
+        _commands.run_command(Ending, "tool", "A tool.")
+    assert ended.value.code == code
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "note: take care", "a warning is a line, without a place in our code"
+    assert "Traceback" not in "".join(shown)
+    if code == 2:
+        assert shown[1].startswith("tool: ")
+        assert len(shown) == 2
+
+
+def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(RuntimeError("a bug")))
+    monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)
+    with pytest.raises(RuntimeError, match="a bug"):
+        _commands.run_command(Ending, "tool", "A tool.")
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("program", ["jaxworlds", "jaxarc", "jaxtrace", "acbo"])
+def test_help_starts_no_jax(program: str) -> None:
+    code = f"import sys, {program}.cli; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_what_json_cannot_hold_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
+    _commands.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
+    assert json.loads(capsys.readouterr().out) == {"rate": None, "sizes": [3, None], "file": "a"}

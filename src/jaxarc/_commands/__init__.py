@@ -1,0 +1,1 @@
+"""What the command `jaxarc` does, a module for each of its parts."""

@@ -1,0 +1,84 @@
+"""`jaxarc bench`: how fast random play steps here, compiling apart."""
+
+import time
+from typing import Any
+
+import jax
+import jax.random as jr
+import numpy as np
+
+from jaxworlds._commands import machine, machine_words, print_json, show_table
+from jaxworlds.measuring import format_seconds
+
+from ..envs.functional import batch_reset
+from ..envs.state import with_tasks
+from ..tasks import datasets
+from ..tasks.taskset import TaskSet
+from .playing import compiled_play, settings
+
+
+def bench(
+    environments: int,
+    steps: int,
+    rounds: int,
+    formats: tuple[str, ...],
+    canvas: int,
+    dataset: str,
+    json: bool,
+) -> int:
+    """Time every format and print a table, or one JSON object."""
+    for name, value in (("environments", environments), ("steps", steps), ("rounds", rounds)):
+        if value < 1:
+            raise ValueError(f"`--{name}` must be at least 1; got {value}.")
+    if not formats:
+        raise ValueError("`--formats` must name at least one of point, bbox, mask; got none.")
+    if not 1 <= canvas <= 32:
+        raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
+    tasks = datasets.load(dataset).fits(canvas, canvas).with_canvas(canvas, canvas)
+    where = machine()
+    found = {form: time_format(tasks, form, environments, steps, rounds) for form in formats}
+    if json:
+        sizes = {
+            "environments": environments,
+            "steps": steps,
+            "rounds": rounds,
+            "canvas": canvas,
+            "tasks": len(tasks),
+        }
+        print_json({**sizes, "formats": found, **where})
+        return 0
+    rows = [
+        (
+            form,
+            f"{row['steps_per_second']:,.0f}",
+            format_seconds(row["step_seconds"]),
+            format_seconds(row["compile_seconds"]) + (" (from the disk cache)" if row["from_disk"] else ""),
+        )
+        for form, row in found.items()
+    ]
+    title = (
+        f"random play, {environments:,} environments at {canvas}×{canvas}, {len(tasks)} tasks of {tasks.name}"
+    )
+    show_table(title, ("actions", "steps/s", "one step of all", "compiling"), rows, machine_words(where))
+    return 0
+
+
+def time_format(tasks: TaskSet, form: Any, environments: int, steps: int, rounds: int) -> dict[str, Any]:
+    """Steps a second: the median of `rounds` calls, each waited for; the first call is not counted."""
+    config = settings(tasks, form, "random", steps)
+    states, _ = batch_reset(jr.split(jr.key(0), environments), config, tasks)
+    program = compiled_play(config, states, steps)
+    bare, bank, taken = with_tasks(states, None), states.task_data, []
+    for number in range(rounds + 1):
+        began = time.perf_counter()
+        played = jax.block_until_ready(program.call(bare, bank, jr.key(number)))
+        taken.append(time.perf_counter() - began)
+        bare = played.states
+    middle = float(np.median(taken[1:]))
+    return {
+        "steps_per_second": environments * steps / middle,
+        "step_seconds": middle / steps,
+        "fastest_steps_per_second": environments * steps / min(taken[1:]),
+        "compile_seconds": program.seconds,
+        "from_disk": program.from_disk,
+    }

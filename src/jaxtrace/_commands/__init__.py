@@ -1,0 +1,1 @@
+"""What the command `jaxtrace` does, a module for each of its parts."""

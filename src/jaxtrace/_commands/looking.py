@@ -1,0 +1,125 @@
+"""`jaxtrace info`: what a file holds, as a table or as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxworlds._commands import print_json, say, show_facts
+from jaxworlds.measuring import format_bytes
+from jaxworlds.memory import device_memory_limit
+
+from ..io import load_trajectory, open_dataset
+from ..io.dataset import SHARE
+from ..io.series import find_files
+from ..io.vtk_files import SUFFIXES
+from ..tracking.trajectory import Trajectory
+from .sources import FLOWS, is_trajectory, velocity_names
+
+
+def info(file: str, velocity: Sequence[str], json: bool) -> int:
+    """Tell what a file holds."""
+    if file in FLOWS:
+        raise ValueError(
+            f"`file` must name a file; {file} is a formula. `jaxtrace run {file}` moves particles through it."
+        )
+    if is_trajectory(file):
+        found = load_trajectory(file)
+        if json:
+            print_json(trajectory_facts(found))
+        else:
+            say(found.summary())
+        return 0
+    facts = field_facts(file, velocity)
+    if json:
+        print_json(facts)
+        return 0
+    say(file)
+    show_facts(
+        {
+            name: format_bytes(value) if name.startswith("bytes") else _written(value)
+            for name, value in facts.items()
+            if name != "variables"
+        }
+    )
+    say("variables of the first file")
+    show_facts({f"  {name}": _written(shape) for name, shape in facts["variables"].items()})
+    return 0
+
+
+def field_facts(file: str, velocity: Sequence[str]) -> dict[str, Any]:
+    """Grid, times, memory and variables of a velocity field."""
+    opened = open_dataset(file, velocity=velocity_names(velocity))
+    low, high = np.asarray(opened.grid.bounds, np.float64)
+    total = len(opened) * opened.slice_bytes
+    limit = device_memory_limit()
+    return {
+        "kind": "field",
+        "grid": type(opened.grid).__name__,
+        "notes": list(opened.notes),
+        "dimensions": opened.grid.dim,
+        "values in a slice": opened.grid.size,
+        "lower corner": low.tolist(),
+        "upper corner": high.tolist(),
+        "slices": len(opened),
+        "first time": float(opened.times[0]),
+        "last time": float(opened.times[-1]),
+        "steady": opened.steady,
+        "bytes of a slice": opened.slice_bytes,
+        "bytes in all": total,
+        "bytes of the device": limit,
+        "will be streamed": len(opened) > 2 and total > SHARE * limit,
+        "files": len(find_files(file)),
+        "variables": _variables(file),
+    }
+
+
+def _variables(file: str) -> dict[str, Any]:
+    """The arrays of the first file, with their shapes."""
+    first = find_files(file)[0].paths
+    if first[0].suffix.lower() in SUFFIXES:
+        from ..io.vtk_files import read_frame
+
+        arrays = read_frame(first).arrays
+        return {f"{name} ({place} data)": list(np.shape(values)) for (place, name), values in arrays.items()}
+    from ..io.xarray_reading import open_file
+
+    with open_file(first[0]) as dataset:
+        return {
+            str(name): dict(zip(map(str, variable.dims), variable.shape, strict=True))
+            for name, variable in dataset.variables.items()
+        }
+
+
+def trajectory_facts(found: Trajectory) -> dict[str, Any]:
+    codes, counts = np.unique(found.outcomes, return_counts=True)
+    return {
+        "kind": "trajectories",
+        "particles": found.particles,
+        "times": len(found),
+        "first time": found.times[0] if len(found) else None,
+        "last time": found.times[-1] if len(found) else None,
+        "dimensions": None if found.positions is None else found.positions.shape[-1],
+        "outcome": found.outcome,
+        "outcomes": {found.outcome_names[c]: int(n) for c, n in zip(codes, counts, strict=True)},
+        "patches": found.patch_counts,
+        "velocities": found.velocities is not None,
+        "bytes": 0 if found.positions is None else found.positions.nbytes,
+        "info": found.info,
+    }
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:g}"
+        case dict():
+            return ", ".join(f"{name} {_written(part)}" for name, part in value.items())
+        case list() | tuple():
+            joint = "; " if value and isinstance(value[0], str) else ", "
+            return joint.join(map(_written, value))
+    return str(value)

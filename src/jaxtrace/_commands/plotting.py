@@ -1,0 +1,72 @@
+"""`jaxtrace plot`: trajectories and fields as pictures, pages and dots in the terminal."""
+
+import html
+import io
+from pathlib import Path
+from typing import Any
+
+from jaxworlds._commands import checked_suffix, say
+from jaxworlds.store import atomic_write
+
+from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
+from .sources import box_of, is_trajectory, open_field, read_trajectory
+
+STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
+
+
+def plot(
+    file: str,
+    out: Path | None,
+    field: str | None,
+    color: str,
+    at: float | None,
+    dims: str | None,
+    bounds: tuple[float, ...],
+    length_unit: str,
+    time_unit: str,
+) -> int:
+    """Draw what is in a file."""
+    units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
+    kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
+    if not is_trajectory(file):
+        if out is None or kind == ".gif":
+            raise ValueError("`--out` must name a picture of the field: .png, .svg, .pdf or .html.")
+        draw_field(file, out, at, dims, bounds, units)
+        say(f"wrote {out}")
+        return 0
+    found = read_trajectory(file)
+    if out is None:
+        say(terminal_picture(found, at, dims=dims))
+        say(found.summary())
+        return 0
+    behind = None if field is None else open_field(field)
+    if kind in MOVING and at is None:
+        animate(found, out, dims, color, behind, title=Path(file).stem, **units)
+    elif at is None:
+        plot_paths(found, out, dims, color, behind, **units)
+    else:
+        if kind in MOVING:
+            raise ValueError(f"`--at` is one time and {out.name} is an animation. Leave one of them out.")
+        plot_positions(found, at, out, dims, color, behind, **units)
+    say(f"wrote {out}")
+    return 0
+
+
+def draw_field(
+    name: str, out: Path, at: float | None, dims: str | None, bounds: tuple[float, ...], units: dict[str, Any]
+) -> None:
+    """The speed of a field at one time; on a page as SVG."""
+    field = open_field(name)
+    first = float(field.times[0]) if hasattr(field, "times") else 0.0
+    box = box_of(name, field, bounds)
+    figure = plot_speed(field, time=first if at is None else at, bounds=box, dims=dims, **units)
+    page = out.suffix.lower() == ".html"
+    made = io.BytesIO()
+    figure.savefig(made, format="svg" if page else out.suffix[1:].lower(), dpi=150)
+    content = made.getvalue()
+    if page:
+        picture = content[content.index(b"<svg") :].decode()
+        title = html.escape(name)
+        content = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n{picture}</html>\n'.encode()
+    with atomic_write(out) as written:
+        written.write(content)

@@ -1,0 +1,185 @@
+"""A problem for `jaxtrace run`, from a TOML file or from options: field, seeds, walls, times, and where to write.
+
+field = "flow_*.nc"                 # in the folder of this file; or a flow by its name, such as "double_gyre"
+velocity = ["u", "v"]               # where several could be meant
+integrator = "dopri5"
+options = {rtol = 1e-6}             # of the integrator
+span = [0, 10]
+times = 101
+dt = 0.05
+out = "paths.nc"
+[seeds]
+kind = "circle"                     # any of `jaxtrace.tracking.seeding`, with its arguments
+center = [1, 0.5]
+radius = 0.1
+n = 200
+[[boundary]]                        # one or several, in turn
+kind = "reflective"                 # any of `jaxtrace.tracking.boundary`, with its arguments
+"""
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..tracking import boundary, seeding
+from .sources import FLOWS, box_of, open_field, span_of
+
+SEEDINGS: dict[str, Callable[..., Any]] = {
+    "lattice": seeding.uniform_grid_seeds,
+    "random": seeding.random_seeds,
+    "even": seeding.low_discrepancy_seeds,
+    "stratified": seeding.stratified_seeds,
+    "line": seeding.line_seeds,
+    "circle": seeding.circle_seeds,
+    "sphere": seeding.sphere_seeds,
+    "ball": seeding.ball_seeds,
+    "rectangle": seeding.rectangle_seeds,
+    "table": seeding.table_seeds,
+}
+WALLS: dict[str, Callable[..., Any]] = {
+    "reflective": boundary.reflective_boundary,
+    "periodic": boundary.periodic_boundary,
+    "absorbing": boundary.absorbing_boundary,
+    "clamping": boundary.clamping_boundary,
+    "sphere": boundary.spherical_boundary,
+    "cylinder": boundary.cylindrical_boundary,
+}
+PARTICLES, TIMES = 1000, 101
+"""How many there are where nothing is said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What to track, where, and where to put it; each field is a word of the file."""
+
+    field: str
+    velocity: Sequence[str] = ()
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Further arguments of `load_optimized_dataset`."""
+    bounds: Sequence[float] = ()
+    seeds: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"kind": "even", "n": PARTICLES})
+    boundary: Sequence[Mapping[str, Any]] = ()
+    integrator: str = "rk4"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dt: float | None = None
+    span: Sequence[float] | None = None
+    times: int = TIMES
+    seed: int = 0
+    out: Path | None = None
+    checkpoint: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A problem with its field open."""
+
+    field: Any
+    seeds: Any
+    walls: Any
+    span: tuple[float, float]
+
+
+def read_problem(path: Path) -> Problem:
+    """The problem in a TOML file; files that it names are looked for in its folder."""
+    if not path.is_file():
+        raise FileNotFoundError(f"`problem` must be a file or a field; {path} is not there.")
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML; {error}.") from error
+    _known(said, tuple(field.name for field in dataclasses.fields(Problem)), str(path))
+    if not isinstance(said.get("field"), str):
+        raise ValueError(f"{path} must say `field`: a file, a pattern, or one of {', '.join(FLOWS)}.")
+    folder = path.parent
+    if said["field"] not in FLOWS:
+        said["field"] = str(folder / said["field"])
+    for name in ("out", "checkpoint"):
+        if name in said:
+            said[name] = folder / str(said[name])
+    walls = said.get("boundary", [])
+    said["boundary"] = [walls] if isinstance(walls, dict) else walls
+    if "seeds" in said:
+        said["seeds"] = _seeds(said["seeds"], folder)
+    return Problem(**said)
+
+
+def _seeds(given: Any, folder: Path) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ValueError(f"`seeds` must be a table, such as {{kind = 'even', n = 1000}}; got {given!r}.")
+    if isinstance(given.get("table"), str):
+        given["table"] = str(folder / given["table"])
+    return given
+
+
+def with_options(problem: Problem, **given: Any) -> Problem:
+    """The problem with what the command line says in place of what the file says; None and () say nothing."""
+    count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
+    if count > 1:
+        raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
+    table, particles, lattice, wall = (
+        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary")
+    )
+    changed = {name: value for name, value in given.items() if value not in (None, ())}
+    if particles is not None:
+        changed["seeds"] = {"kind": "even", "n": particles}
+    elif lattice:
+        changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
+    elif table is not None:
+        changed["seeds"] = {"kind": "table", "table": str(table)}
+    if wall is not None:
+        changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
+    return dataclasses.replace(problem, **changed)
+
+
+def ready(problem: Problem) -> Ready:
+    """Open the field, place the seeds and put up the walls."""
+    try:
+        field = open_field(problem.field, problem.velocity, **problem.reading)
+    except TypeError as error:
+        raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
+    box = box_of(problem.field, field, problem.bounds)
+    seeds = np.asarray(_made(problem.seeds, SEEDINGS, "seeds", box))
+    if seeds.shape[-1] != field.dim:
+        raise ValueError(f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.")
+    walls = [_made(wall, WALLS, "boundary", box) for wall in problem.boundary]
+    together = None if not walls else walls[0] if len(walls) == 1 else boundary.composed_boundary(*walls)
+    return Ready(field, seeds, together, span_of(problem.field, field, problem.span))
+
+
+def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], where: str, box: Any) -> Any:
+    """What a table describes: the function of its `kind`, called with the rest; `bounds` are the problem's unless said."""
+    arguments = dict(said)
+    kind = arguments.pop("kind", None)
+    _known({str(kind): None}, tuple(kinds), f"`{where}`")
+    function = kinds[str(kind)]
+    names = tuple(inspect.signature(function).parameters)
+    _known(arguments, names, f"`{where}` of kind {kind}")
+    if "bounds" in names:
+        arguments["bounds"] = _corners(arguments.get("bounds", box))
+    missing = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty and name not in arguments
+    ]
+    if missing:
+        raise ValueError(f"`{where}` of kind {kind} must say {', '.join(missing)}; it does not.")
+    return function(**arguments)
+
+
+def _corners(bounds: Any) -> Any:
+    flat = np.asarray(bounds, np.float64)
+    return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
+
+
+def _known(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
+    for word in said:
+        if word not in words:
+            near = difflib.get_close_matches(str(word), words, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{where} knows {', '.join(words)}; got {word!r}.{hint}")

@@ -1,0 +1,61 @@
+"""`jaxtrace run`: open, seed, track, write; stopped by Ctrl-C and resumed from a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+from jaxworlds._commands import STOPPED, checked_suffix, print_json, say
+
+from ..tracking import create_tracker
+from .looking import trajectory_facts
+from .problem import Problem, read_problem, ready, with_options
+
+
+def run(problem: str, resume: bool, plan: bool, json: bool, **given: Any) -> int:
+    """Solve a problem and tell what became of the particles."""
+    start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
+    wanted = with_options(start, **given)
+    if wanted.out is not None:
+        checked_suffix(wanted.out, (".nc", ".npz", ".vtp", ".pvd"), "out")
+    if resume and wanted.checkpoint is None:
+        raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
+    scene = ready(wanted)
+    tracker = _tracker(wanted, scene)
+    if plan:
+        report = tracker.explain(len(scene.seeds), wanted.times, scene.span, wanted.dt)
+        print_json(vars(report)) if json else say(str(report))
+        return 0
+    found = tracker.track_particles(
+        scene.seeds,
+        scene.span,
+        wanted.times,
+        wanted.dt,
+        checkpoint=wanted.checkpoint,
+        resume=resume,
+        progress=False if json else None,
+    )
+    stopped = found.outcome == "interrupted"
+    if wanted.out is not None and len(found):
+        found.save(wanted.out)
+    if json:
+        print_json({**trajectory_facts(found), "out": wanted.out, "checkpoint": wanted.checkpoint})
+    else:
+        say(found.summary())
+        if wanted.out is not None and len(found):
+            say(f"wrote {wanted.out}")
+        if stopped:
+            go_on = (
+                "the same command with --resume goes on"
+                if wanted.checkpoint
+                else "--checkpoint makes runs resumable"
+            )
+            say(f"stopped early by Ctrl-C; {go_on}")
+    return STOPPED if stopped else 0
+
+
+def _tracker(wanted: Problem, scene: Any) -> Any:
+    try:
+        return create_tracker(
+            wanted.integrator, scene.field, scene.walls, seed=wanted.seed, **dict(wanted.options)
+        )
+    except TypeError as error:  # an option that the integrator does not have
+        raise ValueError(f"`options` must be those of {wanted.integrator}; {error}.") from error

@@ -1,0 +1,82 @@
+"""What a command line may mean by a field or by trajectories."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
+from ..io import load_optimized_dataset, load_trajectory
+from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
+from ..tracking.trajectory import Trajectory
+
+# Flows by their name, with the box and the time that are usually looked at.
+FLOWS: dict[str, tuple[Any, tuple[Sequence[float], Sequence[float]], tuple[float, float]]] = {
+    "double_gyre": (double_gyre, ((0.0, 0.0), (2.0, 1.0)), (0.0, 10.0)),
+    "abc_flow": (abc_flow, ((0.0,) * 3, (2 * np.pi,) * 3), (0.0, 10.0)),
+    "peninsula": (peninsula, ((0.0, 0.0), (1.0, 0.5)), (0.0, 1.0)),
+    "solid_rotation": (solid_rotation, ((-1.0, -1.0), (1.0, 1.0)), (0.0, 2 * np.pi)),
+}
+
+
+def is_trajectory(name: str) -> bool:
+    """Whether a file holds trajectories that `save_trajectory` wrote; asked without reading them."""
+    path = Path(os.path.expanduser(name))
+    if path.suffix.lower() == ".npz":
+        return True
+    if path.suffix.lower() not in NETCDF_SUFFIXES or not path.is_file():
+        return False
+    with open_file(path) as dataset:
+        return "jaxtrace" in dataset.attrs
+
+
+def read_trajectory(name: str) -> Trajectory:
+    """The trajectories in a file; positions must be among what it holds."""
+    found = load_trajectory(name)
+    if found.positions is None:
+        raise ValueError(f"{name} must hold positions; the run kept only what `reduce` made of them.")
+    return found
+
+
+def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **options: Any) -> Any:
+    """The field of a file, a pattern or a flow's name."""
+    if name in FLOWS:
+        if velocity or options:
+            given = "velocity" if velocity else next(iter(options))
+            raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
+        return FLOWS[name][0]()
+    return load_optimized_dataset(name, velocity=velocity_names(velocity), verbose=not quiet, **options)
+
+
+def velocity_names(given: str | Sequence[str]) -> Any:
+    """One vector, several components, or None for the rule."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    return None if not names else names[0] if len(names) == 1 else names
+
+
+def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
+    """The corners that are given, else those of the field's grid, else those a flow is usually looked at in."""
+    if len(bounds):
+        if len(bounds) != 2 * field.dim:
+            raise ValueError(
+                f"`bounds` must be {2 * field.dim} numbers, the lower corner and then the upper; got {len(bounds)}."
+            )
+        return np.asarray(bounds, np.float64).reshape(2, field.dim)
+    if name in FLOWS:
+        return np.asarray(FLOWS[name][1], np.float64)
+    return np.asarray(field.grid.bounds, np.float64)
+
+
+def span_of(name: str, field: Any, span: Sequence[float] | None) -> tuple[float, float]:
+    """The times that are given, else those of the field."""
+    if span is not None:
+        return float(span[0]), float(span[1])
+    if name in FLOWS:
+        return FLOWS[name][2]
+    if len(field.times) < 2:
+        raise ValueError(
+            "`span` must be given for a field of one time: the first and the last time; got none."
+        )
+    return float(field.times[0]), float(field.times[-1])

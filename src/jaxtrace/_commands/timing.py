@@ -1,0 +1,68 @@
+"""`jaxtrace bench`: particle-steps a second on this machine, compiling apart."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxworlds._commands import machine, machine_words, print_json, show_table
+from jaxworlds.measuring import format_seconds
+
+from ..fields import TimeSeriesField, UniformGrid, double_gyre
+from ..tracking import create_tracker
+from ..tracking.boundary import reflective_boundary
+from ..tracking.seeding import low_discrepancy_seeds
+
+BOUNDS, SPAN, SLICES, SHAPE = ((0.0, 0.0), (2.0, 1.0)), (0.0, 10.0), 21, (201, 101)
+
+
+def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...], json: bool) -> int:
+    """Time each integrator on the double gyre, as slices on a grid."""
+    for name, value in (("particles", particles), ("steps", steps), ("rounds", rounds)):
+        if value < 1:
+            raise ValueError(f"`--{name}` must be at least 1; got {value}.")
+    if not integrators:
+        raise ValueError("`--integrators` must name at least one; got none.")
+    where, field = machine(), sampled_gyre()
+    found = {name: time_integrator(name, field, particles, steps, rounds) for name in integrators}
+    if json:
+        print_json({"particles": particles, "steps": steps, "rounds": rounds, "integrators": found, **where})
+        return 0
+    rows = [
+        (
+            name,
+            f"{row['particle_steps_per_second']:,.0f}",
+            format_seconds(row["seconds"]),
+            format_seconds(row["compile_seconds"]),
+        )
+        for name, row in found.items()
+    ]
+    shape = "×".join(map(str, SHAPE))
+    title = f"{particles:,} particles, {steps} steps, double gyre in {SLICES} slices of {shape} nodes, mirrors around"
+    show_table(title, ("integrator", "particle-steps/s", "a run", "compiling"), rows, machine_words(where))
+    return 0
+
+
+def sampled_gyre() -> TimeSeriesField:
+    """The double gyre as a simulation would leave it: slices on a grid."""
+    (low, high), flow = np.array(BOUNDS), double_gyre()
+    grid = UniformGrid(low, (high - low) / (np.array(SHAPE) - 1), SHAPE)
+    times = np.linspace(*SPAN, SLICES)
+    points = jnp.asarray(grid.positions)
+    return TimeSeriesField(np.stack([np.asarray(flow(points, float(t))) for t in times]), times, grid=grid)
+
+
+def time_integrator(name: str, field: Any, particles: int, steps: int, rounds: int) -> dict[str, float]:
+    """The median of `rounds` runs, after one that compiles; positions are kept at the last time alone."""
+    tracker = create_tracker(name, field, reflective_boundary(BOUNDS))
+    seeds = low_discrepancy_seeds(particles, BOUNDS)
+    runs = [
+        tracker.track_particles(seeds, SPAN, 2, dt=(SPAN[1] - SPAN[0]) / steps, progress=False).info
+        for _ in range(rounds + 1)
+    ]
+    return {
+        "particle_steps_per_second": float(np.median([run["particle_steps_per_second"] for run in runs[1:]])),
+        "seconds": float(np.median([run["seconds"] for run in runs[1:]])),
+        "steps": runs[0]["steps"],
+        "compile_seconds": runs[0]["compile_seconds"],
+    }

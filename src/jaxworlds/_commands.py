@@ -1,0 +1,163 @@
+"""What all commands share: how a line becomes a command, how it ends, and what is said to people and to scripts.
+
+Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 130 ended by Ctrl-C.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .runtime import RuntimeConflictError, configure
+
+BAD_INPUT, STOPPED, PIPE_CLOSED = 2, 130, 141
+# What a wrong file, option or machine raises, with a message for people; anything else is our mistake and keeps its traceback.
+_WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computing:
+    """A command that computes. Options about devices belong here: every such command then has them."""
+
+    def run(self) -> int:
+        """Settle the runtime, then do the work."""
+        configure()
+        return self.compute()
+
+    def compute(self) -> int:
+        """The work of the command; the exit code."""
+        raise NotImplementedError
+
+    def own_options(self) -> dict[str, Any]:
+        """The options of this command without those that all have."""
+        shared = {field.name for field in dataclasses.fields(Computing)}
+        return {name: value for name, value in vars(self).items() if name not in shared}
+
+
+def run_command(
+    commands: Any, program: str, description: str, arguments: list[str] | None = None
+) -> NoReturn:
+    """Read the command line, run the command, and exit with its code; wrong input ends with one line and no traceback."""
+    import tyro
+
+    command = tyro.cli(commands, args=arguments, prog=program, description=description)
+    try:
+        sys.exit(_run(command))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(STOPPED)
+    except BrokenPipeError:  # a reader such as `head` has seen enough
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PIPE_CLOSED)
+    except _WRONG as error:
+        print(f"{program}: {one_line(error)}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+def _run(command: Any) -> int:
+    with plain_warnings():
+        return command.run()
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks; its kind where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Meanwhile warnings are a line each on stderr, without the place in our code that means nothing to people."""
+    shown = warnings.showwarning
+
+    def show(message: Any, category: Any, *place: Any, **_: Any) -> None:
+        print(f"note: {one_line(message)}", file=sys.stderr)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
+
+
+def checked_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
+    """The suffix of a file that a command is to write: one of those known, in a folder that is there."""
+    if path.suffix.lower() not in known:
+        raise ValueError(f"`--{option}` must end in {', '.join(known)}; got {path.name!r}.")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"`--{option}` must lie in a folder that exists; {path.parent} does not. Make it first."
+        )
+    return path.suffix.lower()
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout, for scripts; numbers that JSON does not know become null."""
+    print(json.dumps(_finite(value), indent=1, allow_nan=False, default=_plain))
+
+
+def say(text: str) -> None:
+    """A line for people, in one piece however narrow the terminal is."""
+    print(text, flush=True)
+
+
+def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:
+    """A table: words on the left of their column, figures on the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # A file or a pipe has no width to keep to: a cut table could not be read there.
+    console = Console()
+    console = console if console.is_terminal else Console(width=200)
+    table = Table()
+    for number, name in enumerate(head):
+        figures = all(not row[number] or row[number][0] in "+-0123456789" for row in rows)
+        table.add_column(name, justify="right" if figures and number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    for part in (title, table, note):
+        if part:
+            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+def show_facts(facts: dict[str, str]) -> None:
+    """Names and values, one pair to a line."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        say(f"{name:<{width}}  {value}")
+
+
+def machine() -> dict[str, Any]:
+    """Where a figure was measured, as much of it as a reader needs."""
+    from .measuring import environment
+
+    found = environment()
+    names = ("backend", "device_kind", "device_count", "cpu_model", "cores", "python", "jax", "date")
+    return {name: found[name] for name in names}
+
+
+def machine_words(found: dict[str, Any]) -> str:
+    """`machine` as a phrase."""
+    return (
+        f"{found['device_count']} × {found['device_kind']} ({found['cpu_model']}, {found['cores']} cores), "
+        f"jax {found['jax']}, Python {found['python']}"
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)

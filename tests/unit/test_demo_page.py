@@ -1,0 +1,58 @@
+"""The page of `make demo`: all systems on it, and nothing that it would have to fetch."""
+
+import functools
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import jaxworlds.demo
+from jaxworlds.cli import main
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+def run_cli(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code if isinstance(ended.value.code, int) else 1
+
+
+def test_demo_writes_a_page_that_needs_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {
+        "acbo": {"models": 4, "runs": 6, "experiments": 6},
+        "jaxarc": {"batch": 8, "steps": 4},
+        "jaxtrace": {"particles": 50, "periods": 1, "times": 11},
+    }
+    assert [part.name for part in jaxworlds.demo._parts()] == list(small), "every system brings its part"
+    load = EntryPoint.load
+    monkeypatch.setattr(
+        EntryPoint, "load", lambda self: functools.partial(load(self), **small.get(self.name, {}))
+    )
+    assert run_cli("demo", "--out", str(tmp_path), "--steps", "48") == 0
+    page = (tmp_path / "index.html").read_text()
+    assert "every bit equals the uninterrupted run" in page
+    assert page.count("data:image/png;base64,") == 3
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["index.html"], (
+        "one page, and no other"
+    )
+    assert page.count("<iframe srcdoc=") == 2, "the replay and the animation"
+    assert "Regret of the advice" in page
+    speeds = page.split('id="speeds"')[1].split("</table>")[0]
+    for unit in (r"[\d,]+ steps/s", r"[\d,]+ particle-steps/s", r"[\d.]+ \w?s per ask"):
+        assert re.search(unit, speeds), unit
+    assert "cores" in page
+    names = ("http-equiv", 'xmlns="http://www.w3.org/2000/svg"')  # an attribute, and the name of a language
+    for name in names:
+        page = page.replace(name, "")
+    assert "http" not in page, "self-contained: no address outside"
+    shown = capsys.readouterr().out
+    assert "jaxarc" in shown
+    assert "jaxtrace" in shown
+    assert "acbo" in shown
+    assert "Report:" in shown
+    assert "stopped at step 24" in page or "stopped at step 36" in page
+    assert run_cli("demo", "--steps", "7") == 2

@@ -1,0 +1,226 @@
+"""The command `jaxtrace` as a person uses it: files looked into, runs from options and from TOML, pictures, errors."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from vtk_series import write_series
+
+from jaxtrace._commands import running
+from jaxtrace.cli import main
+from jaxtrace.io import load_trajectory
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+SMALL = ("--times", "3", "--lattice", "2", "2")
+
+
+def run_cli(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trajectories of four particles in the double gyre."""
+    file = tmp_path_factory.mktemp("paths") / "paths.npz"
+    assert run_cli("run", "double_gyre", *SMALL, "--boundary", "reflective", "--out", file, "--json") == 0
+    return file
+
+
+def test_help_has_an_example_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli("--help") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for command in ("info", "run", "plot", "bench"):
+        assert f"Example: jaxtrace {command}" in shown
+
+
+def test_files_are_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pattern = write_series(tmp_path, [0.0, 2.0])
+    assert run_cli("info", pattern, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["grid"], found["slices"], found["last time"]) == ("UniformGrid", 2, 2.0)
+    np.testing.assert_allclose(found["upper corner"], [1.0, 0.4, 0.2], rtol=1e-6)
+    assert found["bytes in all"] == 2 * 6 * 5 * 3 * 3 * 4
+    assert found["variables"]["Velocity (node data)"] == [90, 3]
+    assert run_cli("info", pattern) == 0
+    assert "lattice of 6 × 5 × 3 nodes" in capsys.readouterr().out
+
+
+def test_netcdf_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import xarray
+
+    axes = {"time": [0.0, 1.0], "y": [0.0, 1.0], "x": [0.0, 1.0, 2.0]}
+    speed = (tuple(axes), np.ones((2, 2, 3), np.float32))
+    file = tmp_path / "flow.nc"
+    data = xarray.Dataset({"u": speed, "v": speed}, axes)
+    data["time"].attrs["units"] = "s"
+    data.to_netcdf(file, engine="h5netcdf")
+    assert run_cli("info", file, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kind"] == "field"
+    assert found["variables"]["u"] == {"time": 2, "y": 2, "x": 3}
+
+
+def test_a_run_is_written_looked_at_and_drawn(
+    paths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = load_trajectory(paths)
+    assert found.positions is not None
+    assert found.positions.shape == (3, 4, 2)
+    np.testing.assert_allclose(found.positions[0, 0], [0.5, 0.25])
+    assert found.times.tolist() == [0.0, 5.0, 10.0]
+    assert run_cli("info", paths) == 0
+    assert "4 particles, 3 recorded times from 0 to 10: finished" in capsys.readouterr().out
+    assert run_cli("info", paths, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "trajectories"
+    assert run_cli("plot", paths) == 0
+    assert "⠁" <= max(capsys.readouterr().out) <= "⣿"
+    starts = {"paths.png": b"\x89PNG", "paths.svg": b"<?xml", "paths.html": b"<!doctype html>"}
+    for name, start in starts.items():
+        assert run_cli("plot", paths, "--out", name, "--color", "age", "--field", "double_gyre") == 0
+        assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
+    assert run_cli("plot", paths, "--out", "now.png", "--at", "5", "--time-unit", "s") == 0
+    assert (tmp_path / "now.png").exists()
+
+
+def test_fields_are_drawn(tmp_path: Path) -> None:
+    assert run_cli("plot", "double_gyre", "--out", "gyre.png") == 0
+    assert (tmp_path / "gyre.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        run_cli("plot", "double_gyre", "--out", "gyre.html", "--bounds", "0", "0", "1", "1", "--at", "2") == 0
+    )
+    assert "<svg" in (tmp_path / "gyre.html").read_text()
+
+
+def test_a_problem_file_says_all_of_it_and_options_replace_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "seeds.csv").write_text("x,y\n0.4,0.5\n1.6,0.5\n")
+    (tmp_path / "problem.toml").write_text("""
+        field = "solid_rotation"
+        times = 3
+        dt = 0.5
+        span = [0, 1]
+        out = "turned.nc"
+        [seeds]
+        kind = "table"
+        table = "seeds.csv"
+        [[boundary]]
+        kind = "absorbing"
+        bounds = [-1, -1, 1, 1]
+        [[boundary]]
+        kind = "sphere"
+        center = [5, 5]
+        radius = 1.0
+        side = "outside"
+    """)
+    assert run_cli("run", "problem.toml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["particles"] == 2
+    assert (tmp_path / "turned.nc").exists()
+    assert load_trajectory(tmp_path / "turned.nc").alive[-1].tolist() == [True, False]  # type: ignore[index]
+    assert (
+        run_cli("run", "problem.toml", "--plan", "--particles", "5", "--times", "7", "--boundary", "none")
+        == 0
+    )
+    shown = capsys.readouterr().out
+    assert "5 in 1 batch" in shown
+    assert "7 recorded" in shown
+    assert "Unbounded" in shown
+
+
+def test_ctrl_c_keeps_what_was_computed_and_resume_goes_on(
+    paths: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create, interrupt = running.create_tracker, [True]
+
+    def press(done: int, total: int) -> None:
+        if interrupt.pop() if interrupt else False:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(
+        running, "create_tracker", lambda *given, **more: create(*given, progress_callback=press, **more)
+    )
+    given = [
+        "run",
+        "double_gyre",
+        *SMALL,
+        "--times",
+        "5001",
+        "--boundary",
+        "reflective",
+        "--checkpoint",
+        "saved",
+    ]
+    assert run_cli(*given, "--out", "part.npz") == 130
+    assert "with --resume goes on" in capsys.readouterr().out
+    part = load_trajectory(tmp_path / "part.npz")
+    assert 0 < len(part) < 5001
+    assert run_cli(*given, "--resume", "--out", "whole.npz") == 0
+    whole = load_trajectory(tmp_path / "whole.npz")
+    assert len(whole) == 5001
+    assert np.array_equal(whole.positions[: len(part)], part.positions)  # type: ignore[index, arg-type]
+
+
+def test_tracking_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--particles", "4", "--steps", "20", "--rounds", "1", "--integrators", "euler"]
+    assert run_cli("bench", *given, "--json") == 0
+    row = json.loads(capsys.readouterr().out)["integrators"]["euler"]
+    assert row["particle_steps_per_second"] > 0
+    assert row["steps"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["info", "none.nc"], "no file matches"),
+        (["info", "double_gyre"], "is a formula"),
+        (["info", "bad.npz"], "no trajectory can be read"),
+        (["run", "none.toml"], "is not there"),
+        (["run", "bad.toml"], "must be TOML"),
+        (["run", "words.toml"], "Did you mean 'times'?"),
+        (["run", "kind.toml"], "Did you mean 'circle'?"),
+        (["run", "missing.toml"], "must say center, radius"),
+        (["run", "option.toml"], "`options` must be those of rk4"),
+        (["run", "none_*.vtu"], "no file matches"),
+        (["run", "double_gyre", "--out", "a.csv"], "must end in .nc"),
+        (["run", "double_gyre", "--resume"], "needs `--checkpoint`"),
+        (["run", "double_gyre", "--bounds", "0", "1"], "must be 4 numbers"),
+        (["run", "double_gyre", "--velocity", "u"], "must be left out"),
+        (["run", "double_gyre", "--integrator", "rk5"], "must be one of"),
+        (["run", "double_gyre", "--particles", "0"], "must be at least 1"),
+        (["run", "double_gyre", "--particles", "4", "--lattice", "2", "2"], "give one of them"),
+        (["run", "double_gyre", "--seeds", "none.csv"], "does not exist"),
+        (["plot", "double_gyre"], "`--out` must name a picture"),
+        (["plot", "double_gyre", "--out", "a.txt"], "must end in .png"),
+        (["bench", "--particles", "0"], "must be at least 1"),
+    ],
+)
+def test_wrong_input_ends_with_one_line(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files: dict[str, Any] = {
+        "bad.npz": "no zip",
+        "bad.toml": "field = ",
+        "words.toml": 'field = "double_gyre"\ntims = 3',
+        "kind.toml": 'field = "double_gyre"\nseeds = {kind = "circel"}',
+        "missing.toml": 'field = "double_gyre"\nseeds = {kind = "circle", n = 3}',
+        "option.toml": 'field = "double_gyre"\noptions = {rtol = 1e-3}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert run_cli(*arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("jaxtrace: ")
+    assert len(error.splitlines()) == 1
