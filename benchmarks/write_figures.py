@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from headline_figures import headlines
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+CORE_PAGE = ROOT / "docs" / "measuring.md"
 ARC_PAGE = ROOT / "docs" / "jaxarc" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 BETWEEN = re.compile(r"(<!-- figures:[^\n]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -19,7 +22,8 @@ BETWEEN = re.compile(r"(<!-- figures:[^\n]*-->\n).*?(<!-- end of figures -->)", 
 
 def main() -> None:
     stale = []
-    for page, make in {README: figures, ARC_PAGE: arc_figures}.items():
+    pages = {README: lambda: headlines(RESULTS), CORE_PAGE: figures, ARC_PAGE: arc_figures}
+    for page, make in pages.items():
         text = page.read_text()
         made = make()
         written = BETWEEN.sub(lambda found, made=made: found[1] + made + found[2], text)
@@ -46,7 +50,7 @@ def merged(folder: Path) -> dict[str, Any]:
 
 
 def device_table(result: dict[str, Any]) -> str:
-    """The figures of one device that the README promises."""
+    """The figures of one device."""
     where = result["environment"]
     parts = {name: part["figures"] for name, part in result["results"].items()}
     name = where["cpu_model"] if where["backend"] == "cpu" else where["device_kind"]
