@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from jaxworlds._commands import Computing, run_command
+from jaxworlds._commands import Computing, Spreading, run_command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Show(Computing):
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(Computing):
+class Train(Spreading):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
     Ctrl-C ends early and still writes what was learned; a second one ends at once and writes nothing.
@@ -111,12 +111,12 @@ class Train(Computing):
 
         from .policy.commands import train
 
-        train(**self.own_options(), console=Console())
+        train(**self.own_options(), mesh=self.mesh, console=Console())
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Computing):
+class Evaluate(Spreading):
     """Play a policy and other strategies on the same random models, and compare their regrets.
 
     Regret 0 is the best intervention, 1 is to do nothing. `cbo` is told the graph, the others are not.
@@ -144,7 +144,7 @@ class Evaluate(Computing):
 
         from .policy.commands import evaluate
 
-        evaluate(**self.own_options(), console=Console())
+        evaluate(**self.own_options(), mesh=self.mesh, console=Console())
         return 0
 
 

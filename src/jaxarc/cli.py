@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxworlds._commands import Computing, run_command
+from jaxworlds._commands import Computing, Spreading, run_command
 
 Format = Literal["point", "bbox", "mask"]
 
@@ -36,7 +36,7 @@ class Show:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rollout(Computing):
+class Rollout(Spreading):
     """Play many environments at once and tell what came of it: episodes, solved ones, speed.
 
     `random` draws actions; `paint` knows the answers and paints them, one episode in each environment. Ctrl-C ends after the
@@ -69,7 +69,7 @@ class Rollout(Computing):
     def compute(self) -> int:
         from ._commands.playing import play
 
-        return play(**self.own_options())
+        return play(**self.own_options(), mesh=self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)

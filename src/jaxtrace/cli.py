@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxworlds._commands import Computing, run_command
+from jaxworlds._commands import Computing, Spreading, run_command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Info(Computing):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(Computing):
+class Run(Spreading):
     """Move particles through a field and write their paths.
 
     The field is a file, a pattern, or a flow by its name (`double_gyre`, `abc_flow`, `peninsula`, `solid_rotation`). A problem
@@ -78,7 +78,7 @@ class Run(Computing):
     def compute(self) -> int:
         from ._commands.running import run
 
-        return run(**self.own_options())
+        return run(**self.own_options(), mesh=self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .runtime import RuntimeConflictError, configure
+from .runtime import RuntimeConflictError, configure, start_processes
 
 BAD_INPUT, STOPPED, PIPE_CLOSED = 2, 130, 141
 # What a wrong file, option or machine raises, with a message for people; anything else is our mistake and keeps its traceback.
@@ -22,7 +22,7 @@ _WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Computing:
-    """A command that computes. Options about devices belong here: every such command then has them."""
+    """A command that computes."""
 
     def run(self) -> int:
         """Settle the runtime, then do the work."""
@@ -34,9 +34,64 @@ class Computing:
         raise NotImplementedError
 
     def own_options(self) -> dict[str, Any]:
-        """The options of this command without those that all have."""
-        shared = {field.name for field in dataclasses.fields(Computing)}
+        """The options of this command without those that `Spreading` has."""
+        shared = {field.name for field in dataclasses.fields(Spreading)}
         return {name: value for name, value in vars(self).items() if name not in shared}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spreading(Computing):
+    """A command that computes on as many devices and hosts as are given."""
+
+    devices: int | None = None
+    """Devices to spread the work over, those of all hosts together; a CPU is split into as many. One unless given."""
+    hosts: int = 1
+    """Processes that run this same command together, one on each host or several on one."""
+    host: int | None = None
+    """Which of them this is, from 0; SLURM and Open MPI tell it by themselves."""
+    coordinator: str | None = None
+    """Where host 0 is reached by all, as name:port; SLURM and Open MPI tell it by themselves."""
+
+    def run(self) -> int:
+        """Settle the runtime, meet the other hosts, then do the work; only host 0 speaks."""
+        import jax
+
+        self._settle()
+        if self.hosts == 1:
+            return self.compute()
+        start_processes(self.coordinator, None if self.coordinator is None else self.hosts, self.host)
+        if jax.process_count() != self.hosts:
+            raise ValueError(f"`--hosts` must be the {jax.process_count()} that met; got {self.hosts}.")
+        if jax.process_index() == 0:
+            return self.compute()
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return self.compute()
+
+    def _settle(self) -> None:
+        for name, value in (("devices", self.devices), ("hosts", self.hosts)):
+            if value is not None and value < 1:
+                raise ValueError(f"`--{name}` must be at least 1; got {value}.")
+        if self.hosts == 1 and (self.host is not None or self.coordinator is not None):
+            raise ValueError("`--host` and `--coordinator` go with `--hosts`, how many there are; got 1.")
+        if self.devices is not None and self.devices % self.hosts:
+            raise ValueError(
+                f"`--devices` must be a multiple of the {self.hosts} hosts, which share them; got {self.devices}."
+            )
+        configure(cpu_devices=None if self.devices is None else self.devices // self.hosts)
+
+    @property
+    def mesh(self) -> Any:
+        """The devices to spread worlds over; None for one device."""
+        from .meshes import world_mesh
+
+        return None if self.devices is None and self.hosts == 1 else world_mesh(self.devices)
+
+
+def is_first() -> bool:
+    """Whether this process writes files: one of several does."""
+    import jax
+
+    return jax.process_index() == 0
 
 
 def run_command(

@@ -8,6 +8,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from ._paths import is_key
+
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
     """A one-dimensional mesh over `devices`: all of them, the first so many, or those given."""
@@ -64,6 +66,10 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
     def place(leaf: Any, sharding: NamedSharding) -> Any:
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
             return leaf
+        if is_key(leaf) and not sharding.is_fully_addressable:
+            # JAX 0.10 places typed keys on the devices of this process only.
+            data = place(jax.random.key_data(leaf), sharding)
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
         # On a CPU `device_put` shares a NumPy array's memory, even with `may_alias=False` (jax 0.10, 0.12).
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 

@@ -3,12 +3,14 @@
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from acbo.data import Key
@@ -17,6 +19,8 @@ from acbo.scms.families import FAMILIES
 from acbo.scms.optima import best_intervention
 from acbo.scms.prior import SCMPrior, scm_prior
 from acbo.scms.scm import SCM
+from jaxworlds._host import to_host
+from jaxworlds.meshes import shard_worlds
 
 from .episode import run_episode
 from .problem import known_graph, problem_of
@@ -113,6 +117,7 @@ def compare(
     seed: int = 0,
     each: bool = False,
     batch: int | None = None,
+    mesh: Mesh | None = None,
     report: Any = None,
 ) -> Comparison:
     """Every strategy on `models` models of every cell, all padded to `size`: one program for each strategy.
@@ -120,12 +125,15 @@ def compare(
     - `known`: names of the strategies that are told the graph.
     - `each`: whether a recommendation is asked for after every experiment, for curves.
     - `batch`: models at once; one by one on CPUs, all on accelerators, if not given.
+    - `mesh`: devices to spread the models over.
     - `report`: called with the name, the cell and its result, as they come.
     """
     if units is None:
         units = 0 if all(cell.mechanism == "linear" for cell in chosen) else 8
     if batch is None:
         batch = 1 if jax.default_backend() == "cpu" else models
+    if mesh is not None and models % mesh.size:
+        raise ValueError(f"`models` must be a multiple of the {mesh.size} devices; got {models}.")
     results: dict[tuple[str, Cell], Judged] = {}
     drawn = {
         cell: _models(jr.fold_in(jr.key(seed), place), cell.prior(), models, size, units)
@@ -135,13 +143,16 @@ def compare(
         for place, cell in enumerate(chosen):
             scms, best = drawn[cell]
             keys = jr.split(jr.fold_in(jr.key(seed + 1), place), models)
-            arguments = (strategy, scms, best, keys, observations, trials, name in known, each, batch)
+            turns = (scms, best, keys)
+            if mesh is not None:
+                strategy, turns = shard_worlds((strategy, turns), mesh, axes=(None, 0))
+            arguments = (strategy, turns, observations, trials, name in known, each, batch, mesh)
             if place == 0:
                 jax.block_until_ready(_play(*arguments))
             began = time.perf_counter()
             regret, cost = jax.block_until_ready(_play(*arguments))
             seconds = time.perf_counter() - began
-            results[name, cell] = Judged(np.asarray(regret), np.asarray(cost), seconds)
+            results[name, cell] = Judged(*to_host((regret, cost)), seconds)
             if report is not None:
                 report(name, cell, results[name, cell])
     return Comparison(results, tuple(strategies), tuple(chosen))
@@ -163,19 +174,31 @@ def _models(
 @eqx.filter_jit
 def _play(
     strategy: Any,
-    scms: SCM,
-    best: Float[Array, " models"],
-    keys: Key,
+    turns: tuple[SCM, Float[Array, " models"], Key],
     observations: int,
     trials: int,
     known: bool,
     each: bool,
     batch: int,
+    mesh: Mesh | None,
 ) -> tuple[Float[Array, "models more"], Float[Array, " models"]]:
-    def one(turn: tuple[SCM, Array, Key]) -> tuple[Array, Array]:
+    def one(strategy: Any, turn: tuple[SCM, Array, Key]) -> tuple[Array, Array]:
         scm, best, key = turn
         problem = problem_of(scm, knowledge=known_graph(scm.adjacency) if known else None)
         episode = run_episode(strategy, scm, problem, best, key, observations, trials, each)
         return episode.regret, episode.cost[-1]
 
-    return jax.lax.map(one, (scms, best, keys), batch_size=None if batch == 1 else batch)
+    def some(strategy: Any, turns: Any) -> tuple[Array, Array]:
+        return jax.lax.map(partial(one, strategy), turns, batch_size=None if batch == 1 else batch)
+
+    if mesh is None:
+        return some(strategy, turns)
+    arrays, rest = eqx.partition(strategy, eqx.is_array)
+    each_device = jax.shard_map(
+        lambda arrays, turns: some(eqx.combine(arrays, rest), turns),
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(mesh.axis_names)),
+        out_specs=PartitionSpec(mesh.axis_names),
+        check_vma=False,
+    )
+    return each_device(arrays, turns)

@@ -25,6 +25,7 @@ from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
+from jaxworlds._commands import is_first
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
@@ -59,6 +60,7 @@ def train(
     size: int,
     seed: int,
     console: "Console",
+    mesh: Any = None,
 ) -> None:
     """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
     if not out.absolute().parent.is_dir():
@@ -68,7 +70,7 @@ def train(
     config = PolicyConfig(width=width, layers=layers, surrogate_layers=layers)
     grpo = GRPOTrainingConfig(group_size=group, num_iterations=1, learning_rate=1e-3)
     learning = PolicyLearning(updates=updates, models=models, grpo=grpo)
-    trained = train_policy(Curriculum(size), config, learning, key=jr.key(seed), chunk=CHUNK)
+    trained = train_policy(Curriculum(size), config, learning, key=jr.key(seed), chunk=CHUNK, mesh=mesh)
     history = trained.history
     assert history is not None, "every update is recorded"
     done = len(history["regret"])
@@ -81,7 +83,8 @@ def train(
         "device": jax.devices()[0].device_kind,
         "versions": {name: version(name) for name in ("jax", "equinox", "optax")},
     }
-    save_policy(out, trained.network, story)
+    if is_first():
+        save_policy(out, trained.network, story)
     last = history["regret"][-CHUNK:].mean()
     console.print(
         f"{trained.rollout.outcome} after {done:,} updates of {trained.episodes:,} episodes, "
@@ -101,6 +104,7 @@ def evaluate(
     seed: int,
     out: Path | None,
     console: "Console",
+    mesh: Any = None,
 ) -> None:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
     if models < 2:
@@ -123,11 +127,13 @@ def evaluate(
             size=max(sizes),
             known=("cbo",),
             seed=seed,
+            mesh=mesh,
             report=lambda name, cell, _: status.update(f"{name}: {cell.variables} variables, {cell.family}"),
         )
     console.print(_regret_table(found))
     if out is not None:
-        _write_cells(out, found)
+        if is_first():
+            _write_cells(out, found)
         console.print(f"cells: {out}", highlight=False, soft_wrap=True)
 
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.random as jr
-import numpy as np
 
-from jaxworlds._commands import STOPPED, checked_suffix, machine, machine_words, print_json, say
+from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
+from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
+from jaxworlds.meshes import shard_worlds
 
 from ..envs.config import (
     EnvironmentConfig,
@@ -23,7 +24,7 @@ from ..envs.episodes import Played, random_actions, random_policy
 from ..envs.episodes import play as play_steps
 from ..envs.functional import arc_reset, batch_reset
 from ..envs.scripted import painting_actions, solve_by_painting
-from ..envs.state import with_tasks
+from ..envs.state import state_axes, with_tasks
 from ..tasks import datasets
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
@@ -56,6 +57,7 @@ def play(
     seed: int,
     replay: tuple[Path, ...],
     json: bool,
+    mesh: Any = None,
 ) -> int:
     """Play, tell what came of it, and write one episode where asked."""
     for name, value in (("environments", environments), ("steps", steps)):
@@ -71,8 +73,10 @@ def play(
         say(f"{len(tasks)} tasks of {tasks.name}, {environments:,} environments at {side}, {format} actions")
         say(f"on {machine_words(where)}")
     states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
+    if mesh is not None:
+        states = shard_worlds(states, mesh, state_axes(states))
     count = _paint(states, config) if policy == "paint" else _at_random(states, config, steps, seed, not json)
-    for path in replay:
+    for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
     rate = count.steps / count.seconds if count.seconds else 0.0
     if json:
@@ -170,10 +174,13 @@ def _at_random(states: Any, config: JaxArcConfig, steps: int, seed: int, progres
 
 
 def _add(count: Count, played: Played) -> None:
-    count.steps += int(np.asarray(played.steps).sum())
-    count.episodes += int(np.asarray(played.episodes).sum())
-    count.solved += int(np.asarray(played.successes).sum())
-    count.reward = (count.reward or 0.0) + float(np.asarray(played.reward).sum())
+    steps, episodes, solved, reward = to_host(
+        (played.steps, played.episodes, played.successes, played.reward)
+    )
+    count.steps += int(steps.sum())
+    count.episodes += int(episodes.sum())
+    count.solved += int(solved.sum())
+    count.reward = (count.reward or 0.0) + float(reward.sum())
 
 
 def _paint(states: Any, config: JaxArcConfig) -> Count:
@@ -181,10 +188,11 @@ def _paint(states: Any, config: JaxArcConfig) -> Count:
     with CompileEvents() as events:
         painted = jax.block_until_ready(solve_by_painting(states, config))
     whole = time.perf_counter() - began
+    steps, done, solved = to_host((painted.steps, painted.states.done, painted.success))
     return Count(
-        steps=int(np.asarray(painted.steps).sum()),
-        episodes=int(np.asarray(painted.states.done).sum()),
-        solved=int(np.asarray(painted.success).sum()),
+        steps=int(steps.sum()),
+        episodes=int(done.sum()),
+        solved=int(solved.sum()),
         reward=None,
         seconds=max(whole - events.seconds, 1e-9),
         compile_seconds=events.seconds,

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import STOPPED, checked_suffix, print_json, say
+from jaxworlds._commands import STOPPED, checked_suffix, is_first, print_json, say
 
 from ..tracking import create_tracker
 from .looking import trajectory_facts
 from .problem import Problem, read_problem, ready, with_options
 
 
-def run(problem: str, resume: bool, plan: bool, json: bool, **given: Any) -> int:
+def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **given: Any) -> int:
     """Solve a problem and tell what became of the particles."""
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
     wanted = with_options(start, **given)
@@ -19,7 +19,7 @@ def run(problem: str, resume: bool, plan: bool, json: bool, **given: Any) -> int
     if resume and wanted.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     scene = ready(wanted)
-    tracker = _tracker(wanted, scene)
+    tracker = _tracker(wanted, scene, mesh)
     if plan:
         report = tracker.explain(len(scene.seeds), wanted.times, scene.span, wanted.dt)
         print_json(vars(report)) if json else say(str(report))
@@ -34,7 +34,7 @@ def run(problem: str, resume: bool, plan: bool, json: bool, **given: Any) -> int
         progress=False if json else None,
     )
     stopped = found.outcome == "interrupted"
-    if wanted.out is not None and len(found):
+    if wanted.out is not None and len(found) and is_first():
         found.save(wanted.out)
     if json:
         print_json({**trajectory_facts(found), "out": wanted.out, "checkpoint": wanted.checkpoint})
@@ -52,10 +52,10 @@ def run(problem: str, resume: bool, plan: bool, json: bool, **given: Any) -> int
     return STOPPED if stopped else 0
 
 
-def _tracker(wanted: Problem, scene: Any) -> Any:
+def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:
     try:
         return create_tracker(
-            wanted.integrator, scene.field, scene.walls, seed=wanted.seed, **dict(wanted.options)
+            wanted.integrator, scene.field, scene.walls, seed=wanted.seed, mesh=mesh, **dict(wanted.options)
         )
     except TypeError as error:  # an option that the integrator does not have
         raise ValueError(f"`options` must be those of {wanted.integrator}; {error}.") from error

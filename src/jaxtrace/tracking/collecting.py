@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxworlds._host import to_host
+
 from .cutting import unit_edges
 from .driving import Batch, Job
 from .particles import EXHAUSTED, NEVER, NOTHING, OUTSIDE, Outcome
@@ -68,9 +70,9 @@ def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
         first, last = job.rows_of(number)
         carry = batch.rollout.carry
         # Particles may have been sorted in space; batches are padded at their end.
-        order = np.argsort(np.asarray(carry.identity)) if job.unit.sort else slice(None)
+        order = np.argsort(to_host(carry.identity)) if job.unit.sort else slice(None)
         for name, values in found.items():
-            values[first:last] = np.asarray(getattr(carry, name))[order][: last - first]
+            values[first:last] = to_host(getattr(carry, name))[order][: last - first]
     return found
 
 
