@@ -1,13 +1,19 @@
 """One run over several processes and devices: all three systems give what one device gives."""
 
+import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from jaxarc.cli import main
 
 CHILD = Path(__file__).with_name("scaling_child.py")
 pytestmark = [
@@ -60,3 +66,42 @@ def test_processes_and_devices_change_no_result(
             np.testing.assert_allclose(together[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
         else:
             np.testing.assert_array_equal(together[name], value, err_msg=name)
+
+
+def said(*arguments: str) -> dict[str, Any]:
+    """What a command tells scripts, in a process of its own."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", f"{arguments[0]}.cli", *arguments[1:], "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_commands_of_the_page_say_the_same_on_one_device() -> None:
+    page = Path(__file__).parents[2] / "docs" / "scaling.md"
+    block = re.search(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    assert block is not None
+    for line in block[1].splitlines():
+        words = shlex.split(line)
+        assert words[-2:] == ["--devices", "2"]
+        several, one = said(*words), said(*words[:-2])
+        same = {"steps", "episodes", "solved"} if words[0] == "jaxarc" else {"particles", "times"}
+        assert same <= one.keys()
+        assert {name: several[name] for name in same} == {name: one[name] for name in same}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--devices", "0"], "`--devices` must be at least 1; got 0"),
+        (["--devices", "3", "--hosts", "2"], "must be a multiple of the 2 hosts"),
+        (["--host", "1"], "go with `--hosts`"),
+    ],
+)
+def test_wrong_numbers_end_with_a_sentence(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", *options])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
