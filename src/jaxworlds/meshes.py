@@ -66,7 +66,7 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
     def place(leaf: Any, sharding: NamedSharding) -> Any:
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
             return leaf
-        if is_key(leaf) and not sharding.is_fully_addressable:
+        if isinstance(leaf, jax.Array) and is_key(leaf) and not sharding.is_fully_addressable:
             # JAX 0.10 places typed keys on the devices of this process only.
             data = place(jax.random.key_data(leaf), sharding)
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from jaxarc.cli import main
 CHILD = Path(__file__).with_name("scaling_child.py")
 pytestmark = [
     pytest.mark.own_process,
-    pytest.mark.skipif("len(jax.devices()) > 1", reason="starts processes with devices of their own"),
+    pytest.mark.skipif(jax.device_count() > 1, reason="starts processes with devices of their own"),
 ]
 
 

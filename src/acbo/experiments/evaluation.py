@@ -152,7 +152,7 @@ def compare(
             began = time.perf_counter()
             regret, cost = jax.block_until_ready(_play(*arguments))
             seconds = time.perf_counter() - began
-            results[name, cell] = Judged(*to_host((regret, cost)), seconds)
+            results[name, cell] = Judged(to_host(regret), to_host(cost), seconds)
             if report is not None:
                 report(name, cell, results[name, cell])
     return Comparison(results, tuple(strategies), tuple(chosen))
