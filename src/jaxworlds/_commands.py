@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 130 ended by Ctrl-C.
 """
 
+import abc
 import contextlib
 import dataclasses
 import json
@@ -21,7 +22,7 @@ _WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Computing:
+class Computing(abc.ABC):
     """A command that computes."""
 
     def run(self) -> int:
@@ -29,9 +30,9 @@ class Computing:
         configure()
         return self.compute()
 
+    @abc.abstractmethod
     def compute(self) -> int:
         """The work of the command; the exit code."""
-        raise NotImplementedError
 
     def own_options(self) -> dict[str, Any]:
         """The options of this command without those that `Spreading` has."""

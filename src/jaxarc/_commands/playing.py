@@ -9,7 +9,7 @@ import jax
 import jax.random as jr
 
 from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
-from jaxworlds._host import to_host
+from jaxworlds._host import most_urgent, stop_on_interrupt, to_host
 from jaxworlds._timing import CompileEvents
 from jaxworlds.meshes import shard_worlds
 
@@ -158,18 +158,19 @@ def _at_random(states: Any, config: JaxArcConfig, steps: int, seed: int, progres
     bare, tasks = with_tasks(states, None), states.task_data
     console = Console(stderr=True)
     key = jr.fold_in(jr.key(seed), 1)
-    with Progress(console=console, transient=True, disable=not (progress and console.is_terminal)) as bar:
+    quiet = not (progress and console.is_terminal)
+    with stop_on_interrupt() as interrupt, Progress(console=console, transient=True, disable=quiet) as bar:
         shown = bar.add_task("steps", total=steps)
-        try:
-            for number, size in enumerate(sizes):
-                began = time.perf_counter()
-                played: Played = jax.block_until_ready(programs[size](bare, tasks, jr.fold_in(key, number)))
-                count.seconds += time.perf_counter() - began
-                bare = played.states
-                _add(count, played)
-                bar.advance(shown, size)
-        except KeyboardInterrupt:
-            count.stopped = True
+        for number, size in enumerate(sizes):
+            began = time.perf_counter()
+            played: Played = jax.block_until_ready(programs[size](bare, tasks, jr.fold_in(key, number)))
+            count.seconds += time.perf_counter() - began
+            bare = played.states
+            _add(count, played)
+            bar.advance(shown, size)
+            if most_urgent(int(interrupt.is_set())):  # several hosts stop at the same chunk
+                count.stopped = number + 1 < len(sizes)
+                break
     return count
 
 
