@@ -124,6 +124,10 @@ def _motion(options: Options, resident: Any) -> Motion:
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     open_space = isinstance(options.boundary, Unbounded)
     fits = (open_space and can_fuse(options.integrator, resident)) or _native.takes(motion)
+    if options.fused and options.mesh is not None:
+        raise ValueError(
+            f"`fused` must be False or None with `mesh`: a kernel runs on one device; got {options.mesh.size} of them."
+        )
     if options.fused and not fits:
         raise ValueError(
             "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land or on a mesh of "
