@@ -73,9 +73,8 @@ def random_models(report: harness.PartsReport, quick: bool, mechanism: str) -> N
         chosen = cells((5, 10), mechanism=mechanism)
     named = strategies(mechanism == "nonlinear")
     wanted = 100
-    if mechanism == "nonlinear":
-        named = {name: s for name, s in named.items() if name not in FEW}
-        wanted = NONLINEAR if jax.default_backend() == "cpu" else 100
+    if mechanism == "nonlinear" and jax.default_backend() == "cpu":
+        named, wanted = {name: s for name, s in named.items() if name not in FEW}, NONLINEAR
     table: dict[str, Any] = {}
     found: dict[str, Comparison] = {}
     for name, strategy in named.items():

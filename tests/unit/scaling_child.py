@@ -1,4 +1,4 @@
-"""One of several processes that run all three systems together: `python scaling_child.py FOLDER DEVICES HOSTS HOST PORT`.
+"""One of several processes that run all three systems together: `scaling_child.py FOLDER DEVICES HOSTS HOST PORT TRAINING`.
 
 Host 0 writes what came out to FOLDER/found.npz.
 """
@@ -70,6 +70,11 @@ def trace(mesh: Any) -> dict[str, Any]:
 def causal(mesh: Any) -> dict[str, Any]:
     strategies = {"random": strategy_named("random")}
     found = compare(strategies, cells((3,), ("chain",)), models=MODELS, size=3, trials=2, mesh=mesh)
+    return {"causal regret": found.regrets("random")}
+
+
+def training(mesh: Any) -> dict[str, Any]:
+    """Dear: the program of an update takes most of a minute to compile."""
     learning = PolicyLearning(
         updates=2, models=MODELS, grpo=GRPOTrainingConfig(group_size=8, num_iterations=1)
     )
@@ -78,8 +83,7 @@ def causal(mesh: Any) -> dict[str, Any]:
     leaves = jax.tree.leaves(
         jax.tree.map(lambda leaf: leaf if hasattr(leaf, "shape") else None, trained.network)
     )
-    weights = {f"causal weights {number}": leaf for number, leaf in enumerate(leaves)}
-    return {"causal regret": found.regrets("random"), **weights}
+    return {f"causal weights {number}": leaf for number, leaf in enumerate(leaves)}
 
 
 def core(mesh: Any, folder: Path) -> dict[str, Any]:
@@ -93,10 +97,12 @@ class Child(Spreading):
     """All of it."""
 
     folder = Path()
+    trains = False
 
     def compute(self) -> int:
         mesh = self.mesh
-        found = to_host({**arc(mesh), **trace(mesh), **causal(mesh), **core(mesh, self.folder)})
+        taught = training(mesh) if self.trains else {}
+        found = to_host({**arc(mesh), **trace(mesh), **causal(mesh), **core(mesh, self.folder), **taught})
         if jax.process_index() == 0:
             np.savez(self.folder / "found.npz", **found)
         return 0
@@ -104,8 +110,8 @@ class Child(Spreading):
 
 if __name__ == "__main__":
     jax.config.update("jax_disable_most_optimizations", True)
-    place, devices, hosts, host, port = sys.argv[1:]
-    Child.folder = Path(place)
+    place, devices, hosts, host, port, trains = sys.argv[1:]
+    Child.folder, Child.trains = Path(place), bool(int(trains))
     several = int(hosts) > 1
     child = Child(
         devices=int(devices) or None,

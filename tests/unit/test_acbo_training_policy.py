@@ -1,6 +1,8 @@
 """Training a policy as a world: GRPO finds the answer of a probe, resumes with the same bits, and runs on any devices."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jax import Array
 
 from acbo.configs import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy import (
@@ -18,6 +21,7 @@ from acbo.policy import (
     TrainedPolicy,
     train_policy,
 )
+from acbo.policy.training import PolicyState, PolicyUpdate, begin
 from acbo.scms.scm import SCM, linear_scm
 from jaxworlds import Checkpoint, world_mesh
 from jaxworlds.compiling import CompileWatch
@@ -155,3 +159,53 @@ def test_imitation_comes_first_and_teaches_to_experiment(
     assert history["experiments"][:3].mean() < 1
     assert history["experiments"][2 * CHUNK : 2 * CHUNK + 3].mean() > 2.5
     assert "imitation_loss" not in history
+
+
+def test_imitation_alone_makes_no_other_update(misled: PolicyNetwork) -> None:
+    taught = train_policy(PROBE, misled, learning(2, imitate=1.0), chunk=2)
+    assert taught.rollout.step == 2
+    assert taught.history is not None
+    assert taught.history["imitation_loss"].shape == (2,)
+
+
+def improved(
+    network: PolicyNetwork, steps: int = 1, **grpo: float
+) -> tuple[PolicyState, dict[str, Array], Any]:
+    """A network that played once and learned `steps` times from it; and how to go on with the same episodes."""
+    config = learning()
+    config = dataclasses.replace(config, grpo=dataclasses.replace(config.grpo, num_iterations=steps, **grpo))
+    update = PolicyUpdate(PROBE, jnp.int32(UPDATES), config)
+    played = eqx.filter_jit(update.play)(network, jr.split(jr.key(5), config.models), jnp.int32(0))
+
+    @eqx.filter_jit
+    def go_on(state: PolicyState) -> tuple[PolicyState, dict[str, Array]]:
+        changed, moments, figures = update.improve(state, *played)
+        return PolicyState(changed, state.reference, moments, state.step, state.key), figures
+
+    # Some way into the run: the learning rate rises from zero.
+    start = eqx.tree_at(lambda state: state.step, begin(network, config, key=jr.key(0)), jnp.int32(10))
+    state, figures = go_on(start)
+    return state, figures, go_on
+
+
+def test_iterations_learn_again_from_the_same_episodes(misled: PolicyNetwork) -> None:
+    """Two in one update are one and one more, on episodes that the first network played."""
+    once, _, go_on = improved(misled)
+    twice, _ = go_on(once)
+    together, _, _ = improved(misled, 2)
+    assert_same(together.network, twice.network, atol=1e-6)
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), once.network, together.network)
+    assert max(jax.tree.leaves(moved)) > 1e-3
+
+
+def test_clipping_stops_what_has_gone_far_enough(misled: PolicyNetwork) -> None:
+    """After a step most episodes are as much likelier as they may be, and pull no more."""
+    free = improved(misled, 2, clip_ratio=1.0, entropy_coeff=0.0)[1]["gradient_norm"]
+    held = improved(misled, 2, clip_ratio=1e-6, entropy_coeff=0.0)[1]["gradient_norm"]
+    assert held < 0.5 * free
+
+
+def test_a_penalty_holds_the_network_near_its_reference(misled: PolicyNetwork) -> None:
+    far = improved(misled, 8, kl_penalty_coeff=1e-6)[1]["kl"]
+    near = improved(misled, 8, kl_penalty_coeff=100.0)[1]["kl"]
+    assert 0 < near < 0.5 * far

@@ -23,8 +23,8 @@ pytestmark = [
 ]
 
 
-def ran(folder: Path, devices: int, hosts: int) -> dict[str, np.ndarray]:
-    """What `hosts` processes found together on `devices` devices."""
+def ran(folder: Path, devices: int, hosts: int, training: bool) -> dict[str, np.ndarray]:
+    """What `hosts` processes found together on `devices` devices, with or without training a policy."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
@@ -32,7 +32,7 @@ def ran(folder: Path, devices: int, hosts: int) -> dict[str, np.ndarray]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     environment.pop("XLA_FLAGS", None)
     commands = [
-        [sys.executable, str(CHILD), str(folder), str(devices), str(hosts), str(host), str(port)]
+        [sys.executable, str(CHILD), str(folder), *map(str, (devices, hosts, host, port, int(training)))]
         for host in range(hosts)
     ]
     children = [
@@ -48,25 +48,30 @@ def ran(folder: Path, devices: int, hosts: int) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    return ran(tmp_path_factory.mktemp("scaling") / "alone", 0, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("hosts", "devices"), [(2, 8), (4, 4), (1, 8)])
-def test_processes_and_devices_change_no_result(
-    hosts: int, devices: int, alone: dict[str, np.ndarray], tmp_path: Path
-) -> None:
-    together = ran(tmp_path / "together", devices, hosts)
+def assert_same_on(hosts: int, devices: int, training: bool, folder: Path) -> None:
+    alone, together = (
+        ran(folder / "alone", 0, 1, training),
+        ran(folder / "together", devices, hosts, training),
+    )
     assert together.keys() == alone.keys()
     assert alone["arc episodes"].sum() > 0
     assert np.ptp(alone["trace positions"]) > 0
+    assert any("weights" in name for name in alone) == training
     for name, value in alone.items():
         if value.dtype.kind == "f":
             np.testing.assert_allclose(together[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
         else:
             np.testing.assert_array_equal(together[name], value, err_msg=name)
+
+
+def test_two_processes_of_four_devices_change_no_result(tmp_path: Path) -> None:
+    assert_same_on(2, 8, False, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hosts", "devices"), [(2, 8), (4, 4), (1, 8)])
+def test_processes_and_devices_change_no_result(hosts: int, devices: int, tmp_path: Path) -> None:
+    assert_same_on(hosts, devices, True, tmp_path)
 
 
 def said(*arguments: str) -> dict[str, Any]:

@@ -332,7 +332,8 @@ def train_policy(
     - `draw`: by default the curriculum of random models of up to ten variables. It is part of the program: pass a
       function of a module, or an Equinox module.
     - `mesh`: spread the models of an update over these devices; gradients are averaged over them.
-    - `checkpoint`, `resuming`: a folder to save the GRPO part to, and whether to go on from what it holds.
+    - `checkpoint`, `resuming`: a folder to save the GRPO part to, and whether to go on from what it holds. With
+      `imitate=1.0` there is no such part, and nothing is saved.
     """
     learning = PolicyLearning() if learning is None else learning
     draw = Curriculum() if draw is None else draw
@@ -361,11 +362,11 @@ def train_policy(
             rollout = run(imitate, state, first, chunk=chunk_of(first), record_every=record_every, **options)
             histories.append(rollout.records)
             state = rollout.carry
-            if rollout.outcome != "finished":
+            if rollout.outcome != "finished" or first == learning.updates:
                 return _trained(rollout, histories, learning)
             if state.reference is not None:
                 state = eqx.tree_at(lambda s: s.reference, state, state.network)
-        left = max(learning.updates - first, 1)
+        left = learning.updates - first
         rollout = run(
             improve,
             state,
