@@ -58,8 +58,10 @@ def test_an_operation_acts_on_the_selection_within_the_grid():
     state, _ = arc_reset(jax.random.key(0), settings, task())
     after, seen, _, _, info = arc_step(state, BboxAction(42, 0, 0, 3, 1), settings)
     np.testing.assert_array_equal(seen.grid[:2, :3], [[8, 7, 0], [6, 5, 5]])
-    assert bool(info["valid_action"]) and OPERATION_TYPES[int(info["operation_type"])] == "extra"
-    assert int(jnp.sum(after.working_grid[2:])) == 0 and tuple(seen.size) == (2, 3)
+    assert bool(info["valid_action"])
+    assert OPERATION_TYPES[int(info["operation_type"])] == "extra"
+    assert int(jnp.sum(after.working_grid[2:])) == 0
+    assert tuple(seen.size) == (2, 3)
     # What a function says beyond its rights is cut: colours to 0 to 9, cells to the active part.
     _, seen, *_ = arc_step(after, PointAction(43, 0, 0), settings)
     np.testing.assert_array_equal(seen.grid[:2, :3], [[9, 0, 0], [0, 0, 0]])
@@ -88,7 +90,8 @@ def test_a_batch_compiles_once_and_the_history_remembers():
     assert not info["valid_action"].any()
     np.testing.assert_array_equal(info["operation_type"], -1)
     kept = records(jax.tree.map(lambda x: x[0], states.action_history), width=4)
-    assert kept["operation"].tolist() == [42, 5, 43] and kept["valid"].tolist() == [True, True, False]
+    assert kept["operation"].tolist() == [42, 5, 43]
+    assert kept["valid"].tolist() == [True, True, False]
     assert not can_fuse(states, PointAction([0], [0], [0]), settings)  # the GPU's kernel does not know it
 
 
