@@ -22,7 +22,7 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.episodes import evaluate, random_actions, random_policy
 from jaxarc.envs.history import records
-from jaxarc.envs.kernels.stepping import can_fuse
+from jaxarc.envs.kernels import stepping
 from jaxarc.envs.operations import OPERATION_TYPES
 from jaxarc.tasks import create_jax_task_from_data, load
 from jaxarc.utils.visualization.records import operation_name
@@ -77,7 +77,7 @@ def test_built_in_operations_are_the_same_beside_extra_ones():
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_batch_compiles_once_and_the_history_remembers():
+def test_a_batch_compiles_once_and_the_history_remembers(monkeypatch):
     settings = config(invert)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), settings, task())
     step = lambda states, operation: batch_step(  # noqa: E731
@@ -92,7 +92,10 @@ def test_a_batch_compiles_once_and_the_history_remembers():
     kept = records(jax.tree.map(lambda x: x[0], states.action_history), width=4)
     assert kept["operation"].tolist() == [42, 5, 43]
     assert kept["valid"].tolist() == [True, True, False]
-    assert not can_fuse(states, PointAction([0], [0], [0]), settings)  # the GPU's kernel does not know it
+    monkeypatch.setattr(stepping, "kernels_exist", lambda: True)  # as on a GPU, whose kernel does not know it
+    actions = PointAction([0] * 3, [0] * 3, [0] * 3)
+    assert stepping.can_fuse(states, actions, config())
+    assert not stepping.can_fuse(states, actions, settings)
 
 
 def test_numbers_and_settings():
