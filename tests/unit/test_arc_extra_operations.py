@@ -1,5 +1,7 @@
 """Operations of one's own: numbered from 42, stepped with the others, and named in settings."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +110,7 @@ def test_numbers_and_settings():
     written = config_to_dict(settings)
     assert written["action"]["extra_operations"] == [f"{__name__}.invert"]
     assert config_from_dict(written) == settings
+    wrong: dict[str, Any]
     for wrong, message in (
         ({"extra_operations": (invert,) * 22}, "at most 21 functions"),
         ({"extra_operations": (invert,), "allowed_operations": (43,)}, "or from 42 to 42; got 43"),

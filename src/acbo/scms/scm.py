@@ -87,7 +87,7 @@ def linear_scm(
         live=live,
         observed=live,
         target=goal,
-        mechanism=Mechanism(bias=each(bias), weight=weight, **no_units(d, units)),
+        mechanism=Mechanism(bias=each(bias), weight=weight, **no_units(d, units), functions=()),
         noise=Noise(
             jnp.broadcast_to(jnp.asarray(kind, jnp.int32), (d,)), each(scale), jnp.zeros_like(weight)
         ),
