@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headline_figures import headlines
+from page_figures import FIGURES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -18,15 +19,22 @@ CORE_PAGE = ROOT / "docs" / "measuring.md"
 ARC_PAGE = ROOT / "docs" / "jaxarc" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 BETWEEN = re.compile(r"(<!-- figures:[^\n]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
+NAMED = re.compile(r"<!-- figures: ([\w-]+);")
+"""The mark of a table that has a name in `page_figures.FIGURES`; a page may have several."""
 
 
 def main() -> None:
     stale = []
-    pages = {README: lambda: headlines(RESULTS), CORE_PAGE: figures, ARC_PAGE: arc_figures}
-    for page, make in pages.items():
+    whole = {README: lambda: headlines(RESULTS), CORE_PAGE: figures, ARC_PAGE: arc_figures}
+    pages = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
         text = page.read_text()
-        made = make()
-        written = BETWEEN.sub(lambda found, made=made: found[1] + made + found[2], text)
+
+        def made(found: re.Match[str], page: Path = page) -> str:
+            named = NAMED.match(found[1])
+            return found[1] + (FIGURES[named[1]](RESULTS) if named else whole[page]()) + found[2]
+
+        written = BETWEEN.sub(made, text)
         if written != text:
             stale.append(str(page))
             if "--check" not in sys.argv:

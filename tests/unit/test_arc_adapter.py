@@ -18,6 +18,12 @@ from jaxworlds.checking import CheckError
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
+
+def brighter(grid: Any, selection: Any) -> Any:
+    """The next colour where selected."""
+    return grid + selection
+
+
 # A value other than the default for every key, and the test of what the key does.
 KEYS: dict[str, tuple[Any, str]] = {
     "environment.max_episode_steps": (4, "test_the_episode"),
@@ -32,6 +38,7 @@ KEYS: dict[str, tuple[Any, str]] = {
     "action.allowed_operations": ([1, 2, 34], "test_the_episode"),
     "action.control_operations": (True, "test_pairs_and_autoreset"),
     "action.history": (False, "test_pairs_and_autoreset"),
+    "action.extra_operations": ([f"{__name__}.brighter"], "test_an_operation_by_its_name"),
     "reward.similarity": (2.0, "test_the_reward"),
     "reward.success": (5.0, "test_the_reward"),
     "reward.step_penalty": (0.5, "test_the_reward"),
@@ -127,6 +134,12 @@ def test_the_episode() -> None:
     assert said["valid_action"] == [False, True, True, True]  # filling with 0 is not allowed
     assert said["truncated"] == [False, False, False, True]
     assert state.action_history.words.shape == (4, 2)  # two words for a box, one for a point
+
+
+def test_an_operation_by_its_name() -> None:
+    state, _, said = episode(config_of("action.extra_operations"), (7, 1), (42, 1), (43, 1))
+    assert said["valid_action"] == [True, True, False]
+    assert int(state.working_grid[0, 1]) == 8
 
 
 def test_the_reward() -> None:

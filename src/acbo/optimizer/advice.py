@@ -123,6 +123,7 @@ def written(do: Mapping[str, float]) -> str:
 
 
 def graph_belief(believed: Believed) -> GraphBelief:
+    """What is believed of the graph, as a table of edges with their names."""
     names = list(believed.settings.names)
     frame = friend("pandas", "`posterior`").DataFrame(believed.edges, index=names, columns=names)
     return GraphBelief(frame, believed.settings.target)

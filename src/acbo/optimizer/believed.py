@@ -172,6 +172,7 @@ def grid_of(variable: Variable) -> list[float]:
 
 
 def belief_settings(settings: Settings) -> BeliefSettings:
+    """How beliefs are formed: with straight or with smooth effects."""
     return BeliefSettings(mechanism="smooth" if settings.mechanism == "smooth" else "linear")
 
 

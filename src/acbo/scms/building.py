@@ -1,6 +1,7 @@
 """Named models from weights or from equations, on the host: checked, padded, and ready for compiled programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from acbo.data import BUCKETS, bucket
 
-from .equations import Expression, units_of
+from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
 from .mechanisms import ACTIVATIONS, Mechanism, no_units
 from .model import CausalModel
@@ -72,9 +73,12 @@ def model_from_equations(
     costs: Costs | None = None,
     size: int | None = None,
     units: int | None = None,
+    functions: Functions | None = None,
 ) -> CausalModel:
     """The model in which each variable equals its expression; the rest is as for `linear_model`."""
     d = len(names)
+    own = tuple((functions or {}).items())
+    numbers = [*ACTIVATIONS, *(name for name, _ in own)]
     layers = {name: units_of(equations[name]) for name in names}
     most = max(map(len, layers.values()), default=0)
     count = next((u for u in UNITS if u >= most), most) if units is None else units
@@ -93,7 +97,7 @@ def model_from_equations(
             elif len(monomial) == 1:
                 fields["weight"][names.index(monomial[0]), j] = value
         for k, unit in enumerate(layers[name]):
-            fields["activation"][j, k] = ACTIVATIONS.index(unit.function)
+            fields["activation"][j, k] = numbers.index(unit.function)
             fields["outer"][j, k], fields["phase"][j, k] = unit.amplitude, unit.affine.get("", 0.0)
             fields["reach"][j, k] = unit.reach
             for cause, value in unit.affine.items():
@@ -104,7 +108,7 @@ def model_from_equations(
             for cause, value in expression.noise.spread.items():
                 spread[names.index(cause), j] = value
     noise = {"kind": kind, "scale": scale, "spread": spread}
-    return _assemble(names, adjacency, fields, noise, target, ranges, hidden, costs, size)
+    return _assemble(names, adjacency, fields, noise, target, ranges, hidden, costs, size, own)
 
 
 def _empty(d: int, units: int) -> dict[str, np.ndarray]:
@@ -122,6 +126,7 @@ def _assemble(
     hidden: Sequence[str],
     costs: Costs | None,
     size: int | None,
+    functions: tuple[tuple[str, Callable[[Any], Any]], ...] = (),
 ) -> CausalModel:
     names = tuple(names)
     require_distinct(names, "names")
@@ -168,7 +173,9 @@ def _assemble(
         live=live,
         observed=padded("observed", observed),
         target=jnp.asarray(goal, jnp.int32),
-        mechanism=Mechanism(**{name: padded(name, array) for name, array in mechanism.items()}),
+        mechanism=Mechanism(
+            **{name: padded(name, array) for name, array in mechanism.items()}, functions=functions
+        ),
         noise=Noise(**{name: padded(name, array) for name, array in noise.items()}),
         low=padded("low", low),
         high=padded("high", high),

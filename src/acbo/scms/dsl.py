@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from .building import Ranges, model_from_equations
-from .equations import Expression, NoiseTerm, read_expression
+from .equations import Expression, Functions, NoiseTerm, demand_new_names, read_expression
 from .graphs import require_acyclic
 from .model import CausalModel
 from .names import place
@@ -83,16 +83,23 @@ def parse_model(
     hidden: Sequence[str] = (),
     size: int | None = None,
     units: int | None = None,
+    functions: Functions | None = None,
 ) -> CausalModel:
     """The model a text describes; arguments add to what it says, or take its place.
+
+    `functions` are functions of your own that the text may call on weighted sums of variables, by name:
+    `{"relu": jax.nn.relu}`. They work on each number of an array, in compiled code. Name them once: another function is
+    another program.
 
     >>> model = parse_model("X = N(0, 1); Z = 2*X + N(0, 1); Y = Z - X")
     >>> model.target, model.effect({"Z": 1.5})
     ('Y', 1.5)
     """
+    own = dict(functions or {})
+    demand_new_names(own)
     said = _read(text)
     known = said.identifiers
-    equations = {name: read_expression(equation, known) for name, equation in said.equations.items()}
+    equations = {name: read_expression(equation, known, own) for name, equation in said.equations.items()}
     for cause, effect in said.edges:
         if effect in said.equations and cause not in equations[effect].names:
             raise ValueError(
@@ -120,6 +127,7 @@ def parse_model(
         costs=costs,
         size=size,
         units=units,
+        functions=own,
     )
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from .mechanisms import Activation
+from .mechanisms import ACTIVATIONS, Activation
 from .names import suggestion
 from .noise import NoiseKind
 
@@ -16,10 +17,10 @@ Affine = dict[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """`amplitude · function(affine)`, with the input held within ±reach."""
+    """`amplitude · function(affine)`, with the input held within ±reach; a name that is no activation is the model's own."""
 
     amplitude: float
-    function: Activation
+    function: str
     affine: Affine
     reach: float = math.inf
 
@@ -56,7 +57,22 @@ class Expression:
         return self.monomials.get((), 0.0) if alone else None
 
 
-def read_expression(text: str, known: Mapping[str, str]) -> Expression:
+Functions = Mapping[str, Callable[[Any], Any]]
+"""Functions of one's own, by the names that a text calls them by."""
+
+
+def demand_new_names(functions: Functions) -> None:
+    """Refuse functions that a text could not call, or that would hide one that it knows."""
+    for name, function in functions.items():
+        taken = name in (*_FUNCTIONS, *_NOISES, *ACTIVATIONS, "clip")
+        if taken or not str(name).isidentifier() or not callable(function):
+            raise ValueError(
+                f"`functions` must give functions names of their own, other than {', '.join(_FUNCTIONS)}; "
+                f"got {name!r}: {function!r}."
+            )
+
+
+def read_expression(text: str, known: Mapping[str, str], functions: Functions | None = None) -> Expression:
     """The expression of `text`, in which identifiers stand for the names that `known` gives them."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -64,7 +80,7 @@ def read_expression(text: str, known: Mapping[str, str]) -> Expression:
         raise ValueError(
             f"`text` must hold arithmetic such as 0.5*X + N(0, 1); got {text.strip()!r}."
         ) from error
-    expression = _Reader(text.strip(), known).read(tree)
+    expression = _Reader(text.strip(), known, functions or {}).read(tree)
     if expression.held:
         raise ValueError(f"`clip` must stand under a power, as in clip(X, 3)**2; got {text.strip()!r}.")
     return expression
@@ -73,8 +89,8 @@ def read_expression(text: str, known: Mapping[str, str]) -> Expression:
 class _Reader:
     """Reads one tree; it keeps the text for messages."""
 
-    def __init__(self, text: str, known: Mapping[str, str]) -> None:
-        self.text, self.known = text, known
+    def __init__(self, text: str, known: Mapping[str, str], functions: Functions) -> None:
+        self.text, self.known, self.functions = text, known, functions
 
     def refuse(self, demand: str) -> ValueError:
         return ValueError(f"`text` must {demand}; got {self.text!r}.")
@@ -177,15 +193,17 @@ class _Reader:
             return self.noise(function, args, named)
         if function == "clip" and len(args) == 2 and (args[1].constant or 0) > 0 and not named:
             return Expression(held=(self.affine(args[0], "clip"), args[1].constant or math.inf))
-        if function not in _FUNCTIONS or len(args) != 1 or named:
-            known = [*_FUNCTIONS, *_NOISES, "clip"]
+        if function not in {*_FUNCTIONS, *self.functions} or len(args) != 1 or named:
+            known = [*_FUNCTIONS, *self.functions, *_NOISES, "clip"]
             hint = suggestion(function, known)
             raise self.refuse(
                 f"call {', '.join(known)} with their arguments, not {function!r}.{hint} It must"
             )
         if (number := args[0].constant) is not None:
-            return Expression({(): _VALUES[function](number)})
-        return _FUNCTIONS[function](self.affine(args[0], f"{function}()"))
+            value = _VALUES.get(function) or (lambda x: float(self.functions[function](x)))
+            return Expression({(): value(number)})
+        make = _FUNCTIONS.get(function) or _unit(function)
+        return make(self.affine(args[0], f"{function}()"))
 
     def noise(self, function: str, args: list[Expression], named: dict[str, Expression]) -> Expression:
         numbers = [a.constant for a in args]
@@ -214,7 +232,7 @@ def scaled(expression: Expression, factor: float) -> Expression:
     return Expression({m: factor * v for m, v in expression.monomials.items()}, units, noise, held)
 
 
-def _unit(function: Activation, stretch: float = 1.0, phase: float = 0.0) -> Callable[[Affine], Expression]:
+def _unit(function: str, stretch: float = 1.0, phase: float = 0.0) -> Callable[[Affine], Expression]:
     def make(affine: Affine) -> Expression:
         inner = {name: stretch * value for name, value in affine.items()}
         return Expression(units=(Unit(1.0, function, {**inner, "": inner.get("", 0.0) + phase}),))

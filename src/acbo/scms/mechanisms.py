@@ -3,11 +3,13 @@
     f_j(x) = bias_j + Σ_i weight_ij x_i + Σ_k outer_jk φ_jk(phase_jk + Σ_i inner_ijk x_i)
 
 Linear mechanisms use no unit, random Fourier features use cosines, tanh networks tanh, polynomials powers (products
-of variables are differences of powers of sums). The text language mixes them freely.
+of variables are differences of powers of sums). The text language mixes them freely. A model may bring functions φ of
+its own.
 """
 
 import math
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -40,9 +42,11 @@ class Mechanism(eqx.Module):
     outer: Float[Array, "d k"]
     """Zero for units that are not in use."""
     activation: Int32[Array, "d k"]
-    """Index into `ACTIVATIONS`."""
+    """Index into `ACTIVATIONS`, and beyond it into `functions`."""
     reach: Float[Array, "d k"]
     """Inputs of powers are held within ±reach, so that chains of random polynomials stay finite."""
+    functions: tuple[tuple[str, Callable[[Any], Any]], ...] = eqx.field(static=True, default=())
+    """Names and elementwise functions of the model's own: the activations after `ACTIVATIONS`. Part of the program."""
 
     @property
     def units(self) -> int:
@@ -81,7 +85,10 @@ def cosine(z: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 
 def activate(
-    activation: Int32[Array, " k"], reach: Float[Array, " k"], z: Float[Array, "k n"]
+    activation: Int32[Array, " k"],
+    reach: Float[Array, " k"],
+    z: Float[Array, "k n"],
+    functions: tuple[tuple[str, Callable[[Any], Any]], ...] = (),
 ) -> Float[Array, "k n"]:
     """Each unit's function of its input: two transcendental functions serve all, as tanh z = 1 - 2/(exp 2z + 1)."""
     code = activation[:, None]
@@ -92,7 +99,17 @@ def activate(
     square = held * held
     result = jnp.where(code == COS, cosine(z), 1 - 2 / (power + 1))
     result = jnp.where(code == EXP, power, result)
-    return jnp.where(code == SQUARE, square, jnp.where(code == CUBE, square * held, result))
+    result = jnp.where(code == SQUARE, square, jnp.where(code == CUBE, square * held, result))
+    for number, (name, function) in enumerate(functions, start=len(ACTIVATIONS)):
+        own = code == number
+        # Units of other functions get an input that does no harm, whatever theirs is.
+        made = jnp.asarray(function(jnp.where(own, z, 1)), z.dtype)
+        if made.shape != z.shape:
+            raise ValueError(
+                f"`functions` must work on each number of an array; {name!r} made {made.shape} of {z.shape}."
+            )
+        result = jnp.where(own, made, result)
+    return result
 
 
 def no_units(size: int, units: int = 0) -> dict[str, Array]:

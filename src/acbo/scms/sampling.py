@@ -43,7 +43,7 @@ def propagate(
         mean = m.bias[v] + form[0]
         if m.units:
             z = m.phase[v][:, None] + form[2:]
-            mean = mean + m.outer[v] @ activate(m.activation[v], m.reach[v], z)
+            mean = mean + m.outer[v] @ activate(m.activation[v], m.reach[v], z, m.functions)
         scale = scm.noise.scale[v] * jnp.sqrt(1 + form[1] ** 2)
         # What an intervention cuts must not reach through, even where it has grown beyond all numbers.
         own = jnp.where(keep[v] == 0, 0, mean + scale * noise[v])

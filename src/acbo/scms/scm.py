@@ -87,7 +87,7 @@ def linear_scm(
         live=live,
         observed=live,
         target=goal,
-        mechanism=Mechanism(bias=each(bias), weight=weight, **no_units(d, units)),
+        mechanism=Mechanism(bias=each(bias), weight=weight, **no_units(d, units), functions=()),
         noise=Noise(
             jnp.broadcast_to(jnp.asarray(kind, jnp.int32), (d,)), each(scale), jnp.zeros_like(weight)
         ),
@@ -110,7 +110,7 @@ def permute(scm: SCM, permutation: Int32[Array, " d"]) -> SCM:
     m, n = scm.mechanism, scm.noise
     each = jax.tree.map(lambda a: a[permutation], (m.bias, m.phase, m.outer, m.activation, m.reach))
     bias, phase, outer, activation, reach = each
-    mechanism = Mechanism(bias, both(m.weight), both(m.inner), phase, outer, activation, reach)
+    mechanism = Mechanism(bias, both(m.weight), both(m.inner), phase, outer, activation, reach, m.functions)
     return SCM(
         adjacency=both(scm.adjacency),
         order=moved[scm.order],
@@ -158,6 +158,7 @@ def pad(scm: SCM, size: int, units: int | None = None) -> SCM:
             outer=grow(m.outer, "dk"),
             activation=grow(m.activation, "dk"),
             reach=grow(m.reach, "dk", jnp.inf),
+            functions=m.functions,
         ),
         noise=Noise(grow(n.kind, "d"), grow(n.scale, "d"), grow(n.spread, "dd")),
         low=grow(scm.low, "d"),

@@ -55,7 +55,7 @@ def equation(model: CausalModel, name: str) -> str:
     for k, amplitude in enumerate(np.asarray(m.outer)[j].tolist()):
         if amplitude:
             inside = _sum(model, inner[:, k], float(m.phase[j, k]))
-            function = ACTIVATIONS[int(m.activation[j, k])]
+            function = (*ACTIVATIONS, *(own for own, _ in m.functions))[int(m.activation[j, k])]
             terms.append(f"{_number(amplitude)}*{_call(function, inside, float(m.reach[j, k]))}")
             used |= set(np.flatnonzero(inner[:, k]))
     # An edge whose every coefficient is zero is still an edge.

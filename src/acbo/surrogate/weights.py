@@ -21,6 +21,7 @@ FORMAT = "acbo-surrogate-1"
 
 
 def require_safetensors() -> Any:
+    """The package that reads and writes weights, or an error that says how to install it."""
     try:
         import safetensors.numpy
     except ImportError as error:

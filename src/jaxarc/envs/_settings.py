@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .config import DEBUG_LEVELS, JaxArcConfig, RewardConfig, VisualizationConfig
+from .config import DEBUG_LEVELS, JaxArcConfig, RewardConfig, UnifiedActionConfig, VisualizationConfig
 
 
 def built(kind: Any, value: Any, path: str) -> Any:
@@ -37,6 +37,8 @@ def _read(kind: Any, key: Any, value: Any, path: str) -> Any:
         return built(hint, value, place)
     if (kind, key) == (RewardConfig, "extra"):
         return _terms(value, place)
+    if (kind, key) == (UnifiedActionConfig, "extra_operations"):
+        return _functions(value, place)
     if not _fits(hint, value):
         demands = list(_named(hint))
         near = difflib.get_close_matches(repr(value), demands, n=1)
@@ -83,6 +85,12 @@ def _terms(value: Any, path: str) -> tuple[tuple[Any, float], ...]:
             raise TypeError(f"`{place}.weight` must be a number; got {_said(item['weight'])}.")
         terms.append((_function(item["term"], f"{place}.term"), float(item["weight"])))
     return tuple(terms)
+
+
+def _functions(value: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"`{path}` must be a list of functions' names; got {_said(value)}.")
+    return tuple(_function(name, f"{path}[{row}]") for row, name in enumerate(value))
 
 
 def _function(name: Any, path: str) -> Any:
@@ -145,6 +153,8 @@ def plain(value: Any, path: str) -> Any:
         return {name: plain(getattr(value, name), _joined(path, name)) for name in names}
     if path == "reward.extra":
         return [{"term": _name(term, path), "weight": weight} for term, weight in value]
+    if path == "action.extra_operations":
+        return [_name(function, path) for function in value]
     return list(value) if isinstance(value, tuple) else value
 
 

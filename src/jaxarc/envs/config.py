@@ -11,6 +11,8 @@ from ..tasks.planes import MAX_SIDE
 DEBUG_LEVELS = ("off", "minimal", "standard", "verbose", "research")
 OPERATIONS, CONTROL_OPERATIONS = 35, 42
 """Number of operations without and with those that change the pair."""
+FIRST_EXTRA, LAST_EXTRA = CONTROL_OPERATIONS, 62
+"""Numbers of operations of your own; the action history has six bits for an operation, and 63 means unknown."""
 
 
 def debug_level_number(level: int | str) -> int:
@@ -96,34 +98,53 @@ class UnifiedActionConfig:
     `selection_format` is the format that the action history is sized for; actions of the other formats work too.
     `allowed_operations` leaves out all others: they are invalid. `control_operations` adds 35 to 41, which go to another
     pair. `history=False` leaves the action history out of the state.
+
+    `extra_operations` are functions of your own, numbered from 42 on whether or not there are control operations. Each
+    takes one grid (int8, -1 outside of the active part) and the selected cells (bool), and gives the new grid: colours
+    0 to 9 in the active part, whose size stays; what it says elsewhere does not count. Name your functions once: a new
+    lambda is a new program. A batch with such operations is stepped by XLA, on a GPU without the kernel.
     """
 
     selection_format: Literal["point", "bbox", "mask"] = "point"
     allowed_operations: tuple[int, ...] | None = None
     control_operations: bool = False
     history: bool = True
+    extra_operations: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
         _one_of("selection_format", self.selection_format, ("point", "bbox", "mask"))
         _booleans(self, "control_operations", "history")
+        room = LAST_EXTRA - FIRST_EXTRA + 1
+        extra = self.extra_operations
+        if not (isinstance(extra, tuple) and all(map(callable, extra)) and len(extra) <= room):
+            raise ValueError(
+                f"`extra_operations` must be a tuple of at most {room} functions; got {extra!r}."
+            )
         if self.allowed_operations is None:
             return
         if not self.allowed_operations:
             raise ValueError("`allowed_operations` must name at least one; got none. Pass None for all.")
         for operation in self.allowed_operations:
             whole = isinstance(operation, int) and not isinstance(operation, bool)
-            if not (whole and 0 <= operation < self.num_operations):
+            if not (whole and operation in self.existing_operations):
                 hint = "" if self.control_operations else " 35 to 41 need `control_operations=True`."
+                own = f", or from {FIRST_EXTRA} to {FIRST_EXTRA + len(extra) - 1}" if extra else ""
                 raise ValueError(
-                    f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}; "
+                    f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}{own}; "
                     f"got {operation!r}.{hint}"
                 )
         object.__setattr__(self, "allowed_operations", tuple(sorted(set(self.allowed_operations))))
 
     @property
     def num_operations(self) -> int:
-        """Operations 0 up to this number exist."""
+        """Operations 0 up to this number exist; those of your own come after 41."""
         return CONTROL_OPERATIONS if self.control_operations else OPERATIONS
+
+    @property
+    def existing_operations(self) -> tuple[int, ...]:
+        """The numbers of all operations, allowed or not, those of your own last."""
+        own = range(FIRST_EXTRA, FIRST_EXTRA + len(self.extra_operations))
+        return (*range(self.num_operations), *own)
 
 
 @config

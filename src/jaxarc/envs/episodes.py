@@ -16,7 +16,7 @@ from jaxworlds.static import config, replace
 
 from ..tasks import planes
 from ..tasks.taskset import TaskSet
-from .config import JaxArcConfig, official
+from .config import FIRST_EXTRA, JaxArcConfig, official
 from .functional import batch_observe, batch_reset, batch_step
 from .observations import ArcObservation
 from .operations import SUBMIT
@@ -41,7 +41,7 @@ def random_actions(
     if form not in ("point", "bbox", "mask"):
         raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     rows, cols = config.canvas
-    allowed = config.action.allowed_operations or tuple(range(config.action.num_operations))
+    allowed = config.action.allowed_operations or config.action.existing_operations
     shape = () if batch is None else (batch,)
     # One draw for the whole batch is what a GPU likes best, and half a word is enough for a number.
     words = jr.bits(key, ({"point": 2, "bbox": 3, "mask": 1 + rows}[form], *shape), jnp.uint32)
@@ -203,7 +203,7 @@ def evaluate(
     config = official(config)
     allowed = config.action.allowed_operations
     if allowed is not None:
-        allowed = tuple(operation for operation in allowed if operation <= SUBMIT)
+        allowed = tuple(one for one in allowed if one <= SUBMIT or one >= FIRST_EXTRA)
     config = replace(
         config,
         environment=replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair"),

@@ -214,6 +214,9 @@ def _step_one(
     operation, known = asked(state.done, action.operation, placed, config)
     place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
     space, fits = native.apply_operation(state.workspace, operation, selection, bank, place)
+    if config.action.extra_operations:
+        own = ops.apply_extra(space.grid, operation, selection, config.action.extra_operations, cols)
+        space = ops.Workspace(own, space.clipboard, space.clipboard_mask)
     worked = with_workspace(state, space)
     is_control = jnp.zeros((), bool)
     if config.action.control_operations:
@@ -246,7 +249,8 @@ def _step_one(
 
 OPERATION = (
     "`action.operation` must be an operation that exists and is allowed: 0 to 34, or to 41 with "
-    "`control_operations=True`, and in `allowed_operations`. Without checks such an action is ignored."
+    "`control_operations=True`, or one of `extra_operations` from 42 on, and in `allowed_operations`. Without checks such "
+    "an action is ignored."
 )
 COORDINATES = (
     "`action` must select cells of the canvas: rows and columns count from 0 and end before `max_grid_height` and "

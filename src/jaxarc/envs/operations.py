@@ -5,6 +5,9 @@ to a corner, turned, put down somewhere, and laid over the grid together with on
 chooses the numbers. `docs/jaxarc/operations.md` says what each one means; `tests/support/arc_oracle.py` says it in NumPy.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from ..tasks import planes
 from ..tasks.bank import Grid
+from .config import FIRST_EXTRA
 
 FILL, FLOOD = 0, 10
 MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT = 20, 21, 22, 23
@@ -30,7 +34,18 @@ OPERATION_NAMES = (
     *("next demonstration", "previous demonstration", "next test", "previous test"),
     *("reset pair", "first unsolved demonstration", "first unsolved test"),
 )
-OPERATION_TYPES = ("fill", "flood", "move", "rotate", "flip", "clipboard", "grid", "submit", "control")
+OPERATION_TYPES = (
+    "fill",
+    "flood",
+    "move",
+    "rotate",
+    "flip",
+    "clipboard",
+    "grid",
+    "submit",
+    "control",
+    "extra",
+)
 """Names of the values of `operation_type`; an operation that does not exist has type −1."""
 
 # Type of each operation, in the order of `OPERATION_NAMES`.
@@ -66,7 +81,7 @@ class Box(eqx.Module):
 
 
 def operation_type(operation: Int32[Array, ""]) -> Int32[Array, ""]:
-    """The kind of an operation, as a place in `OPERATION_TYPES`; −1 for one that does not exist."""
+    """The kind of an operation, as a place in `OPERATION_TYPES`; −1 for one that is not built in."""
     table = jnp.asarray(_TYPES, jnp.int32)
     return table.at[operation].get(mode="fill", fill_value=-1, wrap_negative_indices=False)
 
@@ -161,6 +176,39 @@ def apply_operation(
     keeps = copies & valid
     clipboard = jnp.where(keeps, patch, held)
     return Workspace(result, clipboard[: planes.PLANES], clipboard[planes.PLANES]), valid
+
+
+def apply_extra(
+    grid: Grid,
+    operation: Int32[Array, ""],
+    selection: UInt32[Array, " rows"],
+    functions: tuple[Callable[..., Any], ...],
+    width: int,
+) -> Grid:
+    """The grid after an operation of one's own, number 42 and on; any other number leaves it as it is."""
+    cells = planes.show(grid.planes, grid.height, grid.width, width)
+    chosen = planes.unpack_mask(selection & grid.active, width)
+
+    def same(cells: Array, chosen: Array) -> Array:
+        return cells
+
+    def own(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
+        def call(cells: Array, chosen: Array) -> Array:
+            made = jnp.asarray(function(cells, chosen))
+            if made.shape != cells.shape or not jnp.issubdtype(made.dtype, jnp.integer):
+                raise ValueError(
+                    f"`extra_operations` must return a grid of whole numbers of shape {cells.shape}; "
+                    f"{getattr(function, '__name__', function)!r} gave {made.dtype}{list(made.shape)}."
+                )
+            return jnp.clip(made, 0, 9).astype(cells.dtype)
+
+        return call
+
+    branches = [same, *map(own, functions)]
+    which = operation - FIRST_EXTRA + 1
+    which = jnp.where((which >= 1) & (which < len(branches)), which, 0)
+    made = planes.encode(jnp.maximum(jax.lax.switch(which, branches, cells, chosen), 0))
+    return Grid(made & grid.active, grid.height, grid.width)
 
 
 def _painted_region(grid: Grid, operation: Array, cells: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
 from ..tasks.bank import TEST, TRAIN, Grid, TaskBank
 from . import operations as ops
-from .config import EnvironmentConfig, JaxArcConfig
+from .config import FIRST_EXTRA, EnvironmentConfig, JaxArcConfig
 from .draws import threefry
 from .history import ActionHistory, empty_history, remember
 from .kernels import native
@@ -36,6 +36,8 @@ def asked(over: Array, operation: Array, placed: Array, config: JaxArcConfig) ->
 def is_known(operation: Int32[Array, "*b"], config: JaxArcConfig) -> Bool[Array, "*b"]:
     """Whether an operation exists and is allowed."""
     exists = (operation >= 0) & (operation < config.action.num_operations)
+    if config.action.extra_operations:
+        exists |= is_extra(operation, config)
     if config.action.allowed_operations is None:
         return exists
     # Two words with a bit for each operation: kernels have no tables.
@@ -44,6 +46,19 @@ def is_known(operation: Int32[Array, "*b"], config: JaxArcConfig) -> Bool[Array,
     ]
     word = jnp.where(operation < 32, jnp.uint32(words[0]), jnp.uint32(words[1]))
     return exists & (((word >> (operation & 31).astype(jnp.uint32)) & jnp.uint32(1)) == 1)
+
+
+def is_extra(operation: Int32[Array, "*b"], config: JaxArcConfig) -> Bool[Array, "*b"]:
+    """Whether an operation is one of the config's `extra_operations`."""
+    return (operation >= FIRST_EXTRA) & (operation < FIRST_EXTRA + len(config.action.extra_operations))
+
+
+def kind_of(operation: Int32[Array, ""], config: JaxArcConfig) -> Int32[Array, ""]:
+    """`operations.operation_type`, which knows those that are built in, for all operations of a config."""
+    kind = ops.operation_type(operation)
+    if not config.action.extra_operations:
+        return kind
+    return jnp.where(is_extra(operation, config), ops.OPERATION_TYPES.index("extra"), kind)
 
 
 # --- what comes of it ---
@@ -197,7 +212,7 @@ def reported(
         "step_count": tally.steps,
         "valid_action": outcome.valid,
         "was_over": outcome.was_over,
-        "operation_type": ops.operation_type(action.operation),
+        "operation_type": kind_of(action.operation, config),
         "is_control_operation": outcome.is_control,
         "episode_mode": after.episode_mode,
         "task_index": after.task_index,

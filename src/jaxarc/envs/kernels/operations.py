@@ -64,6 +64,7 @@ class After(NamedTuple):
 
 
 def spread(number: Any) -> Array:
+    """The same number in every lane."""
     return jnp.broadcast_to(number, (LANES,)).astype(jnp.int32)
 
 

@@ -28,7 +28,7 @@ from .warp import LANES
 
 def can_fuse(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> bool:
     """Whether `fused_step` knows these actions and settings, and this version of jax can build its kernel."""
-    if config.action.control_operations or states.wrong is not None:
+    if config.action.control_operations or config.action.extra_operations or states.wrong is not None:
         return False
     if not 0 < states.planes.size < 2**31:  # the kernel counts with 32 bits
         return False

@@ -60,10 +60,12 @@ def fit_selection(selection: GridLike, shape: tuple[int, int]) -> Bool[np.ndarra
 
 def operation_name(operation: int) -> str:
     """What operation `operation` is called, such as "fill 3"; ids that do not exist are called so."""
+    from jaxarc.envs.config import FIRST_EXTRA, LAST_EXTRA
     from jaxarc.envs.operations import OPERATION_NAMES
 
-    known = 0 <= operation < len(OPERATION_NAMES)
-    return OPERATION_NAMES[operation] if known else f"unknown operation {operation}"
+    if 0 <= operation < len(OPERATION_NAMES):
+        return OPERATION_NAMES[operation]
+    return f"{'extra' if FIRST_EXTRA <= operation <= LAST_EXTRA else 'unknown'} operation {operation}"
 
 
 @dataclass(frozen=True)
