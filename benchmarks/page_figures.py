@@ -73,8 +73,9 @@ def time_interpolation(results: Path) -> str:
 
 def strategies(results: Path) -> str:
     """acbo: regret and time of every strategy."""
-    policy = read(results, "cpu", "acbo-policy")
-    straight, bent, ask = (figures_of(policy, part) for part in ("linear models", "nonlinear models", "ask"))
+    policy, host = read(results, "nvidia-h200", "acbo-policy"), read(results, "cpu", "acbo-policy")
+    straight, bent = (figures_of(policy, part) for part in ("linear models", "nonlinear models"))
+    ask = figures_of(host, "ask")
 
     def regret(found: dict[str, Any] | None) -> str:
         return "-" if found is None else f"{found['regret']:.3f} ± {found['± 95 %']:.3f}"
@@ -87,7 +88,8 @@ def strategies(results: Path) -> str:
         for name, row in sorted(straight.items(), key=lambda item: item[1]["regret"])
     ]
     models = straight["policy"]["models"], bent["policy"]["models"]
-    text = f"\n{place(policy, 'linear models')}; up to {models[0]:,} linear and {models[1]:,} bent models:\n"
+    text = f"\nRegret: {place(policy, 'linear models')}; up to {models[0]:,} linear and {models[1]:,} bent models. "
+    text += f"Time: {place(host, 'ask')}.\n"
     head = ["strategy", "regret, linear", "regret, bent", "an `ask`", "the first, with compiling"]
     return text + table(head, rows)
 
