@@ -42,7 +42,7 @@ def invert(grid, selection):
 
 def overflow(grid, selection):
     """Colours that do not exist, also outside of the grid."""
-    return jnp.where(selection, 25, jnp.full_like(grid, -3))
+    return jnp.where(selection | (grid < 0), 25, -3)
 
 
 def config(*functions, **settings):
@@ -65,7 +65,8 @@ def test_an_operation_acts_on_the_selection_within_the_grid():
     assert int(jnp.sum(after.working_grid[2:])) == 0
     assert tuple(seen.size) == (2, 3)
     # What a function says beyond its rights is cut: colours to 0 to 9, cells to the active part.
-    _, seen, *_ = arc_step(after, PointAction(43, 0, 0), settings)
+    after, seen, *_ = arc_step(after, PointAction(43, 0, 0), settings)
+    assert int(jnp.sum(after.working_grid)) == 9
     np.testing.assert_array_equal(seen.grid[:2, :3], [[9, 0, 0], [0, 0, 0]])
 
 
