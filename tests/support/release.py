@@ -7,7 +7,7 @@ For each Python and each extra alone a fresh environment is made under the const
 """
 
 import argparse
-import email
+import email.message
 import hashlib
 import json
 import os
@@ -91,8 +91,7 @@ def judge_files(wheel: Path, sdist: Path) -> None:
     wanted = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
     if packed != wanted:
         raise RuntimeError(f"the wheel and the tree differ: {sorted(packed ^ wanted)}")
-    # The sdist has PKG-INFO besides; the tree has git's own files.
-    odd = (sdist_files(sdist) ^ tracked) - {"PKG-INFO", ".gitignore"}
+    odd = (sdist_files(sdist) ^ tracked) - {"PKG-INFO"}
     if odd:
         raise RuntimeError(f"the sdist and the tree differ: {sorted(odd)}")
 

@@ -246,8 +246,9 @@ def make_an_update() -> None:
 
 def draw_the_graph() -> None:
     import acbo
+    from acbo.scms.interop import to_networkx
 
-    acbo.to_networkx(acbo.parse_model(PLANT))
+    assert len(to_networkx(acbo.parse_model(PLANT))) == 4
 
 
 def make_a_table() -> None:
