@@ -23,12 +23,16 @@ import numpy as np
 import harness
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.memory import process_memory
+from jaxworlds.runtime import configure
 
 LOOKS, WARM_ROUNDS = 200, 3
 # Resident memory comes and goes with the allocator; a leak goes on. What may remain over the second half of a run: 0.5 % of
 # the process or 8 MB, whichever is more (runs that were flat ended between -6 MB and +2 MB on two cores).
 LEAST_BYTES, SHARE = 8 * 2**20, 0.005
-Round = Callable[[], Any]
+FEW_OBJECTS = 100  # that caches of Python and JAX may still take in the second half
+NAMES = ("done", "live arrays", "Python objects", "resident MB")
+ARRAYS, OBJECTS, RESIDENT = 1, 2, 3
+Round = Callable[[], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,96 +47,81 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """The process at one moment."""
-
-    done: int
-    arrays: int
-    objects: int
-    resident: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Found:
-    """What a long run came to."""
+    """What a long run came to: a row of `looks` for each look at the process, with the columns of `look`."""
 
     part: Part
-    looks: list[Look]
+    looks: np.ndarray
     compiles: int
     report: str
     seconds: float
 
-    def line(self, name: str) -> tuple[float, float]:
-        """Growth of a figure for each thousand units, and over the second half of the run, by least squares."""
-        half = self.looks[len(self.looks) // 2 :]
-        done = np.array([look.done for look in half], float)
-        values = np.array([getattr(look, name) for look in half], float)
-        slope = float(np.polyfit(done - done[0], values, 1)[0])
-        return 1000 * slope, slope * (done[-1] - done[0])
+    def growth(self, column: int) -> tuple[float, float]:
+        """How much a column grew for each thousand units, and over the second half of the run, by least squares."""
+        half = self.looks[len(self.looks) // 2 :].astype(float)
+        done = half[:, 0] - half[0, 0]
+        slope = float(np.polyfit(done, half[:, column], 1)[0])
+        return 1000 * slope, slope * float(done[-1])
 
     def growing(self) -> list[str]:
         """What grew, in words; empty where everything was flat."""
         grown = []
         if self.compiles:
             grown.append(f"{self.compiles} programs were compiled after the warm-up: {self.report}")
-        half = len(self.looks) // 2
-        for name in ("arrays", "objects"):
-            before, after = ([getattr(look, name) for look in part] for part in self._halves(half))
-            # A count that only wanders returns to where it was; one that leaks never does.
-            if min(after) > max(before):
-                grown.append(f"{name} grew from {before[0]:,} to {after[-1]:,}")
-        change, allowed = self.line("resident")[1], max(LEAST_BYTES, SHARE * self.looks[0].resident)
-        if change > allowed:
+        before, after = np.split(self.looks, [len(self.looks) // 2])
+        # A number of arrays that only wanders comes back to where it was; one that leaks never does.
+        leaks = after[:, ARRAYS].min() > before[:, ARRAYS].max()
+        for column, grows in ((ARRAYS, leaks), (OBJECTS, self.growth(OBJECTS)[1] > FEW_OBJECTS)):
+            if grows:
+                first, last = self.looks[[0, -1], column]
+                grown.append(f"{NAMES[column]} grew from {first:,} to {last:,}")
+        change = self.growth(RESIDENT)[1]
+        if change > max(LEAST_BYTES, SHARE * self.looks[0, RESIDENT]):
             grown.append(f"resident memory grew by {change / 2**20:.1f} MB in the second half")
         return grown
 
-    def _halves(self, half: int) -> tuple[list[Look], list[Look]]:
-        return self.looks[:half], self.looks[half:]
-
     def figures(self) -> dict[str, Any]:
-        """The row of the result file."""
-        first, last = self.looks[0], self.looks[-1]
-        per_thousand, change = self.line("resident")
-        return {
-            self.part.unit: last.done,
-            "rounds": last.done // self.part.units,
-            "wall_s": self.seconds,
-            "compiles": self.compiles,
-            "arrays, first": first.arrays,
-            "arrays, most": max(look.arrays for look in self.looks),
-            "arrays, last": last.arrays,
-            "objects, first": first.objects,
-            "objects, last": last.objects,
-            "resident MB, first": first.resident / 2**20,
-            "resident MB, last": last.resident / 2**20,
-            "MB in the second half": change / 2**20,
-            "bytes per 1000": per_thousand,
-            "flat": "no" if self.growing() else "yes",
-        }
+        """The rows of the result file."""
+        rows: dict[str, Any] = {}
+        for column, scale in ((ARRAYS, 1), (OBJECTS, 1), (RESIDENT, 2**20)):
+            values = self.looks[:, column] / scale
+            per_thousand, change = (figure / scale for figure in self.growth(column))
+            rows[NAMES[column]] = {
+                "first": values[0],
+                "least": values.min(),
+                "most": values.max(),
+                "last": values[-1],
+                "growth in the second half": change,
+                f"growth per 1,000 {self.part.unit}": per_thousand,
+            }
+        done = int(self.looks[-1, 0])
+        flat = "no" if self.growing() else "yes"
+        rows["run"] = {self.part.unit: done, "wall_s": self.seconds, "compiles": self.compiles, "flat": flat}
+        return rows
 
 
 def soak(part: Part, total: int, tell: Callable[[int], Any] = lambda done: None) -> Found:
-    """Do `total` units of a part and look at the process on the way; `tell` hears how many are done."""
+    """Do `total` units of a part, at least four rounds, and look at the process on the way; `tell` hears how far it is."""
     rounds = max(-(-total // part.units), 4)
-    work = part.start()
+    looked_at = np.linspace(1, rounds, min(LOOKS, rounds)).round().astype(int)
+    looks = np.zeros((len(looked_at), len(NAMES)), np.int64)  # made before, so that looking makes no objects
+    work, row = part.start(), 0
     for _ in range(WARM_ROUNDS):
-        jax.block_until_ready(work())
-    looks: list[Look] = []
-    looked_at = {round(rounds * number / min(LOOKS, rounds)) for number in range(1, min(LOOKS, rounds) + 1)}
+        work()
     began = time.monotonic()
     with CompileWatch() as watch:
         for number in range(1, rounds + 1):
-            jax.block_until_ready(work())
-            if number in looked_at:
-                looks.append(look(number * part.units))
+            work()
+            if number == looked_at[row]:
+                looks[row], row = look(number * part.units), row + 1
                 tell(number * part.units)
     return Found(part, looks, watch.compiles, watch.report(), time.monotonic() - began)
 
 
-def look(done: int) -> Look:
+def look(done: int) -> tuple[int, int, int, int]:
     """The process now, after a collection: what is only waiting for one is no leak."""
     gc.collect()
-    return Look(done, len(jax.live_arrays()), len(gc.get_objects()), process_memory()[0])
+    return done, len(jax.live_arrays()), len(gc.get_objects()), process_memory()[0]
 
 
 # --- the parts ---
@@ -149,12 +138,11 @@ def arc(environments: int = 256, steps: int = 100) -> Round:
     states, seen = batch_reset(keys, config, create_mock_task(5))
     policy, key = random_policy(config), jr.key(1)
 
-    def work() -> Any:
+    def work() -> None:
         nonlocal states, key
         key, key_now = jr.split(key)
         played = rollout(policy, None, states, seen, key_now, config, steps)
-        states = played.states
-        return played.reward
+        states = jax.block_until_ready(played.states)
 
     return work
 
@@ -181,12 +169,12 @@ def tracker(batches: int = 50, batch: int = 32) -> Round:
         "rk4", field, reflective_boundary(bounds), batch_size=batch, progress_callback=count
     )
 
-    def work() -> Any:
+    def work() -> None:
         nonlocal chunks
         chunks = 0
         paths = moving.track_particles(seeds, (0.0, 1.0), n_timesteps=6, dt=0.1)
         assert chunks == batches, f"{chunks} chunks, not {batches}"
-        return paths.positions
+        assert np.isfinite(paths.positions).all()
 
     return work
 
@@ -219,9 +207,9 @@ def surrogate(updates: int = 100) -> Round:
     network = acbo.NetworkConfig("statistics", pair_width=16, layers=1, rank=2)
     learning = acbo.LearningConfig(updates=updates, batch=16, learning_rate=1e-2, set_weight=0.0)
 
-    def work() -> Any:
+    def work() -> None:
         trained = acbo.train(draw, network, learning, chunk=10, progress=False)
-        return trained.history["edge_loss"]
+        assert np.isfinite(trained.history["edge_loss"]).all()
 
     return work
 
@@ -253,8 +241,8 @@ def policy(updates: int = 20) -> Round:
         grpo=GRPOTrainingConfig(group_size=8, num_iterations=1),
     )
 
-    def work() -> Any:
-        return train_policy(draw, small, learning, chunk=10, progress=False).network
+    def work() -> None:
+        jax.block_until_ready(train_policy(draw, small, learning, chunk=10, progress=False).state)
 
     return work
 
@@ -270,12 +258,13 @@ def asking(rounds: int = 10) -> Round:
         target impurity
     """)
     ranges = {"feed": (-2, 2), "coolant": (-2, 2), "heat": None, "impurity": None}
-    before = acbo.to_frame(plant.sample(20, key=0), plant.names)
-    number = 0
+    before, number = plant.sample(20, key=0), 0
 
     def work() -> None:
         nonlocal number
-        optimizer = acbo.Optimizer(ranges, target="impurity", data=before, experiments=rounds)
+        # A new table each time: pandas notes every view of a table in the table.
+        data = acbo.to_frame(before, plant.names)
+        optimizer = acbo.Optimizer(ranges, target="impurity", data=data, experiments=rounds)
         for _ in range(rounds):
             number += 1
             todo = optimizer.ask()
@@ -304,6 +293,7 @@ def main() -> int:
     parts = [part for part in PARTS if options.wants(part.name)]
     if not parts:
         raise SystemExit(f"`--only` must be part of one of {', '.join(p.name for p in PARTS)}.")
+    configure()
     report = harness.PartsReport("soak", options)
     grown: dict[str, list[str]] = {}
     for part in parts:

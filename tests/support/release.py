@@ -133,7 +133,9 @@ def run(command: Sequence[str], cwd: Path | None = None, allowed: tuple[int, ...
     own |= {"JAX_PLATFORMS": "cpu", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if cwd is not None:
         own["JAXWORLDS_CACHE_DIR"] = str(cwd.parent / "cache")
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False, env=own)
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False, env=own
+    )
     if done.returncode not in allowed:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
@@ -182,7 +184,9 @@ def try_out(python: Path, number: str, extra: str, wheel: Path, sdist: Path, fol
 
 def main() -> int:
     """Build and try; ends with 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(description="Build the wheel and the sdist and try them outside the tree.")
+    parser = argparse.ArgumentParser(
+        description="Build the wheel and the sdist and try them outside the tree."
+    )
     parser.add_argument("--pythons", nargs="+", choices=PYTHONS, help="those that are here, unless given")
     parser.add_argument("--extras", nargs="+", choices=EXTRAS, default=EXTRAS, help="all, unless given")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")

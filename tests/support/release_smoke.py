@@ -52,7 +52,9 @@ IMAGE = """<VTKFile type="ImageData" version="0.1" byte_order="LittleEndian">
 def command(*words: str, code: int = 0) -> str:
     """What a command of the package prints; it must end with `code` and warn of nothing."""
     program = Path(sys.executable).with_name(words[0])
-    done = subprocess.run([str(program), *words[1:]], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [str(program), *words[1:]], capture_output=True, text=True, timeout=600, check=False
+    )
     shown = done.stdout + done.stderr
     assert done.returncode == code, f"{words} ended with {done.returncode}:\n{shown}"
     assert "Traceback" not in shown, shown
@@ -62,7 +64,9 @@ def command(*words: str, code: int = 0) -> str:
 
 def in_new_process(text: str) -> str:
     """What a program prints that starts with nothing imported."""
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
