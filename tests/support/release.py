@@ -193,7 +193,11 @@ def main() -> int:
     options = parser.parse_args()
     shutil.rmtree(options.out, ignore_errors=True)
     wheel, sdist = build("wheel", options.out), build("sdist", options.out)
-    judge_files(wheel, sdist)
+    try:
+        judge_files(wheel, sdist)
+    except RuntimeError as error:
+        print(f"{error}. Add these files to git, or remove them.", file=sys.stderr)
+        return 1
     print(f"{wheel.name}: {len(wheel_files(wheel))} files, {wheel.stat().st_size / 1e6:.2f} MB")
     print(f"{sdist.name}: {len(sdist_files(sdist))} files, {sdist.stat().st_size / 1e6:.2f} MB", flush=True)
     failed = []
