@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 thorough oracle bench docs clean
+.PHONY: help setup demo test lint types unit unit8 thorough oracle bench soak coverage release docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -64,8 +64,22 @@ bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_acbo_inference.py --setup-peers .peers
 	@$(BIN)/python benchmarks/bench_acbo_policy.py
 
+soak: $(STAMP)   ## a million ARC steps, and long runs of the others: nothing may grow (a quarter of an hour)
+	@$(BIN)/python benchmarks/soak.py
+
+# Files to run in place of all tests, for a look at one part: make coverage TESTS=tests/unit/test_store.py
+TESTS ?=
+
+coverage: $(STAMP) ## all tests on one device, and the share of lines that they run; commands are not counted
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest -n auto --dist loadfile $(TESTS); tests=$$?; \
+	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$tests
+
+release: $(STAMP) ## build the wheel and the sdist into dist/ and try them outside the tree on every Python here (needs a network)
+	@$(BIN)/python tests/support/release.py
+
 docs: $(STAMP)   ## build the documentation into site/ (strict)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html"
 
 clean:           ## remove everything that the commands made
-	rm -rf $(VENV) .jax_cache site report .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .jax_cache site report .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist

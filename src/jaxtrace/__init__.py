@@ -6,6 +6,7 @@ Names load on first use, so `import jaxtrace` costs almost nothing and `configur
 from typing import TYPE_CHECKING
 
 from jaxworlds._lazy import lazy_names
+from jaxworlds._version import __version__ as __version__
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {

@@ -6,8 +6,7 @@ Names load on first use, so `import jaxworlds` costs almost nothing, imports no 
 from typing import TYPE_CHECKING
 
 from ._lazy import lazy_names
-
-__version__ = "0.1.0"
+from ._version import __version__ as __version__
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
 
 BAD_INPUT, STOPPED, PIPE_CLOSED = 2, 130, 141
@@ -101,6 +102,10 @@ def run_command(
     """Read the command line, run the command, and exit with its code; wrong input ends with one line and no traceback."""
     import tyro
 
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        say(f"{program} {__version__}")
+        sys.exit(0)
+    description = f"{description} Version {__version__}, which `--version` prints alone."
     command = tyro.cli(commands, args=arguments, prog=program, description=description)
     try:
         sys.exit(_run(command))

@@ -1,0 +1,130 @@
+"""What is released: one version, all files that are needed, type information, a citation. `make release` tries it out."""
+
+import importlib
+import re
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import release
+
+import jaxworlds
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONSTRAINTS = sorted((ROOT / "constraints").glob("python-3.*.txt"))
+# Files that no import asks for: without one of them something fails only when it is used.
+DATA = {
+    "jaxworlds/native.h",
+    "jaxworlds/demo_page.html",
+    "jaxarc/envs/kernels/native.cc",
+    "jaxarc/conf/config.yaml",
+    "jaxarc/conf/environment/official.yaml",
+    "jaxarc/utils/visualization/replay_page.html",
+    "jaxtrace/tracking/native.cc",
+    "jaxtrace/visualization/player_page.html",
+    "acbo/surrogate/pretrained/default.safetensors",
+    "acbo/policy/pretrained/default.safetensors",
+    *(f"{package}/py.typed" for package in release.PACKAGES),
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return release.build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    written = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "src").rglob("*.py")
+        if re.search(rf"['\"]{re.escape(jaxworlds.__version__)}['\"]", file.read_text())
+    ]
+    assert written == [PROJECT["tool"]["hatch"]["version"]["path"]] == ["src/jaxworlds/_version.py"]
+    for package in release.PACKAGES:
+        assert importlib.import_module(package).__version__ == jaxworlds.__version__ == release.version()
+
+
+@pytest.mark.parametrize("program", release.PACKAGES)
+def test_a_command_tells_its_version(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main = importlib.import_module(f"{program}.cli").main
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{program} {jaxworlds.__version__}\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "--version" in capsys.readouterr().out
+
+
+def test_the_wheel_holds_what_is_needed(wheel: Path) -> None:
+    packed = {name for name in release.wheel_files(wheel) if ".dist-info/" not in name}
+    sources = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
+    assert packed >= sources | DATA
+    assert {Path(name).suffix for name in packed - sources} <= {
+        ".cc",
+        ".h",
+        ".html",
+        ".safetensors",
+        ".typed",
+        ".yaml",
+        "",
+    }
+    assert {name.partition("/")[0] for name in packed} == set(release.PACKAGES)
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    found = release.wheel_metadata(wheel)
+    assert found["Name"] == "jaxworlds"
+    assert found["Version"] == jaxworlds.__version__
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["Author"] == "The jaxworlds authors"
+    assert set(found.get_all("Provides-Extra", [])) == {*release.EXTRAS, "dev"} - {"core"}
+    assert "Typing :: Typed" in found.get_all("Classifier", [])
+    with zipfile.ZipFile(wheel) as archive:
+        (folder,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        licence = archive.read(f"{folder}/licenses/LICENSE").decode()
+        scripts = archive.read(f"{folder}/entry_points.txt").decode()
+    assert licence == (ROOT / "LICENSE").read_text()
+    assert all(f"{program} = {program}.cli:main" in scripts for program in release.PACKAGES)
+
+
+def test_a_file_that_is_missing_or_too_much_is_found(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = {f"src/{name}" for name in release.wheel_files(wheel) if ".dist-info/" not in name}
+    monkeypatch.setattr(release, "sdist_files", lambda sdist: {*release.tracked_files(), "PKG-INFO"})
+    monkeypatch.setattr(release, "tracked_files", lambda: inside)
+    release.judge_files(wheel, tmp_path)
+    for odd in (inside | {"src/acbo/forgotten.json"}, inside - {"src/jaxworlds/native.h"}):
+        monkeypatch.setattr(release, "tracked_files", lambda odd=odd: odd)
+        with pytest.raises(RuntimeError, match=r"the wheel and the tree differ: \['(acbo|jaxworlds)/"):
+            release.judge_files(wheel, tmp_path)
+    monkeypatch.setattr(release, "tracked_files", lambda: inside)
+    monkeypatch.setattr(release, "sdist_files", lambda sdist: {*inside, "notes.txt"})
+    with pytest.raises(RuntimeError, match=r"the sdist and the tree differ: \['notes.txt'\]"):
+        release.judge_files(wheel, tmp_path)
+
+
+def test_the_citation_is_of_this_version() -> None:
+    import yaml
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == jaxworlds.__version__
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert citation["keywords"] == PROJECT["project"]["keywords"]
+    assert [author["name"] for author in citation["authors"]] == ["The jaxworlds authors"]
+    assert {"cff-version", "message", "title", "type"} <= set(citation)
+
+
+def test_every_dependency_has_a_tested_version() -> None:
+    asked = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+    asked += [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+    names = {re.split(r"[\[<>=;~! ]", line)[0].lower() for line in asked} - {"jaxworlds"}
+    assert len(CONSTRAINTS) == len(release.PYTHONS)
+    for file in CONSTRAINTS:
+        pinned = {line.partition("==")[0].lower() for line in file.read_text().splitlines()}
+        assert names <= pinned, f"{file.name} lacks {sorted(names - pinned)}"
