@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	  { echo "jaxworlds needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@echo "Setting up $(VENV) from $(CONSTRAINTS) (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --quiet -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.html
