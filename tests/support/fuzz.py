@@ -115,11 +115,12 @@ class Run:
         ]
         self.selector = selectors.DefaultSelector()
         self.running: list[Job] = []
+        self.noise = tempfile.TemporaryFile()
 
     def start(self, loader: Loader, first: int, last: int) -> None:
         command = [sys.executable, str(Path(__file__)), "--worker", loader.name]
         command += [str(self.seed), str(first), str(last - first)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.noise)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         job = Job(loader, process, last)
@@ -158,7 +159,9 @@ class Run:
         elif "folder" in fact:
             job.folder = Path(fact["folder"])
         elif "invalid seed" in fact:
-            raise SystemExit(f"{job.loader.name}: a valid input is not loaded: {fact['invalid seed']}\n{fact['detail']}")
+            raise SystemExit(
+                f"{job.loader.name}: a valid input is not loaded: {fact['invalid seed']}\n{fact['detail']}"
+            )
 
     def read(self, job: Job) -> bool:
         """Take what the worker said; False when it is gone."""
@@ -182,13 +185,16 @@ class Run:
         self.read(job)
         job.process.stdout.close()
         self.running.remove(job)
-        if job.at is not None:
-            died = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-            self.note(job, job.at, "hang" if hung else "crash", f"the process {died}" if not hung else "hang", SECONDS if hung else 0.0)
+        if job.at is not None and code < 0:
+            kind, died = "hang" if hung else "crash", signal.Signals(-code).name
+            self.note(job, job.at, kind, f"{kind}: the process died of {died}", SECONDS if hung else 0.0)
             if job.at + 1 < job.last:
                 self.queue.insert(0, (job.loader, job.at + 1, job.last))
         elif code:
-            raise SystemExit(f"{job.loader.name}: the worker ended with {code} between inputs")
+            self.noise.seek(0)
+            raise SystemExit(
+                f"{job.loader.name}: the worker ended with {code}\n{self.noise.read()[-3000:].decode()}"
+            )
         if job.folder is not None:
             shutil.rmtree(job.folder, ignore_errors=True)
         self.save()
@@ -208,7 +214,10 @@ class Run:
             "python": platform.python_version(),
             "inputs": total["inputs"],
             "findings": total["findings"],
-            "loaders": {name: {**e, "seconds": round(e["seconds"], 2), "slowest_s": round(e["slowest_s"], 3)} for name, e in sorted(self.results.items())},
+            "loaders": {
+                name: {**e, "seconds": round(e["seconds"], 2), "slowest_s": round(e["slowest_s"], 3)}
+                for name, e in sorted(self.results.items())
+            },
         }
         draft = self.out.with_suffix(".tmp")
         draft.write_text(json.dumps(facts, indent=1) + "\n")
@@ -218,7 +227,12 @@ class Run:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description:32}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=Console(stderr=True)) as bar:
             shown = bar.add_task("", total=sum(self.goal.values()))
             while self.queue or self.running:
@@ -228,7 +242,9 @@ class Run:
                     if not self.read(key.data):
                         self.finish(key.data, hung=False)
                 for job in list(self.running):
-                    limit = SECONDS if job.folder is not None else 10 * SECONDS  # imports and compilation first
+                    limit = (
+                        SECONDS if job.folder is not None else 10 * SECONDS
+                    )  # imports and compilation first
                     if time.monotonic() - job.moved > limit:
                         self.finish(job, hung=True)
                 done = sum(self.entry(loader.name)["inputs"] for loader in self.chosen)

@@ -60,7 +60,16 @@ def make_input(loader: Loader, seeds: list[bytes], seed: int, index: int) -> byt
     for _ in range(5):
         try:
             made = MUTANTS[kind](rng, data)
-        except (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, OverflowError, AttributeError):
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            OSError,
+            RuntimeError,
+            OverflowError,
+            AttributeError,
+        ):
             continue  # a mutant of a mutant that its own tools refuse
         if made != data:
             return made
@@ -89,7 +98,7 @@ def unclear(error: Exception, path: Path, loader: Loader) -> str | None:
     kind, message = type(error), str(error)
     ours = kind.__module__.partition(".")[0] in ("jaxworlds", "jaxarc", "jaxtrace", "acbo")
     raw = (UnicodeError, json.JSONDecodeError, tomllib.TOMLDecodeError)
-    if not isinstance(error, ValueError | OSError | loader.also) or (isinstance(error, raw) and not ours):
+    if not isinstance(error, (ValueError, OSError, *loader.also)) or (isinstance(error, raw) and not ours):
         return f"unclear {kind.__name__}"
     if not ours and kind.__module__ not in ("builtins",):
         return f"foreign {kind.__module__}.{kind.__name__}"

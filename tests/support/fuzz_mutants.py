@@ -120,7 +120,9 @@ def spoil_text(rng: random.Random, data: bytes) -> bytes:
                 lines[row], lines[second] = lines[second], lines[row]
                 text = "\n".join(lines)
             case 8:
-                odd = rng.choice(("(", ")", "[", "]", "{", '"', "'", "=", "->", ";", ",", "#", "\\", "\x00", "é", "`", "<"))
+                odd = rng.choice(
+                    ("(", ")", "[", "]", "{", '"', "'", "=", "->", ";", ",", "#", "\\", "\x00", "é", "`", "<")
+                )
                 text = text[: one.start()] + odd * rng.choice((1, 1, 1, 300)) + text[one.start() :]
             case 9:
                 text = text[: one.start()] + one[0] * rng.choice((2, 3, 400)) + text[one.end() :]
@@ -133,7 +135,9 @@ def spoil_tree(rng: random.Random, tree: Any) -> Any:
         places: list[tuple[Any, Any]] = []
 
         def walk(node: Any, places: list[tuple[Any, Any]] = places) -> None:
-            items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+            items = (
+                node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+            )
             for key, child in list(items):
                 places.append((node, key))
                 walk(child)
@@ -177,7 +181,12 @@ def spoil_json(rng: random.Random, data: bytes) -> bytes:
         keys = list(re.finditer(r'"\w+": ', text))
         if keys:
             one = rng.choice(keys)
-            text = text[: one.start()] + one[0] + rng.choice(("1, ", "null, ", "[], ", "{}, ")) + text[one.start() :]
+            text = (
+                text[: one.start()]
+                + one[0]
+                + rng.choice(("1, ", "null, ", "[], ", "{}, "))
+                + text[one.start() :]
+            )
     return text.encode()
 
 
@@ -186,7 +195,9 @@ def spoil_toml(rng: random.Random, data: bytes) -> bytes:
     tree = spoil_tree(rng, json.loads(_dumped(tomllib.loads(data.decode()))))
     if not isinstance(tree, dict):
         return _toml(tree).encode()
-    return "".join(f"{json.dumps(key)} = {_toml(value)}\n" for key, value in tree.items()).encode("utf-8", "replace")
+    return "".join(f"{json.dumps(key)} = {_toml(value)}\n" for key, value in tree.items()).encode(
+        "utf-8", "replace"
+    )
 
 
 def _toml(value: Any) -> str:
@@ -231,8 +242,26 @@ def spoil_xml(rng: random.Random, data: bytes) -> bytes:
                 to = rng.choice(tags).start()
                 head = head[:to] + tag[0] + head[to:]
             case 9:
-                types = (b"Float32", b"Float64", b"Int8", b"UInt8", b"Int64", b"String", b"ascii", b"binary", b"appended", b"raw")
-                types += (b"base64", b"BigEndian", b"UInt64", b"vtkZLibDataCompressor", b"vtkLZ4DataCompressor", b"/dev/zero")
+                types = (
+                    b"Float32",
+                    b"Float64",
+                    b"Int8",
+                    b"UInt8",
+                    b"Int64",
+                    b"String",
+                    b"ascii",
+                    b"binary",
+                    b"appended",
+                    b"raw",
+                )
+                types += (
+                    b"base64",
+                    b"BigEndian",
+                    b"UInt64",
+                    b"vtkZLibDataCompressor",
+                    b"vtkLZ4DataCompressor",
+                    b"/dev/zero",
+                )
                 head = head[: one.start(2)] + rng.choice(types) + head[one.end(2) :]
             case 10:
                 number = list(re.finditer(rb">([^<>]*\d[^<>]*)<", head))
@@ -241,7 +270,16 @@ def spoil_xml(rng: random.Random, data: bytes) -> bytes:
                     head = head[: part.start(1)] + spoil_text(rng, part[1]) + head[part.end(1) :]
             case 11:
                 odd = rng.choice(
-                    (b"&i;", b"<x>" * 50_000, b"<x>" * 300 + b"</x>" * 300, b"]]>", b"\x00", b"&#0;", b"<!--", b"\xff")
+                    (
+                        b"&i;",
+                        b"<x>" * 50_000,
+                        b"<x>" * 300 + b"</x>" * 300,
+                        b"]]>",
+                        b"\x00",
+                        b"&#0;",
+                        b"<!--",
+                        b"\xff",
+                    )
                 )
                 head = head[: tag.end()] + odd + head[tag.end() :]
                 if odd == b"&i;":
@@ -258,7 +296,20 @@ def spoil_table(rng: random.Random, data: bytes) -> bytes:
         at = rng.randrange(len(row)) if row else 0
         match rng.randrange(7):
             case 0 | 1 | 2 if row:
-                odd = (*NUMBERS, '"', '"a\nb"', "a;b", " ", "é", "\x00", "NA", "a" * 200_000, "-> x", "Infinity", "TRUE")
+                odd = (
+                    *NUMBERS,
+                    '"',
+                    '"a\nb"',
+                    "a;b",
+                    " ",
+                    "é",
+                    "\x00",
+                    "NA",
+                    "a" * 200_000,
+                    "-> x",
+                    "Infinity",
+                    "TRUE",
+                )
                 row[at] = rng.choice(odd)
             case 3 if row:
                 del row[at]
@@ -278,11 +329,45 @@ def spoil_npy(rng: random.Random, data: bytes) -> bytes:
     size = struct.unpack("<H", data[8:10])[0]
     head, body = data[10 : 10 + size].decode("latin-1"), data[10 + size :]
     shape = rng.choice(
-        ("()", "(0,)", "(1,)", "(-1,)", "(99999999999,)", "(4294967296, 4294967296)", "(2,)*3", "(1.0,)", "(True,)", "3", "[2]")
-        + ("(1," + "1," * 40 + ")", "(9223372036854775807,)", "(2, 3)", "(0, 99999999999999)", "(" * 300, "('a',)")
+        (
+            "()",
+            "(0,)",
+            "(1,)",
+            "(-1,)",
+            "(99999999999,)",
+            "(4294967296, 4294967296)",
+            "(2,)*3",
+            "(1.0,)",
+            "(True,)",
+            "3",
+            "[2]",
+        )
+        + (
+            "(1," + "1," * 40 + ")",
+            "(9223372036854775807,)",
+            "(2, 3)",
+            "(0, 99999999999999)",
+            "(" * 300,
+            "('a',)",
+        )
     )
     kind = rng.choice(
-        ("|O", "<f8", "<f4", "|b1", "<U9", "<U99999999", "|S5", "|V8", "<M8[s]", ">i4", "<c16", "x", "<f16", "[('a','<f4')]")
+        (
+            "|O",
+            "<f8",
+            "<f4",
+            "|b1",
+            "<U9",
+            "<U99999999",
+            "|S5",
+            "|V8",
+            "<M8[s]",
+            ">i4",
+            "<c16",
+            "x",
+            "<f16",
+            "[('a','<f4')]",
+        )
     )
     match rng.randrange(5):
         case 0 | 1:
@@ -290,7 +375,15 @@ def spoil_npy(rng: random.Random, data: bytes) -> bytes:
         case 2:
             head = re.sub(r"'descr': '[^']*'", lambda _: f"'descr': {kind!r}", head)
         case 3:
-            head = rng.choice((head.replace("False", "True"), head[: size // 2], "{}", "(" * 3000, head.replace("{", "{'x': 1, ")))
+            head = rng.choice(
+                (
+                    head.replace("False", "True"),
+                    head[: size // 2],
+                    "{}",
+                    "(" * 3000,
+                    head.replace("{", "{'x': 1, "),
+                )
+            )
         case 4:
             body = spoil_bytes(rng, body)
     text = head.rstrip().encode("latin-1")
@@ -311,7 +404,16 @@ def spoil_zip(rng: random.Random, data: bytes) -> bytes:
             case 3 if members:
                 del members[at]
             case 4 if members:
-                odd = ("../../escape.npy", "/tmp/escape.npy", "x.npy", "", "header", "header.npy", "a\x00b.npy", "é.npy")
+                odd = (
+                    "../../escape.npy",
+                    "/tmp/escape.npy",
+                    "x.npy",
+                    "",
+                    "header",
+                    "header.npy",
+                    "a\x00b.npy",
+                    "é.npy",
+                )
                 members[at] = (rng.choice((*odd, members[0][0])), members[at][1])
             case 5 if members:
                 members.append(members[at])
@@ -351,13 +453,33 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
             name = rng.choice(names)
             values = file[name]
             odd: Any = rng.choice(
-                (0, -1, "x", "", np.nan, np.inf, np.zeros(0), np.arange(3), np.float32(1e30), "é", b"\xff\xfe", np.int64(2**62))
+                (
+                    0,
+                    -1,
+                    "x",
+                    "",
+                    np.nan,
+                    np.inf,
+                    np.zeros(0),
+                    np.arange(3),
+                    np.float32(1e30),
+                    "é",
+                    b"\xff\xfe",
+                    np.int64(2**62),
+                )
             )
             match rng.randrange(12):
                 case 0:
                     del file[name]
                 case 1 | 2:
-                    keys = list(values.attrs) + ["_FillValue", "scale_factor", "add_offset", "units", "axis", "coordinates"]
+                    keys = list(values.attrs) + [
+                        "_FillValue",
+                        "scale_factor",
+                        "add_offset",
+                        "units",
+                        "axis",
+                        "coordinates",
+                    ]
                     values.attrs[rng.choice(keys)] = odd
                 case 3:
                     keys = list(file.attrs) + ["jaxtrace", "Conventions"]
@@ -370,11 +492,15 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     del file[name]
                     kind = rng.choice(("f2", "f8", "i1", "u8", "S4", "c8", "?"))
                     with np.errstate(all="ignore"):
-                        file[name] = other.astype(kind) if other.dtype.kind in "fiub" else np.zeros(other.shape, kind)
+                        file[name] = (
+                            other.astype(kind) if other.dtype.kind in "fiub" else np.zeros(other.shape, kind)
+                        )
                 case 6:
                     shape = values.shape
                     del file[name]
-                    file[name] = np.zeros(rng.choice((shape[::-1], shape[1:], (*shape, 2), (0,), (), (7,))), "f4")
+                    file[name] = np.zeros(
+                        rng.choice((shape[::-1], shape[1:], (*shape, 2), (0,), (), (7,))), "f4"
+                    )
                 case 7 | 8:  # chunks that are not there: nothing in the file, terabytes in memory
                     rank = len(values.shape)
                     del file[name]
@@ -382,13 +508,19 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     shape = tuple(huge for _ in range(max(rank, 1))) if rng.random() < 0.5 else (huge,)
                     extra = {"compression": "gzip"} if rng.random() < 0.5 else {}
                     try:
-                        file.create_dataset(name, shape, "f4", chunks=tuple(min(n, 100) for n in shape), **extra)
+                        file.create_dataset(
+                            name, shape, "f4", chunks=tuple(min(n, 100) for n in shape), **extra
+                        )
                     except (ValueError, OSError):
                         file[name] = np.zeros(1)
                 case 9:
                     del file[name]
                     file[name] = rng.choice(
-                        (h5py.SoftLink("/nowhere"), h5py.SoftLink(f"/{name}"), h5py.ExternalLink("/etc/passwd", "/x"))
+                        (
+                            h5py.SoftLink("/nowhere"),
+                            h5py.SoftLink(f"/{name}"),
+                            h5py.ExternalLink("/etc/passwd", "/x"),
+                        )
                     )
                 case 10:
                     del file[name]
@@ -397,7 +529,9 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     other = values[...] if values.size < 10_000 else np.zeros(3)
                     if other.dtype.kind == "f" and other.size:
                         other = other.copy()
-                        other.reshape(-1)[rng.randrange(other.size)] = rng.choice((np.nan, np.inf, -np.inf, 1e30))
+                        other.reshape(-1)[rng.randrange(other.size)] = rng.choice(
+                            (np.nan, np.inf, -np.inf, 1e30)
+                        )
                         values[...] = other
                     else:
                         del file[name]

@@ -164,12 +164,29 @@ def _vtk(name: str, makers: list[Callable[[], Any]], weight: float) -> Loader:
     def seeds(folder: Path) -> list[bytes]:
         return [_xml(make(), mode, folder) for make in makers for mode in MODES]
 
-    return Loader(f"trace/{name}", f"flow.{name}", seeds, read_field, ("bytes", "xml", "xml", "text", "encoding"), weight=weight)
+    return Loader(
+        f"trace/{name}",
+        f"flow.{name}",
+        seeds,
+        read_field,
+        ("bytes", "xml", "xml", "text", "encoding"),
+        weight=weight,
+    )
 
 
 def _legacy_seeds(folder: Path) -> list[bytes]:
-    made = (_image(), _image(cells=True), _rectilinear(), _curved(), _mesh(), _mesh(tetra=True, cells=True), _polygons())
-    return [_legacy(one, binary, old, folder) for one in made for binary in (False, True) for old in (False, True)]
+    made = (
+        _image(),
+        _image(cells=True),
+        _rectilinear(),
+        _curved(),
+        _mesh(),
+        _mesh(tetra=True, cells=True),
+        _polygons(),
+    )
+    return [
+        _legacy(one, binary, old, folder) for one in made for binary in (False, True) for old in (False, True)
+    ]
 
 
 def _pieces(folder: Path, kind: str) -> list[bytes]:
@@ -219,7 +236,8 @@ def _netcdf(folder: Path) -> list[bytes]:
     rng = np.random.default_rng(0)
     axes = {"time": np.arange(2.0), "y": np.linspace(0, 1, 4), "x": np.linspace(0, 2, 5)}
     data: dict[str, Any] = {
-        name: (("time", "y", "x"), rng.uniform(-1, 1, (2, 4, 5)).astype("f4"), {"units": "m s-1"}) for name in "uv"
+        name: (("time", "y", "x"), rng.uniform(-1, 1, (2, 4, 5)).astype("f4"), {"units": "m s-1"})
+        for name in "uv"
     }
     told = {
         "time": ("time", axes["time"], {"units": "seconds since 2000-01-01", "axis": "T"}),
@@ -301,9 +319,13 @@ def read_trajectory(path: Path) -> None:
     for name in ("release_times", "outcomes", "patches"):
         values = getattr(found, name)
         demand(values is None or values.shape == (particles,), f"{name} do not fit")
-    named = {name: getattr(found, name) for name in ("positions", "times", "ids", "alive", "ages", "velocities")}
+    named = {
+        name: getattr(found, name) for name in ("positions", "times", "ids", "alive", "ages", "velocities")
+    }
     demand_arrays([(name, values) for name, values in named.items() if values is not None])
-    demand(isinstance(found.outcome, str) and isinstance(found.info, dict), "outcome or info are something else")
+    demand(
+        isinstance(found.outcome, str) and isinstance(found.info, dict), "outcome or info are something else"
+    )
 
 
 def _tables(folder: Path) -> list[bytes]:
@@ -381,7 +403,9 @@ def read_trace_problem(path: Path) -> None:
     from jaxtrace._commands.problem import read_problem, ready
 
     made = ready(read_problem(path))
-    demand(np.isfinite(made.span).all() and np.asarray(made.seeds).ndim == 2, "span or seeds are not well-formed")
+    demand(
+        np.isfinite(made.span).all() and np.asarray(made.seeds).ndim == 2, "span or seeds are not well-formed"
+    )
 
 
 LOADERS = [
