@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._archive import read_archive as read_archive
 from ._container import MisfitError as MisfitError
 from ._container import PathLike, open_container, write_container
 from ._container import StoreError as StoreError

@@ -64,6 +64,7 @@ def work(name: str, seed: int, first: int, count: int) -> None:
             path.write_bytes(valid)
             outcome = try_one(loader, path)
             if outcome.kind != "loaded":
+                loader.load(path)  # once more, for its error
                 _say({"invalid seed": outcome.kind, "detail": outcome.detail})
                 return
         _say({"folder": folder})

@@ -193,7 +193,9 @@ def _pieces(folder: Path, kind: str) -> list[bytes]:
     """Parallel files with the parts beside them."""
     if kind == "pvtu":
         for k in range(2):
-            (folder / f"part_{k}.vtu").write_bytes(_xml(_mesh(), "zlib", folder))
+            part = _mesh()
+            part.SetPoints(_points(_cube()[0] + [2 * k, 0, 0]))
+            (folder / f"part_{k}.vtu").write_bytes(_xml(part, "zlib", folder))
         return [
             b"""<VTKFile type="PUnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt32">
 <PUnstructuredGrid GhostLevel="0"><PPointData><PDataArray type="Float32" Name="velocity" NumberOfComponents="3"/>

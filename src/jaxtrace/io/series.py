@@ -86,9 +86,9 @@ def read_collection(path: Path) -> list[Entry]:
     """The files and times that a ParaView collection lists, in the order of time."""
     try:
         rows = _series_rows(path) if path.suffix.lower() == ".series" else _pvd_rows(path)
-    except (ElementTree.ParseError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+    except (ElementTree.ParseError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DatasetError(
-            f"{path}: the collection cannot be read ({error}). Is it cut off or not one?"
+            f"{path}: the collection cannot be read ({str(error)[:200]}). Is it cut off or not one?"
         ) from error
     if not rows:
         raise DatasetError(f"{path}: the collection lists no file.")
