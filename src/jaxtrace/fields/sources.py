@@ -88,11 +88,17 @@ class FileSlices(AbstractSlices):
         return len(self.files)
 
     def read(self, number: int) -> Slice:
-        return np.array(open_array(self.files[number]))
+        return np.array(self._mapped(number))
 
     @property
     def dtype(self) -> np.dtype | None:
-        return open_array(self.files[0]).dtype
+        return self._mapped(0).dtype
+
+    def _mapped(self, number: int) -> np.ndarray:
+        found = open_array(self.files[number])
+        if found.dtype.kind not in "fiub":
+            raise ValueError(f"{self.files[number]} must hold numbers; it holds {found.dtype}")
+        return found
 
     def name(self, number: int) -> str:
         return str(self.files[number])

@@ -179,7 +179,8 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
         lost = [name for name in names if name not in keys]
         if lost or not names:
             raise ValueError(
-                f"`columns` must be among the table's {', '.join(map(str, keys))}; got {', '.join(lost) or 'none of x, y, z'}."
+                f"`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
+                f"{', '.join(lost) or 'none of x, y, z'}."
             )
         positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
     if positions.ndim != 2 or 0 in positions.shape:
@@ -188,7 +189,8 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
     bad = np.flatnonzero(~(np.abs(positions) <= limit).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"`table` must be finite in {jnp.result_type(float)}; row {bad[0]} is {positions[bad[0]].tolist()} ({len(bad)} such rows)."
+            f"`table` must be finite in {jnp.result_type(float)}; row {bad[0]} is {positions[bad[0]].tolist()} "
+            f"({len(bad)} such rows)."
         )
     return jnp.asarray(positions, float)
 
