@@ -32,7 +32,7 @@ SECONDS = 30.0
 """An input that takes longer hangs (wall time: other processes may be at work)."""
 SLOW = 4.0
 """Seconds of processor time after which an input counts as a finding too."""
-BATCH = 500
+BATCH = 2000
 
 
 def loaders() -> dict[str, Loader]:

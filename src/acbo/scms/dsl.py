@@ -158,7 +158,8 @@ def _read_statement(statement: str, said: _Statements) -> None:
     def named(identifier: str) -> str:
         if not re.fullmatch(_NAME, identifier.strip()):
             raise ValueError(
-                f"`text` must name variables by identifiers, or in backquotes; got {short(identifier.strip())} in {short(statement)}."
+                f"`text` must name variables by identifiers, or in backquotes; got {short(identifier.strip())} in "
+                f"{short(statement)}."
             )
         return said.quoted.get(identifier.strip(), identifier.strip())
 
@@ -204,10 +205,10 @@ def _read_arrows(statement: str, said: _Statements, named: Callable[[str], str])
             for cause, effect in pairs:
                 if cause == effect:
                     raise ValueError(
-                        f"`text` must have no directed cycle; got {short(cause)} -> {short(effect)} in {short(statement)}."
+                        f"`text` must have no directed cycle; got {cause[:60]} -> {effect[:60]} in {short(statement)}."
                     )
                 if (cause, effect) in said.edges:
                     raise ValueError(
-                        f"`text` must state each edge once; got {short(cause)} -> {short(effect)} again in {short(statement)}."
+                        f"`text` must state each edge once; got {cause[:60]} -> {effect[:60]} again in {short(statement)}."
                     )
                 said.edges.append((cause, effect))

@@ -44,7 +44,7 @@ def from_pgmpy(network: Any, **options: Any) -> CausalModel:
     missing = set(names) - {name for name, *_ in equations}
     if missing:
         raise ValueError(
-            f"`network` must have a CPD for every node; got none for {short(', '.join(sorted(missing)))}."
+            f"`network` must have a CPD for every node; got none for {', '.join(sorted(missing))[:200]}."
         )
     return linear_network(names, equations, [(str(a), str(b)) for a, b in network.edges()], **options)
 

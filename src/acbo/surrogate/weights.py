@@ -1,5 +1,6 @@
 """Weights in safetensors: named arrays with the settings and the story of their making, readable anywhere."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -110,6 +111,12 @@ def config_of(path: str | Path, kind: Any, told: Mapping[str, Any], **changed: A
             isinstance(n, int) and abs(n) > _LARGEST for n in config.values()
         ):
             raise ValueError(f"they are {str(config)[:120]}")
+        for field in dataclasses.fields(kind):
+            value = config.get(field.name, field.default)
+            if type(value) is not type(field.default) and not (
+                type(field.default) is float and type(value) is int
+            ):
+                raise ValueError(f"`{field.name}` is {str(value)[:60]}")
         for name in ("layers", "surrogate_layers"):
             # Every layer has arrays of its own; to lay out more of them than there are would take for ever.
             if name in config and config[name] > told["arrays"]:

@@ -209,9 +209,13 @@ def _check_header(header: dict[str, Any], end: int) -> None:
     """Refuse a header whose parts are not the ones that are written, do not fit each other, or lie behind `end`."""
     tasks, pairs = header["tasks"], header["pairs"]
     numbers = [tasks, pairs, *header["canvas"], *header["slots"]]
-    if len(numbers) != 6 or not all(type(n) is int and 0 < n < 1 << 48 for n in numbers):
+    if len(numbers) != 6 or not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
         raise ValueError(f"its counts are {str(numbers)[:80]}")
-    if max(header["canvas"]) > MAX_SIDE or max(header["slots"]) > pairs:
+    if (
+        not tasks
+        or not all(1 <= side <= MAX_SIDE for side in header["canvas"])
+        or max(header["slots"]) > pairs
+    ):
         raise ValueError(f"its canvas is {header['canvas']} and its slots are {header['slots']}")
     if not all(isinstance(header[key], str) for key in ("name", "version", "source", "content")):
         raise ValueError("its names are no texts")
