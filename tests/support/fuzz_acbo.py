@@ -154,7 +154,7 @@ def read_networkx(path: Path) -> None:
         graph = networkx.DiGraph(target=said["target"])
         graph.add_nodes_from(said["nodes"].items())
         graph.add_edges_from(map(tuple, said["edges"]))
-    except Exception as error:  # noqa: BLE001 (networkx itself refuses it)
+    except Exception as error:
         raise ValueError(f"{path}: networkx makes no graph of it") from error
     _sound(from_networkx(graph))
 
@@ -171,7 +171,7 @@ def _frame(path: Path) -> Any:
     said = _described(path)
     try:
         return pandas.DataFrame(said["data"], index=said.get("index"))
-    except Exception as error:  # noqa: BLE001 (pandas itself refuses it)
+    except Exception as error:
         raise ValueError(f"{path}: pandas makes no table of it") from error
 
 
@@ -208,7 +208,7 @@ def read_pgmpy(path: Path) -> None:
     try:
         nodes, edges = list(said["nodes"]), [(a, b) for a, b in said["edges"]]
         cpds = [SimpleNamespace(**cpd) for cpd in said["cpds"]]
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise ValueError(f"{path}: no network can be described so") from error
     network = SimpleNamespace(nodes=lambda: nodes, edges=lambda: edges, get_cpds=lambda: cpds)
     _sound(from_pgmpy(network))

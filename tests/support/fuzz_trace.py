@@ -261,8 +261,8 @@ def _netcdf(folder: Path) -> list[bytes]:
     for dataset, engine, encoding in (
         (flat, "h5netcdf", {}),
         (flat, "h5netcdf", {name: {**packed, **squeezed} for name in "uv"}),
-        (bent, "h5netcdf", {name: squeezed for name in "uv"}),
-        (flat, "scipy", {name: packed for name in "uv"}),
+        (bent, "h5netcdf", dict.fromkeys("uv", squeezed)),
+        (flat, "scipy", dict.fromkeys("uv", packed)),
         (bent, "scipy", {}),
     ):
         options: dict[str, Any] = {"format": "NETCDF3_64BIT"} if engine == "scipy" else {}
