@@ -9,6 +9,7 @@ the file before anything is allocated. So a flipped bit, a cut, or a block from 
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -38,6 +39,7 @@ _FOREIGN = {
     b"\x80\x04": "a pickle, which jaxworlds never reads",
     b"\x80\x05": "a pickle, which jaxworlds never reads",
 }
+_DISK_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS)
 DAMAGED = "The file is damaged: restore it from a copy, or save it again."
 
 
@@ -74,8 +76,10 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:  # a KeyboardInterrupt must not leave the temporary behind either
+    except BaseException as error:  # a KeyboardInterrupt must not leave the temporary behind either
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno in _DISK_ERRORS:
+            error.filename = str(target)  # a full disk does not say which file it was
         raise
     _sync_folder(target.parent)
 

@@ -74,17 +74,22 @@ class CompressedStorage:
             saved_key = reader.header.get("key")
             if saved_key != key:
                 raise StoreError(
-                    f"{file}: must hold the key {key!r}; found {saved_key!r}. Rename the file back."
+                    f"{file}: must hold the key {key!r}; found {repr(saved_key)[:80]}. Rename the file back."
                 )
             try:
-                structure = json.loads(reader.next_blob(reader.header["structure_bytes"]))
+                length = reader.header["structure_bytes"]
+                if type(length) is not int or not 0 <= length < 1 << 62:
+                    raise ValueError(f"the length of its structure is {str(length)[:40]}")
+                structure = json.loads(reader.next_blob(length))
                 leaves = [_leaf(row, reader.next_blob(row.nbytes)) for row in header.leaves]
                 reader.finish()
                 return decode(structure, leaves)
             except StoreError:
                 raise
             except MALFORMED as error:
-                raise StoreError(f"{file}: the object is malformed ({error!r}). Save it again.") from error
+                raise StoreError(
+                    f"{file}: the object is malformed ({repr(error)[:200]}). Save it again."
+                ) from error
 
     def keys(self) -> list[str]:
         """All keys, sorted."""

@@ -15,7 +15,7 @@ from ._encoding import a_what, array_bytes, decode, dtype_name, encode
 from ._paths import is_key
 
 # What reading a header or structure raises when the JSON is whole but was not made by this module.
-MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError)
+MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +59,16 @@ class LeafInfo:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "LeafInfo":
-        """The inverse of `to_json`."""
-        shapes = {name: tuple(map(int, row.get(name, ()))) for name in ("shape", "data_shape")}
-        return cls(**{**row, **shapes})
+        """The inverse of `to_json`; ValueError where a field is of another kind."""
+        shapes = {name: tuple(row.get(name, ())) for name in ("shape", "data_shape")}
+        made = cls(**{**row, **shapes})
+        sizes = (made.nbytes, *made.shape, *made.data_shape)
+        if not all(type(n) is int and 0 <= n < 1 << 62 for n in sizes):
+            raise ValueError(f"the sizes of {str(made.path)[:60]!r} are {str(sizes)[:80]}")
+        texts = (made.path, made.kind, made.dtype, made.impl, made.left_out)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"the row of {str(made.path)[:60]!r} holds something else than text")
+        return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +99,17 @@ def parse_header(reader: ContainerReader) -> Header:
     try:
         rows = tuple(LeafInfo.from_json(row) for row in header["leaves"])
         meta = decode(header["meta"], []) if "meta" in header else {}
+        if not isinstance(meta, dict):
+            raise ValueError(f"its meta is a {type(meta).__name__}")
         parsed = Header(str(path), FORMAT_VERSION, str(header["kind"]), str(header["codec"]), meta, rows)
         byteorder = header["byteorder"]
     except MALFORMED as error:
-        raise StoreError(f"{path}: the header is malformed ({error!r}). Save the file again.") from error
+        raise StoreError(
+            f"{path}: the header is malformed ({repr(error)[:200]}). Save the file again."
+        ) from error
     if byteorder != sys.byteorder:
         raise StoreError(
-            f"{path}: must be {sys.byteorder}-endian; found {byteorder!r}. Convert it elsewhere."
+            f"{path}: must be {sys.byteorder}-endian; found {repr(byteorder)[:40]}. Convert it elsewhere."
         )
     return parsed
 
@@ -107,7 +118,7 @@ def demand_kind(header: Header, kind: str, reader_of_other: str) -> None:
     """Refuse a file of the other kind, and say how to read it."""
     if header.kind != kind:
         raise StoreError(
-            f"{header.path}: must hold a saved {kind}; found a saved {header.kind}. "
+            f"{header.path}: must hold a saved {kind}; found a saved {header.kind[:40]}. "
             f"Read it with {reader_of_other}."
         )
 

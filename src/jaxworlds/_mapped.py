@@ -51,7 +51,7 @@ def open_array(path: PathLike, *, verify: bool = False) -> np.ndarray:
     Do not hand the map itself to JAX: on a CPU `jax.device_put` would alias the file. Use `device_rows`.
     """
     with open(path, "rb") as file:
-        shape, fortran, dtype = _read_npy_header(path, file)
+        shape, fortran, dtype = read_npy_header(path, file)
         start = file.tell()
         size = os.fstat(file.fileno()).st_size
         end = start + dtype.itemsize * math.prod(shape)
@@ -86,7 +86,7 @@ def _copy(mapped: np.ndarray, indices: Any) -> np.ndarray:
     return np.array(mapped[indices], copy=True, subok=False)
 
 
-def _read_npy_header(path: PathLike, file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+def read_npy_header(path: PathLike, file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, order and dtype, and the file left at the data.
 
     NumPy's own reader is not used: on damaged headers it also raises `tokenize.TokenError` and warns.
@@ -102,9 +102,11 @@ def _read_npy_header(path: PathLike, file: Any) -> tuple[tuple[int, ...], bool, 
                 len(fields) == 3
             ):
                 if not _PLAIN.fullmatch(descr):
-                    raise ValueError(f"it holds {descr!r}, not plain numbers or text")
+                    raise ValueError(f"it holds {descr[:40]!r}, not plain numbers or text")
                 if not all(type(length) is int and length >= 0 for length in shape):
-                    raise ValueError(f"its shape is {shape}")
+                    raise ValueError(f"its shape is {str(shape)[:80]}")
+                if math.prod(max(length, 1) for length in shape) >= 1 << 60 or len(shape) > 32:
+                    raise ValueError(f"its shape is {str(shape)[:80]}")
                 return shape, fortran, np.dtype(descr)
         raise ValueError("its header lacks descr, fortran_order or shape")
     except (
@@ -116,7 +118,9 @@ def _read_npy_header(path: PathLike, file: Any) -> tuple[tuple[int, ...], bool, 
         OverflowError,
         struct.error,
     ) as error:
-        raise StoreError(f"{path}: must be a .npy file; {error}. Write it with `save_array`.") from error
+        raise StoreError(
+            f"{path}: must be a .npy file; {str(error)[:200]}. Write it with `save_array`."
+        ) from error
 
 
 def _check_trailer(path: PathLike, file: Any, start: int, end: int, verify: bool) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 import time
 import warnings
 from pathlib import Path
@@ -15,6 +16,7 @@ from ._paths import is_key
 from .store import MisfitError, StoreError, content_hash, load_state, read_header, save_state
 
 _STATE = "step-*.jwstate"
+_PART = re.compile(r"records-[0-9]{12,}-[0-9]{12,}\.jwstate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +171,7 @@ class CheckpointFolder:
         names = [f.name for f in dataclasses.fields(ProgressOfRun)]
         if not isinstance(meta, dict) or any(name not in meta for name in (*names, "constants")):
             raise StoreError(f"{file} is a state but not a checkpoint of a run. Load it with `load_state`.")
+        _check_meta(file, meta)
         for name, digest in self._hashes(constants).items():
             if meta["constants"].get(name) != digest:
                 raise StoreError(
@@ -186,7 +189,11 @@ class CheckpointFolder:
         except (StoreError, OSError) as error:
             raise _Damaged(f"{file} or its records cannot be read: {error}") from error
         rows = sum(len(jax.tree.leaves(part)[0]) for part in records if jax.tree.leaves(part))
-        if any(jax.tree.leaves(part) for part in records) and rows != start.step // (start.record_every or 1):
+        if (
+            start.record_every is not None
+            and jax.tree.leaves(record)
+            and rows != start.step // (start.record_every or 1)
+        ):
             raise _Damaged(
                 f"the records of {file} hold {rows} steps where {start.step // (start.record_every or 1)} are due"
             )
@@ -220,6 +227,27 @@ def _meet(what: str) -> None:
         multihost_utils.sync_global_devices(f"jaxworlds checkpoint: {what}")
 
 
+def _check_meta(file: Path, meta: dict[str, Any]) -> None:
+    """Refuse facts that no run wrote, and names of records that would lead out of the folder."""
+    counts = [
+        meta["step"],
+        meta["length"],
+        meta["chunk"],
+        1 if meta["record_every"] is None else meta["record_every"],
+    ]
+    whole = all(type(n) is int and 0 <= n < 1 << 62 for n in counts) and counts[3] >= 1
+    parts = meta["parts"] if isinstance(meta["parts"], list | tuple) else [None]
+    if not (
+        whole
+        and counts[0] <= counts[1]
+        and all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
+        and isinstance(meta["constants"], dict)
+    ):
+        raise _Damaged(
+            f"{file} holds a progress that no run has: step {str(meta['step'])[:40]}, {str(parts)[:80]}"
+        )
+
+
 class _Damaged(Exception):
     """This file cannot serve, but an older one may."""
 
@@ -236,4 +264,10 @@ def _load_records(file: Path, record: Any) -> Any:
             else np.broadcast_to(np.zeros((), leaf.dtype), shape)
         )
 
-    return load_state(file, jax.tree.map(like, record))
+    try:
+        wanted = jax.tree.map(like, record)
+    except ValueError as error:
+        raise StoreError(
+            f"{file}: declares {str(rows)[:80]} records, which no array holds ({error})."
+        ) from error
+    return load_state(file, wanted)

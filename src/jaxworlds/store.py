@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._archive import read_archive as read_archive
 from ._container import MisfitError as MisfitError
 from ._container import PathLike, open_container, write_container
 from ._container import StoreError as StoreError
@@ -213,14 +214,19 @@ def _restore(path: PathLike, row: LeafInfo, data: bytes, target: Any) -> Any:
     """One leaf from its row and bytes, of the family (JAX, NumPy, Python) and placement of `target`."""
     try:
         if row.kind == "python":
-            return data if row.dtype == "bytes" else decode(row.value, [])
+            plain = data if row.dtype == "bytes" else decode(row.value, [])
+            if type(plain).__name__ != row.dtype:
+                raise ValueError(f"it is a {type(plain).__name__}, not a {row.dtype}")
+            return plain
         if row.kind == "key":
             value = array_from_bytes(data, "uint32", row.data_shape)
             value = jax.random.wrap_key_data(jnp.asarray(value), impl=row.impl)
         else:
             value = array_from_bytes(data, row.dtype, row.shape)
     except MALFORMED as error:
-        raise StoreError(f"{path}: {show(row.path)} cannot be restored ({error}). Save it again.") from error
+        raise StoreError(
+            f"{path}: {show(row.path)} cannot be restored ({str(error)[:200]}). Save it again."
+        ) from error
     if isinstance(target, np.generic):
         return value[()]
     if isinstance(target, np.ndarray):

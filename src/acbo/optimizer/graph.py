@@ -1,14 +1,14 @@
 """What is known of the graph, in any words a user has for it, as plain values that a file can hold."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from acbo.inference.knowledge import Knowledge, prior_knowledge
 from acbo.scms.dsl import parse_graph
-from acbo.scms.names import place
+from acbo.scms.names import number, place, short
 
 WORDS = ("required", "forbidden", "tiers", "probabilities")
 Graph = Any
@@ -88,6 +88,8 @@ def _edges(given: Any) -> list[tuple[str, str]]:
                 f"`graph` must be directed; got {type(given).__name__}. Use a networkx DiGraph, or `forbidden` edges."
             )
         return [(str(a), str(b)) for a, b in given.edges()]
+    if not isinstance(given, Iterable):
+        raise ValueError(f"`graph` must be text, edges or a table; got {short(given)}.")
     return [_pair(edge) for edge in given]
 
 
@@ -96,18 +98,29 @@ def _parts(given: Mapping[str, Any]) -> GraphKnowledge:
         place(word, WORDS, "graph")
     beliefs = given.get("probabilities") or {}
     listed = (
-        [(*_pair(edge), p) for edge, p in beliefs.items()] if isinstance(beliefs, Mapping) else list(beliefs)
+        [(*_pair(edge), p) for edge, p in beliefs.items()]
+        if isinstance(beliefs, Mapping)
+        else list(beliefs)
+        if isinstance(beliefs, list | tuple)
+        else [beliefs]
     )
     tiers = given.get("tiers")
+    for word in ("required", "forbidden", "tiers"):
+        if not isinstance(given.get(word) or [], list | tuple | set | frozenset):
+            raise ValueError(f"`graph: {word}` must be a list; got {short(given[word])}.")
+    if not all(isinstance(tier, list | tuple | set | frozenset) for tier in tiers or ()):
+        raise ValueError(f"`graph: tiers` must be lists of names; got {short(tiers)}.")
+    if not all(isinstance(belief, list | tuple) and len(belief) == 3 for belief in listed):
+        raise ValueError(f"`graph: probabilities` must be (cause, effect, probability); got {short(listed)}.")
     return GraphKnowledge(
         required=tuple(_pair(edge) for edge in given.get("required") or ()),
         forbidden=tuple(_pair(edge) for edge in given.get("forbidden") or ()),
         tiers=None if tiers is None else tuple(tuple(str(name) for name in tier) for tier in tiers),
-        probabilities=tuple((str(a), str(b), float(p)) for a, b, p in listed),
+        probabilities=tuple((str(a), str(b), number(p, "graph: probabilities")) for a, b, p in listed),
     )
 
 
 def _pair(edge: Any) -> tuple[str, str]:
     if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
-        raise ValueError(f"`graph` must hold edges (cause, effect); got {edge!r}.")
+        raise ValueError(f"`graph` must hold edges (cause, effect); got {short(edge)}.")
     return str(edge[0]), str(edge[1])

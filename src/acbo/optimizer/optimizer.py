@@ -13,6 +13,7 @@ import numpy as np
 from acbo.data import bucket
 from acbo.scms.interop import friend
 from acbo.strategies import AbstractStrategy, Random, strategy_named
+from jaxworlds.store import StoreError
 
 from .advice import Advice, Explanation, GraphBelief, explain, graph_belief
 from .arrays import affordable, data_of, levels_of, problem_of
@@ -137,7 +138,10 @@ class Optimizer:
                 f"`strategy` must be given: {os.fspath(path)} was made with one of its own, which no file holds."
             )
         found = cls.__new__(cls)
-        found._start(state, chosen, simulator, path if keep else None)
+        try:
+            found._start(state, chosen, simulator, path if keep else None)
+        except ValueError as error:
+            raise StoreError(f"{os.fspath(path)} holds an optimization that cannot go on: {error}") from error
         return found
 
     def save(self, path: PathLike) -> None:

@@ -32,7 +32,7 @@ from acbo.scms.dsl import parse_model
 from acbo.scms.interop import friend
 from acbo.scms.literature import Benchmark, complete_graph, health_graph, toy_graph
 from acbo.scms.model import CausalModel
-from acbo.scms.names import place
+from acbo.scms.names import place, short
 
 from .optimizer import Optimizer, Simulator
 from .running import one_row
@@ -98,17 +98,25 @@ class ProblemFile:
         if "data" not in self.options:
             return [], None
         source = self.path.parent / self.options["data"]
-        if not source.exists():
+        if "\0" in str(source) or len(source.name) > 200 or not source.is_file():
             raise ValueError(f"`data` must be a file beside {self.path.name}; {source} is not there.")
-        return [friend("pandas", "`data`").read_csv(source)], self.options.get("intervened")
+        pandas = friend("pandas", "`data`")
+        try:
+            found = pandas.read_csv(source)
+        except (ValueError, OverflowError) as error:  # of pandas: of the parser, no columns, no text
+            raise ValueError(
+                f"`data` must be a table of text in UTF-8, a row for each line; {source}: {str(error)[:200]}."
+            ) from error
+        return [found], self.options.get("intervened")
 
 
 def read_problem(path: Path) -> ProblemFile:
     """The problem in a file; wrong words and contradictions are refused."""
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} must be TOML; {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be TOML; {str(error)[:200]}.") from error
+    _check_words(path, said)
     for word in said:
         place(word, WORDS, str(path))
     sources = [word for word in SOURCES if word in said]
@@ -129,6 +137,25 @@ def read_problem(path: Path) -> ProblemFile:
     if observations and "intervened" in said:
         raise ValueError("`observations` and `intervened` must not both be given. Put all rows into `data`.")
     return ProblemFile(path, options, observations, simulator, optimum)
+
+
+def _check_words(path: Path, said: Mapping[str, Any]) -> None:
+    """Refuse values of another kind than their word asks for."""
+    for word, kind in _KINDS.items():
+        if word in said and (not isinstance(said[word], kind) or isinstance(said[word], bool)):
+            demand = {str: "text", int: "a whole number", dict: "a table"}.get(kind, "a number")
+            raise ValueError(f"`{word}` in {path} must be {demand}; got {short(said[word])}.")
+    for word in ("observations", "seed"):
+        if not 0 <= said.get(word, 0) < 1 << 31:
+            raise ValueError(f"`{word}` in {path} must be from 0 to 2147483647; got {said[word]}.")
+
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("target", "objective", "strategy", "mechanism", "data", "intervened", *SOURCES), str),
+    **dict.fromkeys(("experiments", "max_simultaneous", "seed", "observations"), int),
+    "budget": (int, float),
+    "variables": dict,
+}
 
 
 def _source(
@@ -172,8 +199,8 @@ def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(what, list):
             if len(what) != 2:
                 raise ValueError(
-                    f"`variables` must give a range of {name!r} as [low, high]; got {what}. Write "
-                    f"{name} = {{levels = {what}}} for levels."
+                    f"`variables` must give a range of {name!r} as [low, high]; got {short(what)}. Write "
+                    f"{name} = {{levels = {short(what)}}} for levels."
                 )
             what = (what[0], what[1])
         found[name] = what
@@ -183,8 +210,8 @@ def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
 def _imported(path: Path, name: str) -> Simulator:
     """The function `module:function`; modules beside the problem are found."""
     module, _, function = name.partition(":")
-    if not function:
-        raise ValueError(f"`simulator` must be 'module:function'; got {name!r}.")
+    if not function or not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError(f"`simulator` must be 'module:function'; got {short(name)}.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

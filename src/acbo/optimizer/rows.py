@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from acbo.scms.names import place
+from acbo.scms.names import place, short
 
 from .state import Row, Settings, State
 
@@ -206,8 +206,11 @@ def _row(
 
 def _finite(value: Any, name: str, where: str) -> float:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise ValueError(f"`{where}` must have a number for {name!r}; got {value!r}.")
-    number = float(value)
+        raise ValueError(f"`{where}` must have a number for {name!r}; got {short(value)}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise ValueError(
             f"`{where}` must have a finite number for {name!r}; got {number}. Leave the row out if it was not measured."

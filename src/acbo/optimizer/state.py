@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from acbo.scms.names import place
+import numpy as np
+
+from acbo.data import bucket
+from acbo.scms.names import number, place, require_distinct, short
 from jaxworlds.store import StoreError, atomic_write
 
-from .graph import GraphKnowledge
+from .graph import GraphKnowledge, graph_of
 from .variables import Variable
 
 FORMAT, VERSION = "acbo optimization", 1
@@ -34,6 +37,17 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in ("max_simultaneous", "seed", "experiments"):
+            value = getattr(self, field)
+            if (value is not None or field != "experiments") and not _is_whole(value):
+                raise ValueError(f"`{field}` must be a whole number of 63 bits; got {short(value)}.")
+        if self.budget is not None:
+            number(self.budget, "budget")
+        for field in ("target", "objective", "mechanism"):
+            if not isinstance(getattr(self, field), str):
+                raise ValueError(f"`{field}` must be a name; got {short(getattr(self, field))}.")
+        if self.strategy is not None and not isinstance(self.strategy, str):
+            raise ValueError(f"`strategy` must be a name or None; got {short(self.strategy)}.")
         place(self.target, self.names, "target")
         place(self.objective, ("min", "max"), "objective")
         place(self.mechanism, ("linear", "smooth"), "mechanism")
@@ -152,22 +166,26 @@ def read_state(path: str | os.PathLike[str]) -> State:
     """The state in a file of `write_state`."""
     try:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(
-            f"{path} must be a saved optimization; it is no JSON text ({error}). Restore it from a copy."
+            f"{path} must be a saved optimization; it is no JSON text ({str(error)[:200]}). Restore it from a copy."
         ) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise StoreError(f"{path} must be a saved optimization; it does not say format {FORMAT!r}.")
     if facts.get("version") != VERSION:
         raise StoreError(
-            f"{path} must be of version {VERSION}; got {facts.get('version')!r}. Read it with the release that wrote it."
+            f"{path} must be of version {VERSION}; got {short(facts.get('version'))}. Read it with the release that wrote it."
         )
     try:
         return _state(facts)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(
-            f"{path} must hold a whole optimization; {error!r}. Restore it from a copy."
+            f"{path} must hold a whole optimization; {repr(error)[:300]}. Restore it from a copy."
         ) from error
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 1 << 63
 
 
 def _text(fact: Any) -> str:
@@ -198,6 +216,30 @@ def _facts(state: State) -> dict[str, Any]:
     }
 
 
+def _check_told(
+    settings: Settings, rows: list[Row], pending: tuple[Pending, ...], facts: Mapping[str, Any]
+) -> None:
+    """Refuse rows, pending experiments and counts that no optimization has."""
+    require_distinct(settings.names, "variables")
+    bucket(len(settings.names))
+    for name, value in ((n, v) for p in pending for n, v in p.do.items()):
+        settings.variable(name, "pending")
+        number(value, f"pending: {name}")
+    for row in rows:
+        for name in row.do:
+            settings.variable(name, "do")
+        for value in row.values:
+            number(value, "rows: values")
+        if row.experiment is not None and not _is_whole(row.experiment):
+            raise ValueError(f"the experiment of a row is {short(row.experiment)}")
+    counts = [facts["asked"], *facts["cancelled"], *(p.experiment for p in pending)]
+    if not all(_is_whole(count) and count >= 0 for count in counts):
+        raise ValueError(f"its counts are {short(counts)}")
+    if facts["stopped"] is not None and not isinstance(facts["stopped"], str):
+        raise ValueError(f"the reason to stop is {short(facts['stopped'])}")
+    graph_of(settings.graph, settings.names)
+
+
 def _state(facts: Mapping[str, Any]) -> State:
     plain = dict(facts["settings"])
     plain["variables"] = tuple(Variable.from_json(variable) for variable in plain["variables"])
@@ -208,6 +250,7 @@ def _state(facts: Mapping[str, Any]) -> State:
     ]
     pending = tuple(Pending(int(p["experiment"]), dict(p["do"])) for p in facts["pending"])
     settings = Settings(**plain)
+    _check_told(settings, rows, pending, facts)
     if any(len(row.values) != len(settings.variables) for row in rows):
         raise ValueError("a row has not one value for each variable")
     return State(

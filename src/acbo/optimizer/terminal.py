@@ -1,6 +1,7 @@
 """An optimization in the terminal: the next experiment, prompts for what it gave, and pictures of what is known."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,15 +176,18 @@ def _show_weights(path: Path, console: "Console") -> None:
 
     with path.open("rb") as file:
         try:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        except (ValueError, OverflowError, MemoryError) as error:
+            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 1 << 24)))
+            facts = dict(header.pop("__metadata__", {}))
+            for row in header.values():
+                if not isinstance(row["dtype"], str) or not all(type(n) is int for n in row["shape"]):
+                    raise ValueError("an array has no type or shape")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} must be a safetensors file; its header cannot be read.") from error
-    facts = dict(header.pop("__metadata__", {}))
     table = Table("array", "shape", "type", title=f"{path.name}: {facts.pop('format', 'weights')}")
     for name, row in header.items():
         table.add_row(name, "×".join(map(str, row["shape"])) or "1", row["dtype"])
     console.print(table)
-    total = sum(int(np.prod(row["shape"])) for row in header.values())
+    total = sum(math.prod(row["shape"]) for row in header.values())
     console.print(f"{total:,} numbers", highlight=False)
     for name, fact in facts.items():
         console.print(f"{name}: {fact}", highlight=False, markup=False, soft_wrap=True)

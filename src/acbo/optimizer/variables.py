@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from acbo.scms.names import require_distinct
+from acbo.scms.names import number, require_distinct, short
 
 RESERVED = ("experiment", "cost", "do", "set")
 """Columns of the tables that go in and out."""
@@ -35,8 +35,12 @@ class Variable:
         def settle(field: str, value: Any) -> None:
             object.__setattr__(self, field, value)
 
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise ValueError(f"`name` must be a text that is not empty; got {self.name!r}.")
+        if not isinstance(self.name, str) or not self.name.strip() or len(self.name) > 200:
+            raise ValueError(f"`name` must be a text of 1 to 200 letters; got {short(self.name)}.")
+        if self.manipulable is not None and not isinstance(self.manipulable, bool):
+            raise ValueError(
+                f"`manipulable` of {self.name!r} must be true or false; got {short(self.manipulable)}."
+            )
         if self.name in RESERVED or "," in self.name:
             raise ValueError(
                 f"`name` must not be one of {', '.join(RESERVED)} and must have no comma; got {self.name!r}. "
@@ -57,7 +61,7 @@ class Variable:
             levels = sorted(_number(level, f"{self.name}: levels") for level in self.levels)
             if len(levels) < 2 or len(set(levels)) < len(levels):
                 raise ValueError(
-                    f"`levels` of {self.name!r} must be two or more different numbers; got {self.levels}."
+                    f"`levels` of {self.name!r} must be two or more different numbers; got {short(self.levels)}."
                 )
             settle("levels", tuple(levels))
             settle("low", levels[0])
@@ -123,6 +127,10 @@ class Variable:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Variable":
         levels = facts.get("levels")
+        if levels is not None and not isinstance(levels, list | tuple | range):
+            raise ValueError(
+                f"`levels` of {short(facts.get('name'))} must be a list of numbers; got {short(levels)}."
+            )
         return cls(**{**facts, "levels": None if levels is None else tuple(levels)})
 
 
@@ -164,7 +172,7 @@ def _described(name: str, what: Any) -> Variable:
         unknown = sorted(set(what) - known)
         if unknown:
             raise ValueError(
-                f"`variables` must describe {name!r} by {', '.join(sorted(known))}; got {unknown[0]!r}."
+                f"`variables` must describe {name!r} by {', '.join(sorted(known))}; got {short(unknown[0])}."
             )
         return Variable.from_json({**what, "name": name})
     if isinstance(what, tuple) and len(what) == 2:
@@ -172,14 +180,14 @@ def _described(name: str, what: Any) -> Variable:
     if isinstance(what, list | range):
         return Variable(name, levels=tuple(what))
     raise ValueError(
-        f"`variables` must describe {name!r} by a tuple (low, high), a list of levels, None or a Variable; got {what!r}."
+        f"`variables` must describe {name!r} by a tuple (low, high), a list of levels, None or a Variable; got {short(what)}."
     )
 
 
 def _number(value: Any, argument: str) -> float:
-    if isinstance(value, bool) or not hasattr(value, "__float__") or not math.isfinite(value):
+    if isinstance(value, bool):
         raise ValueError(f"`{argument}` must be a finite number; got {value!r}.")
-    return float(value)
+    return number(value, argument)
 
 
 def _listed(numbers: Iterable[float]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.random as jr
 
-from acbo.surrogate.weights import read_arrays, read_metadata, write_arrays
+from acbo.surrogate.weights import config_of, read_arrays, read_metadata, write_arrays
 
 from .network import PolicyNetwork
 from .settings import PolicyConfig
@@ -27,8 +27,7 @@ def save_policy(
 
 def load_policy(path: str | Path, temperature: float = 0.0, precision: str = "float32") -> Policy:
     """The policy in a file of `save_policy`."""
-    settings = policy_metadata(path)["config"] | {"precision": precision}
-    config = PolicyConfig(**settings)
+    config = config_of(path, PolicyConfig, policy_metadata(path), precision=precision)
     like = eqx.filter_eval_shape(lambda: PolicyNetwork(config, key=jr.key(0)))
     return Policy(read_arrays(path, like), temperature)
 

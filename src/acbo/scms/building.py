@@ -13,7 +13,7 @@ from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
 from .mechanisms import ACTIVATIONS, Mechanism, no_units
 from .model import CausalModel
-from .names import place, require_distinct
+from .names import number, place, require_distinct
 from .noise import NOISES, Noise
 from .scm import SCM
 
@@ -149,8 +149,9 @@ def _assemble(
         if ranges is None
         else ranges
     )
-    for name, (least, greatest) in given.items():
+    for name, pair in given.items():
         v = place(name, names, "ranges")
+        least, greatest = (number(end, f"ranges: {name[:60]}") for end in pair)
         if not least <= greatest or not observed[v] or v == goal:
             raise ValueError(
                 f"`ranges` must give (low, high) with low <= high to observed variables other than the target; got "
@@ -164,7 +165,10 @@ def _assemble(
     def padded(name: str, array: np.ndarray) -> jnp.ndarray:
         widths = [(0, full - d if axis == "d" else 0) for axis in AXES.get(name, "d")]
         whole = np.pad(array, widths, constant_values=np.inf if name == "reach" else 0)
-        return jnp.asarray(whole, {"f": jnp.result_type(float), "i": jnp.int32, "b": bool}[array.dtype.kind])
+        made = jnp.asarray(whole, {"f": jnp.result_type(float), "i": jnp.int32, "b": bool}[array.dtype.kind])
+        if array.dtype.kind == "f" and name != "reach" and not np.isfinite(np.asarray(made)).all():
+            raise ValueError(f"`{name}` must be finite in {made.dtype}; a number of the model is not.")
+        return made
 
     live, edges = padded("live", np.ones(d, bool)), padded("adjacency", adjacency)
     scm = SCM(

@@ -24,11 +24,15 @@ from .building import Ranges, model_from_equations
 from .equations import Expression, Functions, NoiseTerm, demand_new_names, read_expression
 from .graphs import require_acyclic
 from .model import CausalModel
-from .names import place
+from .names import place, short
 
 _NAME = r"[^\W\d]\w*"
 _ARROW = re.compile(r"<->|->|<-")
 _QUOTED = re.compile(r"`([^`]+)`")
+
+
+_LONGEST = 200_000
+"""Letters of a text: a model of a thousand variables has fewer."""
 
 
 @dataclasses.dataclass
@@ -142,11 +146,13 @@ def _read(text: str) -> _Statements:
         said.quoted[stand_in] = match[1]
         return stand_in
 
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise ValueError(f"`text` must be at most {_LONGEST:,} letters; got {short(text)}.")
     lines = [line.split("#")[0] for line in _QUOTED.sub(quote, text).splitlines()]
     for statement in filter(None, (part.strip() for line in lines for part in line.split(";"))):
         _read_statement(statement, said)
     if not said.names:
-        raise ValueError(f"`text` must describe at least one variable; got {text!r}.")
+        raise ValueError(f"`text` must describe at least one variable; got {short(text)}.")
     for word, mentioned in (("target", [said.target] if said.target else []), ("hidden", said.hidden)):
         for name in mentioned:
             place(name, said.names, f"text: {word}")
@@ -160,7 +166,8 @@ def _read_statement(statement: str, said: _Statements) -> None:
     def named(identifier: str) -> str:
         if not re.fullmatch(_NAME, identifier.strip()):
             raise ValueError(
-                f"`text` must name variables by identifiers, or in backquotes; got {identifier.strip()!r} in {statement!r}."
+                f"`text` must name variables by identifiers, or in backquotes; got {short(identifier.strip())} in "
+                f"{short(statement)}."
             )
         return said.quoted.get(identifier.strip(), identifier.strip())
 
@@ -171,12 +178,17 @@ def _read_statement(statement: str, said: _Statements) -> None:
     elif match := re.fullmatch(r"hidden:?\s+(.*)", statement):
         said.hidden += [named(part) for part in match[1].split(",")]
     elif match := re.fullmatch(rf"({_NAME})\s+in\s*\[([^,\]]+),([^,\]]+)\]", statement):
-        said.ranges[named(match[1])] = (float(match[2]), float(match[3]))
+        try:
+            said.ranges[named(match[1])] = (float(match[2]), float(match[3]))
+        except ValueError:
+            raise ValueError(
+                f"`text` must give ranges as [low, high], two numbers; got {short(statement)}."
+            ) from None
     elif match := re.fullmatch(rf"({_NAME})\s*[=~](.*)", statement):
         name = said.mention(named(match[1]))
         if name in said.equations:
             raise ValueError(
-                f"`text` must have one equation per variable; got a second one for {name!r}: {statement!r}."
+                f"`text` must have one equation per variable; got a second one for {short(name)}: {short(statement)}."
             )
         said.equations[name] = match[2].strip()
     elif _ARROW.search(statement):
@@ -201,10 +213,10 @@ def _read_arrows(statement: str, said: _Statements, named: Callable[[str], str])
             for cause, effect in pairs:
                 if cause == effect:
                     raise ValueError(
-                        f"`text` must have no directed cycle; got {cause} -> {effect} in {statement!r}."
+                        f"`text` must have no directed cycle; got {cause[:60]} -> {effect[:60]} in {short(statement)}."
                     )
                 if (cause, effect) in said.edges:
                     raise ValueError(
-                        f"`text` must state each edge once; got {cause} -> {effect} again in {statement!r}."
+                        f"`text` must state each edge once; got {cause[:60]} -> {effect[:60]} again in {short(statement)}."
                     )
                 said.edges.append((cause, effect))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .mechanisms import ACTIVATIONS, Activation
-from .names import suggestion
+from .names import short, suggestion
 from .noise import NoiseKind
 
 Affine = dict[str, float]
@@ -76,13 +76,18 @@ def read_expression(text: str, known: Mapping[str, str], functions: Functions | 
     """The expression of `text`, in which identifiers stand for the names that `known` gives them."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
-            f"`text` must hold arithmetic such as 0.5*X + N(0, 1); got {text.strip()!r}."
+            f"`text` must hold arithmetic such as 0.5*X + N(0, 1); got {short(text.strip())}."
         ) from error
-    expression = _Reader(text.strip(), known, functions or {}).read(tree)
+    try:
+        expression = _Reader(text.strip(), known, functions or {}).read(tree)
+    except (RecursionError, OverflowError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"`text` must hold arithmetic that can be worked out; {error} in {short(text.strip())}."
+        ) from error
     if expression.held:
-        raise ValueError(f"`clip` must stand under a power, as in clip(X, 3)**2; got {text.strip()!r}.")
+        raise ValueError(f"`clip` must stand under a power, as in clip(X, 3)**2; got {short(text.strip())}.")
     return expression
 
 
@@ -93,7 +98,7 @@ class _Reader:
         self.text, self.known, self.functions = text, known, functions
 
     def refuse(self, demand: str) -> ValueError:
-        return ValueError(f"`text` must {demand}; got {self.text!r}.")
+        return ValueError(f"`text` must {demand}; got {short(self.text)}.")
 
     def read(self, node: ast.expr) -> Expression:
         match node:
@@ -106,8 +111,8 @@ class _Reader:
                     return Expression({(): getattr(math, identifier)})
                 hint = suggestion(identifier, self.known.values())
                 raise ValueError(
-                    f"`text` must give every variable an equation; {identifier!r} in {self.text!r} has none.{hint} "
-                    f"A variable without causes is written `{identifier} = N(0, 1)`."
+                    f"`text` must give every variable an equation; {short(identifier)} in {short(self.text)} has none.{hint} "
+                    f"A variable without causes is written `{identifier[:60]} = N(0, 1)`."
                 )
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return scaled(self.read(operand), -1)
@@ -197,7 +202,7 @@ class _Reader:
             known = [*_FUNCTIONS, *self.functions, *_NOISES, "clip"]
             hint = suggestion(function, known)
             raise self.refuse(
-                f"call {', '.join(known)} with their arguments, not {function!r}.{hint} It must"
+                f"call {', '.join(known)} with their arguments, not {short(function)}.{hint} It must"
             )
         if (number := args[0].constant) is not None:
             value = _VALUES.get(function) or (lambda x: float(self.functions[function](x)))

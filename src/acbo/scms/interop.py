@@ -12,7 +12,7 @@ from acbo.data import Dataset
 
 from .building import Costs, Ranges, linear_model
 from .model import CausalModel
-from .names import place, require_distinct
+from .names import number, place, require_distinct, short
 from .noise import NOISES
 from .writing import equation
 
@@ -56,7 +56,10 @@ def from_networkx(
     weights, adjacency = np.zeros((d, d)), np.zeros((d, d), bool)
     for cause, effect, facts in graph.edges(data=True):
         i, j = nodes.index(cause), nodes.index(effect)
-        adjacency[i, j], weights[i, j] = True, facts.get("weight", 1.0)
+        adjacency[i, j] = True
+        weights[i, j] = number(
+            facts.get("weight", 1.0), f"graph: weight of {short(cause)} -> {short(effect)}"
+        )
     facts = [graph.nodes[node] for node in nodes]
     kinds = [str(fact.get("noise", "gaussian")) for fact in facts]
     for kind in kinds:
@@ -66,8 +69,8 @@ def from_networkx(
     return linear_model(
         names,
         weights,
-        scale=np.array([float(fact.get("scale", 1.0)) for fact in facts]),
-        bias=np.array([float(fact.get("bias", 0.0)) for fact in facts]),
+        scale=np.array([number(fact.get("scale", 1.0), "graph: scale") for fact in facts]),
+        bias=np.array([number(fact.get("bias", 0.0), "graph: bias") for fact in facts]),
         kind=np.array([NOISES.index(kind) for kind in kinds], np.int32),  # pyright: ignore[reportArgumentType]
         adjacency=adjacency,
         target=None if goal is None else str(goal),
@@ -102,11 +105,12 @@ def from_adjacency_frame(frame: "pd.DataFrame", **options: Any) -> CausalModel:
     require_distinct(columns, "frame")
     if sorted(rows) != sorted(columns):
         raise ValueError(
-            f"`frame` must have the same names in rows and columns; got rows {rows} and columns {columns}. "
+            f"`frame` must have the same names in rows and columns; got rows {short(rows)} and columns {short(columns)}. "
             "Set `frame.index = frame.columns` if they are in one order."
         )
     order = [rows.index(name) for name in columns]
-    return linear_model(columns, np.asarray(frame, float)[order], **options)
+    weights = [[number(value, "frame: weights") for value in frame.iloc[row]] for row in order]
+    return linear_model(columns, np.array(weights, float).reshape(len(columns), -1), **options)
 
 
 def to_adjacency_frame(model: CausalModel, weights: bool = True) -> "pd.DataFrame":
@@ -131,15 +135,15 @@ def from_edge_frame(
     for column in (source, target_column):
         place(column, [str(c) for c in frame.columns], "frame: columns")
     pairs = [(str(a), str(b)) for a, b in zip(frame[source], frame[target_column], strict=True)]
-    for number, pair in enumerate(pairs):
-        if pair in pairs[:number]:
-            raise ValueError(f"`frame` must hold each edge once; got {pair[0]} -> {pair[1]} twice.")
+    for row, pair in enumerate(pairs):
+        if pair in pairs[:row]:
+            raise ValueError(f"`frame` must hold each edge once; got {pair[0][:60]} -> {pair[1][:60]} twice.")
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
     values = frame[weight] if weight in frame.columns else np.ones(len(frame))
     weights, adjacency = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2, bool)
     for (cause, effect), value in zip(pairs, values, strict=True):
         place_of = names.index(cause), names.index(effect)
-        weights[place_of], adjacency[place_of] = float(value), True
+        weights[place_of], adjacency[place_of] = number(value, f"frame: {weight}"), True
     return linear_model(names, weights, adjacency=adjacency, **options)
 
 
@@ -195,12 +199,14 @@ def from_frame(
     require_distinct(names, "frame")
     try:
         values = np.asarray(frame, float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind not in "biuf"]
         raise ValueError(
             f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
             "`intervened='column'` for one that says what was set."
         ) from error
+    if np.isinf(values).any() or (np.abs(values) > float(jnp.finfo(jnp.result_type(float)).max)).any():
+        raise ValueError(f"`frame` must be finite in {jnp.result_type(float)}; a number is larger than that.")
     if np.isnan(values).any():
         bad = names[int(np.argwhere(np.isnan(values))[0, 1])]
         raise ValueError(

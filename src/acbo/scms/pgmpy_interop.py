@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from .building import linear_model
 from .interop import friend
 from .model import CausalModel
-from .names import place
+from .names import number, place, require_distinct, short
 
 Equations = Sequence[tuple[str, float, dict[str, float], float]]
 
@@ -19,10 +19,11 @@ def linear_network(
 ) -> CausalModel:
     """A linear model from (name, intercept, coefficients by cause, standard deviation) and edges."""
     d = len(names)
+    require_distinct(names, "network")
     weights, bias, scale = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     adjacency: Bool[np.ndarray, "d d"] = np.zeros((d, d), bool)
     for cause, effect in edges:
-        adjacency[names.index(cause), names.index(effect)] = True
+        adjacency[place(cause, names, "network: edges"), place(effect, names, "network: edges")] = True
     for name, intercept, coefficients, deviation in equations:
         j = place(name, names, "network")
         bias[j], scale[j] = intercept, deviation
@@ -39,17 +40,30 @@ def from_pgmpy(network: Any, **options: Any) -> CausalModel:
     names = [str(node) for node in network.nodes()]
     equations = []
     for cpd in network.get_cpds():
-        beta = np.asarray(cpd.beta, float)
-        causes = [str(node) for node in cpd.evidence]
-        equations.append(
-            (str(cpd.variable), beta[0], dict(zip(causes, beta[1:], strict=True)), float(cpd.std))
-        )
+        equations.append(_equation(cpd))
     missing = set(names) - {name for name, *_ in equations}
     if missing:
         raise ValueError(
-            f"`network` must have a CPD for every node; got none for {', '.join(sorted(missing))}."
+            f"`network` must have a CPD for every node; got none for {', '.join(sorted(missing))[:200]}."
         )
     return linear_network(names, equations, [(str(a), str(b)) for a, b in network.edges()], **options)
+
+
+def _equation(cpd: Any) -> tuple[str, float, dict[str, float], float]:
+    """Name, intercept, coefficients and standard deviation of one distribution."""
+    lost = [name for name in ("variable", "beta", "evidence", "std") if not hasattr(cpd, name)]
+    if lost:
+        raise ValueError(f"`network` must have linear-Gaussian CPDs; one has no {lost[0]}.")
+    name, causes = str(cpd.variable), cpd.evidence
+    if not hasattr(cpd.beta, "__len__") or not hasattr(causes, "__len__") or isinstance(causes, str):
+        raise ValueError(f"`network` must list the coefficients and causes of {short(name)}; it does not.")
+    beta = [number(value, f"network: coefficients of {name[:60]}") for value in cpd.beta]
+    if len(beta) != len(causes) + 1:
+        raise ValueError(
+            f"`network` must give {short(name)} an intercept and {len(causes)} coefficients; it gives {len(beta)}."
+        )
+    deviation = number(cpd.std, f"network: standard deviation of {name[:60]}")
+    return name, beta[0], dict(zip(map(str, causes), beta[1:], strict=True)), deviation
 
 
 def to_pgmpy(model: CausalModel) -> Any:

@@ -1,5 +1,6 @@
 """Weights in safetensors: named arrays with the settings and the story of their making, readable anywhere."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -66,7 +67,7 @@ def write_arrays(
 def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
     """The surrogate in a file of `save_weights`; `precision` is that of its arithmetic, by default as it was trained."""
     header = read_metadata(path)
-    config = NetworkConfig(**header["config"] | ({} if precision is None else {"precision": precision}))
+    config = config_of(path, NetworkConfig, header, **({} if precision is None else {"precision": precision}))
     return read_arrays(
         path, eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration()))
     )
@@ -74,12 +75,20 @@ def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
 
 def read_arrays(path: str | Path, like: Any) -> Any:
     """A module such as `like`, with the arrays of a file."""
-    found = require_safetensors().load_file(str(path))
+    tools = require_safetensors()
+    from safetensors import SafetensorError
+
+    try:
+        found = tools.load_file(str(path))
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as safetensors: {str(error)[:200]}. Restore it from a copy."
+        ) from error
     wanted = named_arrays(like)
     if set(found) != set(wanted):
         missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
         raise ValueError(
-            f"{path} does not fit its settings: missing {missing or 'nothing'}, unknown {extra or 'nothing'}. "
+            f"{path} does not fit its settings: missing {_listed(missing)}, unknown {_listed(extra)}. "
             "It was written by another version; train anew, or use that version."
         )
     for name, leaf in wanted.items():
@@ -87,6 +96,38 @@ def read_arrays(path: str | Path, like: Any) -> Any:
             raise ValueError(f"{path}: `{name}` must have shape {leaf.shape}; got {found[name].shape}.")
     leaves = [jax.numpy.asarray(found[name], leaf.dtype) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _listed(names: list[str]) -> str:
+    return (
+        ", ".join(name[:60] for name in names[:4]) + (", …" if len(names) > 4 else "") if names else "nothing"
+    )
+
+
+def config_of(path: str | Path, kind: Any, told: Mapping[str, Any], **changed: Any) -> Any:
+    """The settings that a file of weights names, refused where its arrays cannot be as many as they ask for."""
+    config = told["config"]
+    try:
+        if not isinstance(config, dict) or any(
+            isinstance(n, int) and abs(n) > _LARGEST for n in config.values()
+        ):
+            raise ValueError(f"they are {str(config)[:120]}")
+        for field in dataclasses.fields(kind):
+            value = config.get(field.name, field.default)
+            if type(value) is not type(field.default) and not (
+                type(field.default) is float and type(value) is int
+            ):
+                raise ValueError(f"`{field.name}` is {str(value)[:60]}")
+        for name in ("layers", "surrogate_layers"):
+            # Every layer has arrays of its own; to lay out more of them than there are would take for ever.
+            if name in config and config[name] > told["arrays"]:
+                raise ValueError(f"`{name}` is {config[name]}, and the file holds {told['arrays']} arrays")
+        return kind(**config | changed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} must hold the settings of its network; {str(error)[:300]}") from error
+
+
+_LARGEST = 1 << 20
 
 
 def read_metadata(path: str | Path, format: str = FORMAT) -> dict[str, Any]:
@@ -97,16 +138,20 @@ def read_metadata(path: str | Path, format: str = FORMAT) -> dict[str, Any]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         try:
-            header = json.loads(file.read(min(size, 1 << 24)))["__metadata__"]
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{path} is no file of weights: its header cannot be read.") from error
-    if header.get("format") != format:
-        raise ValueError(f"{path} must hold weights of the format {format}; got {header.get('format')!r}.")
-    return {
-        "format": header["format"],
-        "config": json.loads(header["config"]),
-        "metadata": json.loads(header["metadata"]),
-    }
+            whole = json.loads(file.read(min(size, 1 << 24)))
+            header = whole["__metadata__"]
+            if header.get("format") != format:
+                raise ValueError(f"its format is {str(header.get('format'))[:60]!r}, not {format}")
+            return {
+                "format": header["format"],
+                "config": json.loads(header["config"]),
+                "metadata": json.loads(header["metadata"]),
+                "arrays": len(whole) - 1,
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"{path} must hold weights of the format {format}; its header cannot be used: {str(error)[:200]}."
+            ) from error
 
 
 def pretrained(name: str = "default", precision: str | None = None) -> Surrogate:

@@ -1,7 +1,6 @@
 """`jaxarc show`: a task or a saved episode in the terminal, as a picture, or as plain data."""
 
 import html
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def read_episode(path: Path) -> EpisodeRecord:
         raise FileNotFoundError(f"`task` must be a task or a saved episode; {path} is not there.")
     try:
         return EpisodeArchive(path.parent, compression=False).load(path.stem)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be a saved episode; it cannot be read ({error}).") from error
 
 

@@ -69,7 +69,7 @@ def config_from_yaml(
     for override in overrides:
         _demand_override(override)
     omegaconf = _omegaconf()
-    content = omegaconf.OmegaConf.load(file)
+    content = _content(omegaconf, file)
     if not isinstance(content, omegaconf.DictConfig):
         raise TypeError(f"{file}: must hold a mapping of settings; got a {type(content).__name__}.")
     try:
@@ -79,8 +79,43 @@ def config_from_yaml(
             content = omegaconf.OmegaConf.create({file.parent.name: content})
         chosen = omegaconf.OmegaConf.from_dotlist(list(overrides))
         return config_from_hydra(omegaconf.OmegaConf.merge(content, chosen))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{file}: {error}") from error
+    except (TypeError, ValueError, RecursionError, omegaconf.errors.OmegaConfBaseException) as error:
+        # An error of omegaconf is told in one line: its others say which of its classes was at work.
+        kind = type(error) if type(error) in (TypeError, ValueError) else ValueError
+        raise kind(f"{file}: {(str(error).splitlines() or [''])[0][:600]}") from error
+
+
+_MOST_SETTINGS = 100_000
+
+
+def _content(omegaconf: Any, file: Path) -> Any:
+    """What a YAML file holds, refused where aliases would make it larger than any settings are."""
+    import yaml
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        if _size(yaml.compose(text, yaml.SafeLoader), {}) > _MOST_SETTINGS:
+            raise ValueError(f"it holds more than {_MOST_SETTINGS:,} values")
+        return omegaconf.OmegaConf.load(file)
+    except (
+        yaml.YAMLError,
+        ValueError,
+        OSError,
+        RecursionError,
+        omegaconf.errors.OmegaConfBaseException,
+    ) as error:
+        told = " ".join(str(error).split())[:300]
+        raise ValueError(f"{file}: must be YAML in UTF-8; {told}.") from error
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """Values under a node, those behind an alias counted each time they are named; an alias of itself has no end."""
+    if id(node) not in known:
+        known[id(node)] = _MOST_SETTINGS + 1  # until it is counted: who meets it now is inside of it
+        inner = node.value if isinstance(getattr(node, "value", None), list) else []
+        parts = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _file(path: Path, name: str | None) -> Path:

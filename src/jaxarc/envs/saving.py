@@ -1,5 +1,6 @@
 """States on disk without their tasks: a file holds what an episode changed, and which tasks it belongs to."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -60,6 +61,7 @@ def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState
         raise store.StoreError(
             f"{path}: the file holds no ARC state. Write it with `save_state_efficiently(state, path)`."
         )
+    _check_meta(path, meta)
     tasks = _rebuilt(path, parser, meta)
     found = _fingerprint(tasks)
     if found != meta["fingerprint"]:
@@ -71,7 +73,7 @@ def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState
     statics = _statics(dummy_state)
     if statics != meta["statics"]:
         raise store.StoreError(
-            f"{path}: the file is of another config than `dummy_state`: it has {meta['statics']}, and the state has "
+            f"{path}: the file is of another config than `dummy_state`: it has {str(meta['statics'])[:200]}, and the state has "
             f"{statics}. Make `dummy_state` with the config of that run."
         )
     like = {"state": with_tasks(dummy_state, None), "weights": tasks.cumulative if meta["weighted"] else None}
@@ -79,6 +81,27 @@ def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState
     if meta["weighted"]:
         tasks = eqx.tree_at(lambda bank: bank.cumulative, tasks, loaded["weights"])
     return with_tasks(loaded["state"], tasks)
+
+
+def _check_meta(path: PathLike, meta: dict[str, Any]) -> None:
+    """Refuse facts that `save_state_efficiently` does not write."""
+    shape, index = meta.get("shape"), meta.get("task_index")
+    counts = [*shape, *index] if isinstance(shape, list) and isinstance(index, list) else [None]
+    sound = all(type(n) is int and 0 <= n < 1 << 31 for n in counts) and len(str(shape)) < 80
+    single = meta.get("tasks") == "task"
+    if not (
+        sound
+        and (single or meta.get("tasks") == "bank")
+        and isinstance(meta["fingerprint"], str)
+        and isinstance(meta.get("weighted"), bool)
+        and isinstance(meta.get("statics"), dict)
+        and (not single or (len(index or ()) == math.prod(shape or ())))
+        and math.prod(shape or ()) < _MOST
+    ):
+        raise store.StoreError(f"{path}: what the file says of its tasks is malformed. Save the state again.")
+
+
+_MOST = 10**8  # environments: more than any device holds
 
 
 def _statics(state: ArcEnvState) -> dict[str, Any]:

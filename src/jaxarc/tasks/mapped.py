@@ -19,7 +19,7 @@ from jaxworlds.store import StoreError
 
 from .bank import JaxArcTask, TaskBank
 from .packed import TaskTable
-from .parsing import COLOURS, PathLike, RawTask
+from .parsing import COLOURS, PathLike, RawTask, TaskError
 from .task_file import DAMAGED, digest_of, id_hash, read_header, view
 from .task_file import write_task_file as write_task_file
 from .taskset import TaskSet
@@ -61,18 +61,28 @@ class MappedTasks:
     def ids(self) -> tuple[str, ...]:
         """All ids; this reads them all, `id_of` only one."""
         text, ends = bytes(self._columns["ids"]), self._columns["id_starts"].tolist()
-        return tuple(text[a:b].decode() for a, b in itertools.pairwise(ends))
+        return tuple(self._text(text[max(a, 0) : b]) for a, b in itertools.pairwise(ends))
 
     @property
     def splits(self) -> dict[str, np.ndarray]:
         """Indices of the tasks of each split."""
-        return {key[6:]: rows for key, rows in self._columns.items() if key.startswith("split:")}
+        found = {key[6:]: rows for key, rows in self._columns.items() if key.startswith("split:")}
+        for key, rows in found.items():
+            if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+                raise StoreError(f"{self.path}: split {key[:40]!r} names tasks that are not there. {DAMAGED}")
+        return found
 
     def id_of(self, index: Any) -> str:
         """The id of the task with this number."""
         row = self._row(index)
         start, end = self._columns["id_starts"][row : row + 2]
-        return bytes(self._columns["ids"][start:end]).decode()
+        return self._text(bytes(self._columns["ids"][max(int(start), 0) : max(int(end), 0)]))
+
+    def _text(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise StoreError(f"{self.path}: an id is no text ({data[:40]!r}). {DAMAGED}") from None
 
     def index_of(self, task_id: str) -> int:
         """The number of the task with this id, found without reading the others."""
@@ -80,6 +90,10 @@ class MappedTasks:
         at = int(np.searchsorted(self._columns["hashes"], key))
         while at < len(self) and self._columns["hashes"][at] == key:
             row = int(self._columns["rows"][at])
+            if not 0 <= row < len(self):
+                raise StoreError(
+                    f"{self.path}: the table of ids names task {row}, which is not there. {DAMAGED}"
+                )
             if self.id_of(row) == task_id:
                 return row
             at += 1
@@ -112,7 +126,10 @@ class MappedTasks:
         names = {"name": self.name, "version": self.version, "source": self.source}
         if tasks is None:
             table = self._taken(np.arange(len(self)))
-            return TaskSet(table, self.ids, splits=self.splits, **names)
+            try:
+                return TaskSet(table, self.ids, splits=self.splits, **names)
+            except TaskError as error:
+                raise StoreError(f"{self.path}: {error} {DAMAGED}") from error
         rows = self._rows(tasks)
         return TaskSet(self._taken(rows), [self.id_of(row) for row in rows], **names)
 

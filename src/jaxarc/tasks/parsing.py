@@ -136,6 +136,8 @@ def read_json(path: PathLike) -> Any:
         raise TaskError(f"{path}: must be JSON in UTF-8; byte {error.start} is not.") from None
     except RecursionError:
         raise TaskError(f"{path}: must hold tasks; its lists are nested too deeply for that.") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TaskError(f"{path}: must be JSON; {str(error)[:120]}.") from None
     except _TwiceError as error:
         raise TaskError(f"{path}: every id and key must come once; {error} comes twice.") from None
 

@@ -26,6 +26,7 @@ from jaxworlds.store import StoreError, atomic_write
 
 from .packed import COLUMNS, content_hash, pack_one
 from .parsing import PathLike, RawTask, TaskError
+from .planes import MAX_SIDE
 from .taskset import TaskSet
 
 FORMAT_VERSION = 1
@@ -196,7 +197,51 @@ def read_header(path: Path) -> dict[str, Any]:
         text = file.read(length)
     if _digest16(text) != digest:
         raise StoreError(f"{path}: the header does not match its digest. {DAMAGED}")
-    return json.loads(text)
+    try:
+        header = json.loads(text)
+        _check_header(header, at)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path}: the header is malformed ({repr(error)[:200]}). {DAMAGED}") from error
+    return header
+
+
+def _check_header(header: dict[str, Any], end: int) -> None:
+    """Refuse a header whose parts are not the ones that are written, do not fit each other, or lie behind `end`."""
+    tasks, pairs = header["tasks"], header["pairs"]
+    numbers = [tasks, pairs, *header["canvas"], *header["slots"]]
+    if len(numbers) != 6 or not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
+        raise ValueError(f"its counts are {str(numbers)[:80]}")
+    if (
+        not tasks
+        or not all(1 <= side <= MAX_SIDE for side in header["canvas"])
+        or max(header["slots"]) > pairs
+    ):
+        raise ValueError(f"its canvas is {header['canvas']} and its slots are {header['slots']}")
+    if not all(isinstance(header[key], str) for key in ("name", "version", "source", "content")):
+        raise ValueError("its names are no texts")
+    parts = header["parts"]
+    for key, part in parts.items():
+        kind = _KINDS.get(key, "<i8" if key.startswith("split:") else None)
+        shape, start = part["shape"], part["start"]
+        rows = _ROWS[key](tasks, pairs) if key in _ROWS else shape[0]
+        if part["type"] != kind or not isinstance(part["digest"], str):
+            raise ValueError(f"part {key[:40]!r} is of type {str(part['type'])[:40]}")
+        if not all(type(n) is int and n >= 0 for n in (start, *shape)) or start % _ALIGNED:
+            raise ValueError(f"part {key[:40]!r} has the shape {str(shape)[:40]} at {str(start)[:40]}")
+        if shape != ([rows, 4] if key == "sizes" else [rows]):
+            raise ValueError(f"part {key[:40]!r} has the shape {str(shape)[:40]} for {tasks} tasks")
+        if start + np.dtype(kind).itemsize * int(np.prod(shape, dtype=object)) > end:
+            raise ValueError(f"part {key[:40]!r} lies behind the end of the file")
+    if missing := [key for key in _KINDS if key not in parts]:
+        raise ValueError(f"part {missing[0]!r} is missing")
+
+
+# Rows of each part, by the numbers of tasks and pairs; the others may have any.
+_ROWS: dict[str, Callable[[int, int], int]] = {
+    "sizes": lambda tasks, pairs: pairs,
+    **dict.fromkeys(("num_train", "hashes", "rows"), lambda tasks, pairs: tasks),
+    **dict.fromkeys(("first_pair", "first_byte", "id_starts"), lambda tasks, pairs: tasks + 1),
+}
 
 
 def view(data: np.ndarray, part: dict[str, Any]) -> np.ndarray:

@@ -91,22 +91,73 @@ def read_problem(path: Path) -> Problem:
         raise FileNotFoundError(f"`problem` must be a file or a field; {path} is not there.")
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be TOML; {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be TOML; {str(error)[:200]}.") from error
     _known(said, tuple(field.name for field in dataclasses.fields(Problem)), str(path))
     if not isinstance(said.get("field"), str):
         raise ValueError(f"{path} must say `field`: a file, a pattern, or one of {', '.join(FLOWS)}.")
+    walls = said.get("boundary", [])
+    said["boundary"] = [walls] if isinstance(walls, dict) else walls
+    for word, value in said.items():
+        fits, demand = _DEMANDS[word]
+        if not fits(value):
+            raise ValueError(f"`{word}` in {path} must be {demand}; got {_short(value)}.")
     folder = path.parent
     if said["field"] not in FLOWS:
         said["field"] = str(folder / said["field"])
     for name in ("out", "checkpoint"):
         if name in said:
             said[name] = folder / str(said[name])
-    walls = said.get("boundary", [])
-    said["boundary"] = [walls] if isinstance(walls, dict) else walls
     if "seeds" in said:
         said["seeds"] = _seeds(said["seeds"], folder)
     return Problem(**said)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _is_number(value: Any) -> bool:
+    """A finite number of 64 bits, so that no array refuses it."""
+    return type(value) in (int, float) and abs(value) < 1e300
+
+
+def _are_numbers(count: int | None) -> Callable[[Any], bool]:
+    return lambda v: isinstance(v, list) and all(map(_is_number, v)) and (count is None or len(v) == count)
+
+
+def _is_count(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value < 2**31
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and len(value) < 1000 and "\0" not in value
+
+
+_TABLE = (lambda value: isinstance(value, dict), "a table")
+_DEMANDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "field": (_is_text, "a file, a pattern, or the name of a flow"),
+    "velocity": (
+        lambda v: _is_text(v) or (isinstance(v, list) and all(map(_is_text, v)) and len(v) < 4),
+        "one to three names",
+    ),
+    "reading": _TABLE,
+    "bounds": (_are_numbers(None), "a list of numbers"),
+    "seeds": _TABLE,
+    "boundary": (
+        lambda v: isinstance(v, list) and all(isinstance(wall, dict) for wall in v),
+        "a table or a list of tables",
+    ),
+    "integrator": (_is_text, "a name"),
+    "options": _TABLE,
+    "dt": (lambda v: _is_number(v) and v != 0, "a number, not 0"),
+    "span": (_are_numbers(2), "two numbers, the first and the last time"),
+    "times": (_is_count(1), "a whole number from 1"),
+    "seed": (_is_count(0), "a whole number from 0"),
+    "out": (_is_text, "the name of a file"),
+    "checkpoint": (_is_text, "the name of a folder"),
+}
 
 
 def _seeds(given: Any, folder: Path) -> dict[str, Any]:
@@ -169,11 +220,23 @@ def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], wher
     ]
     if missing:
         raise ValueError(f"`{where}` of kind {kind} must say {', '.join(missing)}; it does not.")
-    return function(**arguments)
+    try:
+        return function(**arguments)
+    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError, OSError) as error:
+        if (
+            isinstance(error, ValueError | OSError)
+            and not isinstance(error, UnicodeError)
+            and "`" in str(error)
+        ):
+            raise
+        raise ValueError(f"`{where}` of kind {kind} cannot be made: {str(error)[:200]}.") from error
 
 
 def _corners(bounds: Any) -> Any:
-    flat = np.asarray(bounds, np.float64)
+    try:
+        flat = np.asarray(bounds, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"`bounds` must be numbers; got {_short(bounds)}.") from error
     return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
 
 
@@ -182,4 +245,4 @@ def _known(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
         if word not in words:
             near = difflib.get_close_matches(str(word), words, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{where} knows {', '.join(words)}; got {word!r}.{hint}")
+            raise ValueError(f"{where} knows {', '.join(words)}; got {_short(word)}.{hint}")

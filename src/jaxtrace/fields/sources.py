@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Shaped
 
+from jaxworlds.store import open_array
+
 from .base import AbstractGrid
 
 Slice = Shaped[np.ndarray, "..."]
@@ -86,11 +88,17 @@ class FileSlices(AbstractSlices):
         return len(self.files)
 
     def read(self, number: int) -> Slice:
-        return np.load(self.files[number], allow_pickle=False)
+        return np.array(self._mapped(number))
 
     @property
     def dtype(self) -> np.dtype | None:
-        return np.load(self.files[0], mmap_mode="r", allow_pickle=False).dtype
+        return self._mapped(0).dtype
+
+    def _mapped(self, number: int) -> np.ndarray:
+        found = open_array(self.files[number])
+        if found.dtype.kind not in "fiub":
+            raise ValueError(f"{self.files[number]} must hold numbers; it holds {found.dtype}")
+        return found
 
     def name(self, number: int) -> str:
         return str(self.files[number])

@@ -116,13 +116,15 @@ def write_netcdf(
 
 def read_netcdf(path: Path) -> Trajectory:
     """Read a trajectory that `write_netcdf` wrote."""
-    from .xarray_reading import open_file
+    from .xarray_reading import READING_ERRORS, open_file
 
     with open_file(path) as dataset:
         try:
             stored = {str(name): variable.values for name, variable in dataset.variables.items()}
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DatasetError(f"{path}: the file cannot be read: {error}. It is damaged.") from error
+        except READING_ERRORS as error:
+            raise DatasetError(
+                f"{path}: the file cannot be read: {str(error)[:300]}. It is damaged."
+            ) from error
         header = dataset.attrs.get("jaxtrace")
     if header is None:
         raise DatasetError(
@@ -135,5 +137,7 @@ def read_netcdf(path: Path) -> Trajectory:
     names = ("lon", "lat", "z") if "lon" in stored else ("x", "y", "z")
     for field, parts in (("positions", names), ("velocities", ("u", "v", "w"))):
         found = [stored[name].T for name in parts if name in stored]
+        if len({part.shape for part in found}) > 1:
+            raise DatasetError(f"{path}: the components of the {field} have different shapes. It is damaged.")
         arrays[field] = np.stack(found, -1) if found else None
     return from_parts(path, arrays, str(header), stored)

@@ -12,7 +12,7 @@ from ..fields.base import AbstractGrid, Interpolation
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
 from .naming import VelocityNames
-from .series import choose_slices, settle_times
+from .series import DatasetError, choose_slices, settle_times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,15 @@ class OpenedDataset(AbstractSlices):
 
     def read(self, number: int) -> Shaped[np.ndarray, "rows dim"]:
         """The velocities of slice `number`, one row for each value of the grid."""
-        return np.ascontiguousarray(self.reader(int(self.numbers[number])), self.storage)
+        values = self.reader(int(self.numbers[number]))
+        with np.errstate(over="ignore"):
+            found = np.ascontiguousarray(values, self.storage)
+        if not np.isfinite(found).all():
+            raise DatasetError(
+                f"{self.name(number)}: velocities up to {np.abs(values).max():.3g} do not fit {self.storage}. "
+                "Pass another `dtype`, or mend the file."
+            )
+        return found
 
     @property
     def dtype(self) -> np.dtype:

@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import secrets
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxworlds.store import atomic_write
+from jaxworlds.store import atomic_write, read_archive
 
 from ..tracking.trajectory import Trajectory
 from .series import DatasetError, PathLike
@@ -89,13 +88,10 @@ def _write_npz(trajectory: Trajectory, path: Path) -> None:
 
 def _read_npz(path: Path) -> Trajectory:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            found = {name: stored[name] for name in stored.files}
+        found = read_archive(path)
         header = str(found.pop("header"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DatasetError(
-            f"{path}: no trajectory can be read ({error}). The file is damaged or another one."
-        ) from error
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable(path, error) from error
     return from_parts(path, {name: found.get(name) for name in ARRAYS}, header, found)
 
 
@@ -117,6 +113,7 @@ def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str,
     """The trajectory from its arrays and `header_text`."""
     try:
         plain = json.loads(header)
+        _check_parts(arrays, plain)
         if plain["version"] != VERSION:
             raise ValueError(f"it has version {plain['version']}; this program reads {VERSION}")
         return Trajectory(
@@ -125,13 +122,68 @@ def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str,
             patch_counts=plain["patch_counts"],
             outcome=plain["outcome"],
             outcome_names=tuple(plain["outcome_names"]),
-            info=_restored(plain["info"], extra),
+            info=_as_dict(_restored(plain["info"], extra)),
             reduced=_restored(plain["reduced"], extra),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DatasetError(
-            f"{path}: no trajectory can be read ({error}). The file is damaged or another one."
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+
+
+# Kind of numbers and axes of each array: times, particles and dimensions.
+_FORMS = {
+    "times": ("f", "t"),
+    "ids": ("iu", "p"),
+    "positions": ("f", "tpd"),
+    "velocities": ("f", "tpd"),
+    "alive": ("b", "tp"),
+    "ages": ("f", "tp"),
+    "generation": ("iu", "tp"),
+    "release_times": ("f", "p"),
+    "outcomes": ("i", "p"),
+    "patches": ("i", "p"),
+}
+
+
+def _check_parts(arrays: dict[str, Any], plain: Any) -> None:
+    """Refuse arrays that do not fit each other, and facts of another kind."""
+    if not isinstance(plain, dict):
+        raise ValueError("its header is no object")
+    for name in ("times", "ids", "release_times", "outcomes", "patches"):
+        if arrays.get(name) is None:
+            raise ValueError(f"it holds no {name}")
+    sizes = {"t": np.size(arrays["times"]), "p": np.size(arrays["ids"])}
+    for name, (kinds, axes) in _FORMS.items():
+        values = arrays.get(name)
+        if values is None:
+            continue
+        if values.dtype.kind not in kinds or values.ndim != len(axes):
+            raise ValueError(
+                f"{name} must have {len(axes)} axes of kind {kinds}; they are {values.dtype}{values.shape}"
+            )
+        for axis, length in zip(axes, values.shape, strict=True):
+            if sizes.setdefault(axis, length) != length:
+                raise ValueError(f"{name} have the shape {values.shape}, which does not fit times and ids")
+    outcomes = plain["outcome_names"]
+    texts = all(
+        isinstance(plain[key], list) and all(isinstance(n, str) for n in plain[key]) for key in _LISTS
+    )
+    if not (texts and isinstance(plain["outcome"], str) and isinstance(plain["patch_counts"], dict)):
+        raise ValueError("its header names patches or outcomes that are no texts")
+    if not all(type(count) is int for count in plain["patch_counts"].values()):
+        raise ValueError("its header counts patches with something else than whole numbers")
+    if arrays["outcomes"].size and not 0 <= arrays["outcomes"].min() <= arrays["outcomes"].max() < len(
+        outcomes
+    ):
+        raise ValueError(f"outcomes must be below {len(outcomes)}, the number of their names")
+
+
+_LISTS = ("patch_names", "outcome_names")
+
+
+def _unreadable(path: Path, error: BaseException) -> DatasetError:
+    return DatasetError(
+        f"{path}: no trajectory can be read ({str(error)[:300]}). The file is damaged or another one."
+    )
 
 
 def _flattened(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> Any:
@@ -159,6 +211,12 @@ def _flattened(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> 
         name += "_"
     arrays[name] = np.asarray(value)
     return {"array": name}
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"its info must be a table; it is a {type(value).__name__}")
+    return value
 
 
 def _restored(value: Any, arrays: dict[str, np.ndarray]) -> Any:

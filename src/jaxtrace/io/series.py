@@ -86,23 +86,40 @@ def read_collection(path: Path) -> list[Entry]:
     """The files and times that a ParaView collection lists, in the order of time."""
     try:
         rows = _series_rows(path) if path.suffix.lower() == ".series" else _pvd_rows(path)
-    except (ElementTree.ParseError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+    except (ElementTree.ParseError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DatasetError(
-            f"{path}: the collection cannot be read ({error}). Is it cut off or not one?"
+            f"{path}: the collection cannot be read ({str(error)[:200]}). Is it cut off or not one?"
         ) from error
     if not rows:
         raise DatasetError(f"{path}: the collection lists no file.")
     by_time: dict[float, list[Path]] = {}
     for time, name in rows:
-        file = path.parent / name
         if not math.isfinite(time):
             raise DatasetError(f"{path}: the collection gives {name} the time {time}; it must be finite.")
+        try:
+            file = inside(path, name)
+        except ValueError as error:
+            raise DatasetError(f"{path}: {error}.") from error
         if not file.is_file():
             raise FileNotFoundError(
                 f"{path}: the collection lists {name} at time {time:g}, which is missing."
             )
         by_time.setdefault(time, []).append(file)
     return [Entry(tuple(files), time) for time, files in sorted(by_time.items())]
+
+
+def inside(path: Path, name: str) -> Path:
+    """The file that another one names: in the same folder or below it, so that a file from elsewhere reads nothing else."""
+    shown = name if len(name) <= 80 else f"{name[:77]}..."
+    if not name or "\0" in name or len(name) > 1000:
+        raise ValueError(f"it must name a file; it names {shown!r}")
+    folder = os.path.abspath(path.parent)
+    found = os.path.normpath(os.path.join(folder, name))
+    if os.path.commonpath([folder, found]) != folder:
+        raise ValueError(
+            f"it names {shown!r}, which lies outside of its folder. Put both into one folder, or pass the files as a list"
+        )
+    return path.parent / name
 
 
 def _pvd_rows(path: Path) -> list[tuple[float, str]]:

@@ -1,11 +1,10 @@
 """Cells of VTK meshes: mapped to the kinds a mesh may hold, or cut into them where that is exact for linear fields."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .geometry import Cells
+from .vtk_data import VtkData
 
 # VTK's number of each cell type: the kind of cell here, and VTK's corners in its order.
 _KINDS: dict[int, tuple[str, tuple[int, ...]]] = {
@@ -22,14 +21,14 @@ _POINTS_AND_LINES = (0, 1, 2, 3, 4)
 _SURFACES = (5, 6, 7, 8, 9)
 
 
-def sort_cells(found: Any, kept: Bool[np.ndarray, " cells"] | None) -> Cells:
+def sort_cells(found: VtkData, kept: Bool[np.ndarray, " cells"] | None) -> Cells:
     """The cells of an unstructured grid or of polygons by kind; lower-dimensional ones beside volumes are left out."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    if not found.GetNumberOfPoints():
+    if not found.point_count or found.points is None:
         raise ValueError("the file holds no points")
-    points = np.asarray(vtk_to_numpy(found.GetPoints().GetData())).astype(float)
-    types, offsets, corners = _cell_arrays(found)
+    if found.types is None or not len(found.types) or found.offsets is None or found.corners is None:
+        raise ValueError("the file holds no cells")
+    points = found.points.astype(float)
+    types, offsets, corners = found.types, found.offsets, found.corners
     if corners.size and (corners.min() < 0 or corners.max() >= len(points)):
         raise ValueError(f"cells name nodes up to {corners.max()}, but there are {len(points)} points")
     use = ~np.isin(types, _POINTS_AND_LINES)
@@ -57,43 +56,6 @@ def sort_cells(found: Any, kept: Bool[np.ndarray, " cells"] | None) -> Cells:
     cells = {name: np.concatenate([nodes for nodes, _ in found]) for name, found in parts.items()}
     rows = np.concatenate([rows for found in parts.values() for _, rows in found])
     return Cells(points, cells, None, rows)
-
-
-def _cell_arrays(found: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Type of each cell, where its corners begin in the list of corners, and the list."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    def lists(cells: Any) -> tuple[np.ndarray, np.ndarray]:
-        parts = (cells.GetOffsetsArray(), cells.GetConnectivityArray())
-        offsets, corners = (np.asarray(vtk_to_numpy(part)).astype(int) for part in parts)
-        return offsets, corners
-
-    if not found.GetNumberOfCells():
-        raise ValueError("the file holds no cells")
-    if found.IsA("vtkUnstructuredGrid"):
-        offsets, corners = lists(found.GetCells())
-        try:
-            types = found.GetCellTypes()  # since VTK 9.6
-        except TypeError:
-            types = found.GetCellTypesArray()
-        return np.asarray(vtk_to_numpy(types)), offsets, corners
-    # VTK numbers the cells of polygonal data in this order.
-    groups = [
-        (1, found.GetVerts()),
-        (3, found.GetLines()),
-        (_POLYGON, found.GetPolys()),
-        (_STRIP, found.GetStrips()),
-    ]
-    types, starts, corners, total = [], [np.zeros(1, int)], [], 0
-    for kind, group in groups:
-        if group is not None and group.GetNumberOfCells():
-            offsets, nodes = lists(group)
-            types.append(np.full(len(offsets) - 1, kind))
-            starts.append(offsets[1:] + total)
-            corners.append(nodes)
-            total += len(nodes)
-    joined = [np.concatenate(part) if part else np.zeros(0, int) for part in (types, starts, corners)]
-    return joined[0], joined[1], joined[2]
 
 
 def _refuse_unknown(types: Int[np.ndarray, " n"] | np.ndarray) -> None:

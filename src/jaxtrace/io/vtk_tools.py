@@ -17,8 +17,6 @@ def vtk() -> Any:
         from vtkmodules import (
             vtkCommonCore,
             vtkCommonDataModel,
-            vtkCommonExecutionModel,
-            vtkIOLegacy,
             vtkIOXML,
         )
         from vtkmodules.util import numpy_support
@@ -27,11 +25,20 @@ def vtk() -> Any:
     return SimpleNamespace(
         core=vtkCommonCore,
         model=vtkCommonDataModel,
-        pipeline=vtkCommonExecutionModel.vtkStreamingDemandDrivenPipeline,
-        legacy=vtkIOLegacy,
         xml=vtkIOXML,
         numpy=numpy_support,
     )
+
+
+def lz4() -> Any:
+    """VTK's own LZ4, for arrays that are packed with it."""
+    try:
+        from vtkmodules.vtkIOCore import vtkLZ4DataCompressor
+    except ImportError as error:
+        raise ImportError(
+            'VTK files with LZ4 need the package vtk: pip install "jaxworlds[trace]".'
+        ) from error
+    return vtkLZ4DataCompressor()
 
 
 @contextlib.contextmanager
@@ -48,7 +55,9 @@ def complaints(where: str) -> Iterator[None]:
         finally:
             core.vtkOutputWindow.SetInstance(before)
             core.vtkLogger.SetStderrVerbosity(verbosity)
-    said = [line.strip() for line in window.GetOutput().splitlines() if line.strip()]
+    output = window.GetOutput()  # bytes where it quotes some that are no UTF-8
+    text = output.decode("utf-8", "replace") if isinstance(output, bytes) else output
+    said = [line.strip() for line in text.splitlines() if line.strip()]
     # Some readers only warn where they lost data: "Generic Warning: … Error reading binary data!".
     if any(line.startswith("ERROR") or "Error reading" in line for line in said):
         told = [

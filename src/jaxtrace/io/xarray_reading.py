@@ -10,13 +10,25 @@ from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
 from .geometry import place
 from .naming import component_sets, standard_sets
+from .netcdf_sizes import check_hdf5, check_netcdf3
 from .opened import OpenedDataset, Options, selected_times
 from .series import DatasetError
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
 HUGE = 1e10
 """No velocity is that large: such a number marks a missing value that the file does not declare."""
-_READING_ERRORS = (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, AttributeError)
+READING_ERRORS = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    RuntimeError,
+    AttributeError,
+    OverflowError,
+    AssertionError,  # of scipy, on a header that contradicts itself
+)
+"""What the libraries below raise on damaged files."""
 
 
 def open_netcdf(paths: Sequence[Path], options: Options) -> OpenedDataset:
@@ -41,13 +53,18 @@ def open_file(path: Path) -> Any:
     if engine is None:
         raise DatasetError(f"{path}: the file is no NetCDF (it begins with {head!r}). Is it damaged?")
     try:
+        (check_hdf5 if engine == "h5netcdf" else check_netcdf3)(path)
         return xarray.open_dataset(path, engine=engine, decode_times=False, decode_coords=False)
+    except DatasetError:
+        raise
     except ImportError as error:
         raise ImportError(
             f'{path}: NetCDF needs h5netcdf and h5py: pip install "jaxworlds[trace]".'
         ) from error
-    except _READING_ERRORS as error:
-        raise DatasetError(f"{path}: the file cannot be read: {error}. It is damaged or cut off.") from error
+    except READING_ERRORS as error:
+        raise DatasetError(
+            f"{path}: the file cannot be read: {str(error)[:300]}. It is damaged or cut off."
+        ) from error
 
 
 def _open_sources(sources: list[Source], options: Options) -> OpenedDataset:
@@ -167,9 +184,9 @@ def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options)
     try:
         values = variable.isel({d: i for d, i in taken.items() if d in variable.dims})
         found = np.asarray(grid.arranged(values))
-    except _READING_ERRORS as error:
+    except READING_ERRORS as error:
         raise DatasetError(
-            f"{where} cannot be read: {error}. The file is damaged or does not fit the others."
+            f"{where} cannot be read: {str(error)[:300]}. The file is damaged or does not fit the others."
         ) from error
     found = found.astype(np.result_type(found.dtype, np.float32))
     largest = float(np.nanmax(np.abs(found), initial=0.0))

@@ -179,15 +179,18 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
         lost = [name for name in names if name not in keys]
         if lost or not names:
             raise ValueError(
-                f"`columns` must be among the table's {', '.join(map(str, keys))}; got {', '.join(lost) or 'none of x, y, z'}."
+                f"`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
+                f"{', '.join(lost) or 'none of x, y, z'}."
             )
         positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
     if positions.ndim != 2 or 0 in positions.shape:
         raise ValueError(f"`table` must hold (n, dim) positions; got shape {positions.shape}.")
-    bad = np.flatnonzero(~np.isfinite(positions).all(axis=1))
+    limit = float(jnp.finfo(jnp.result_type(float)).max)
+    bad = np.flatnonzero(~(np.abs(positions) <= limit).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"`table` must be finite; row {bad[0]} is {positions[bad[0]].tolist()} ({len(bad)} such rows)."
+            f"`table` must be finite in {jnp.result_type(float)}; row {bad[0]} is {positions[bad[0]].tolist()} "
+            f"({len(bad)} such rows)."
         )
     return jnp.asarray(positions, float)
 
@@ -257,8 +260,13 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
 
     if not path.is_file():
         raise FileNotFoundError(f"`table` names {path}, which does not exist.")
-    with path.open(newline="") as file:
-        rows = list(csv.reader(file, skipinitialspace=True))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.reader(file, skipinitialspace=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} must be a table of text in UTF-8, its values between commas; {error}."
+        ) from error
     if len(rows) < 2:
         raise ValueError(f"{path} must hold a header and at least one row; it has {len(rows)} lines.")
     header, *body = rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds.store import CompressedStorage, atomic_write
+from jaxworlds.store import CompressedStorage, StoreError, atomic_write, read_archive
 
 from .records import EpisodeRecord, PairRecord, StepRecord
 
@@ -36,12 +36,19 @@ class EpisodeArchive:
     def load(self, key: str) -> EpisodeRecord:
         """The episode saved under `key`, with equal arrays and numbers."""
         if self._compressed:
-            found = self._compressed.load(key)
+            found, where = self._compressed.load(key), self.folder / f"{key}.jxw"
+        else:
+            where = self._file(key)
+            found = {"arrays": read_archive(where)}
+            facts = found["arrays"].pop("facts", "null")
+        try:
+            if not self._compressed:
+                found["facts"] = json.loads(str(facts))
             return from_arrays(found["facts"], found["arrays"])
-        with np.load(self._file(key), allow_pickle=False) as file:
-            return from_arrays(
-                json.loads(str(file["facts"])), {k: file[k] for k in file.files if k != "facts"}
-            )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"{where}: holds no episode ({repr(error)[:200]}). It is damaged, or something else."
+            ) from error
 
     def _file(self, key: str) -> Path:
         return self.folder / f"{key}.npz"
@@ -69,8 +76,49 @@ def to_arrays(episode: EpisodeRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     return facts, arrays
 
 
+def _check_parts(facts: Any, arrays: Any) -> None:
+    """Refuse facts and arrays of other kinds or lengths than `to_arrays` makes."""
+    length = facts["length"]
+    if type(length) is not int or not 0 <= length <= len(arrays):
+        raise ValueError(f"it must have a step for each group of arrays; it says {str(length)[:40]}")
+    if not all(isinstance(facts[name], str) for name in ("task_id", "mode")) or not isinstance(
+        facts["pairs"], dict
+    ):
+        raise ValueError("its task, mode or pairs are something else than text")
+    for place in facts["pairs"].values():
+        if not (isinstance(place, list | tuple) and len(place) == 2):
+            raise ValueError(f"a pair is {str(place)[:40]}, not mode and number")
+        if not isinstance(place[0], str) or type(place[1]) is not int:
+            raise ValueError(f"a pair is {str(place)[:40]}, not mode and number")
+    kinds = {"operation": "iu", "pair_index": "iu", "reward": "f", "similarity": "f"}
+    for name in ("operation", *STEP_NUMBERS):
+        values = arrays[name]
+        if values.shape != (length,) or (length and values.dtype.kind not in kinds.get(name, "b")):
+            raise ValueError(
+                f"{name!r} must have one value for each of {length} steps; it is {values.dtype}{values.shape}"
+            )
+    for name, values in arrays.items():
+        if name in kinds or name in STEP_NUMBERS:
+            continue
+        kind = np.bool_ if name.startswith("selection") else np.int8
+        if (
+            not isinstance(values, np.ndarray)
+            or values.dtype != kind
+            or values.ndim != 2
+            or values.size > _MOST_CELLS
+        ):
+            raise ValueError(f"{name[:40]!r} must be a grid; it is {getattr(values, 'dtype', type(values))}")
+        if kind is np.int8 and values.size and not -1 <= values.min() <= values.max() < _COLOURS:
+            raise ValueError(f"{name[:40]!r} holds {values.min()} to {values.max()}, which are no colours")
+
+
+_MOST_CELLS = 1 << 20
+_COLOURS = 10
+
+
 def from_arrays(facts: dict[str, Any], arrays: dict[str, Any]) -> EpisodeRecord:
-    """The episode that `to_arrays` took apart."""
+    """The episode that `to_arrays` took apart; ValueError where the parts are not those of one."""
+    _check_parts(facts, arrays)
     steps = []
     for i in range(facts["length"]):
         numbers = {name: arrays[name][i].item() for name in ("operation", *STEP_NUMBERS)}

@@ -1,0 +1,151 @@
+"""What NetCDF files declare, compared with what they hold, before a library allocates or follows it."""
+
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+from .series import DatasetError
+
+SPARSE = 1 << 26
+"""Bytes that a variable may declare without holding them: a part of it that was never written is legal."""
+RATIO = 1100
+"""Deflate makes at most 1,032 bytes of one."""
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8}
+
+
+def check_hdf5(path: Path) -> None:
+    """Refuse variables of NetCDF 4 that are larger than the file can hold, or lie in other files."""
+    import h5py
+
+    size = os.path.getsize(path)
+    with h5py.File(path, "r") as file:
+        for name in file:
+            where = f"{path}: variable {name[:60]!r}"
+            link = file.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise DatasetError(
+                    f"{where} lies in another file ({link.filename[:80]!r}), which is not followed."
+                )
+            if isinstance(link, h5py.SoftLink) and name not in file:
+                raise DatasetError(f"{where} is a link to nothing. The file is damaged.")
+            found = file[name]
+            if isinstance(found, h5py.Dataset):
+                _check_variable(where, found, size)
+
+
+def _check_variable(where: str, found: Any, size: int) -> None:
+    if found.external or found.is_virtual:
+        raise DatasetError(f"{where} lies in other files, which are not followed.")
+    declared = math.prod(found.shape or ()) * found.dtype.itemsize
+    held = min(int(found.id.get_storage_size()), size)
+    if declared > SPARSE + RATIO * held:
+        raise DatasetError(
+            f"{where} declares {declared:,} bytes, of which the file holds {held:,}. It is damaged."
+        )
+    chunk = math.prod(found.chunks or ()) * found.dtype.itemsize
+    if chunk > max(declared, SPARSE + RATIO * size):
+        raise DatasetError(
+            f"{where} declares chunks of {chunk:,} bytes for {declared:,} in all. It is damaged."
+        )
+
+
+def check_netcdf3(path: Path) -> None:
+    """Refuse a NetCDF 3 file whose header runs over its end, or declares more than there is."""
+    try:
+        _Header(path).check()
+    except struct.error:
+        raise DatasetError(f"{path}: the header is cut off.") from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}. The file is damaged or cut off.") from error
+
+
+class _Header:
+    """The header of a NetCDF 3 file, read word by word."""
+
+    def __init__(self, path: Path):
+        self.size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            # Headers hold names and attributes; one over 64 MB would be the first of its kind.
+            self.data = file.read(min(self.size, SPARSE))
+        self.at = 4
+        self.wide = self.data[3] == 2
+        if self.data[3] not in (1, 2):
+            raise ValueError(f"it is NetCDF of version {self.data[3]}; versions 1, 2 and 4 are read")
+
+    def check(self) -> None:
+        """Read all of it; ValueError where it contradicts itself or the length of the file."""
+        records = self.number()
+        dims = [(self.name(), self.number())[1] for _ in range(self.listed(10))]
+        self.attributes()
+        variables = []
+        for _ in range(self.listed(11)):
+            name = self.name()
+            ids = [self.number() for _ in range(self.count(4))]
+            if any(one >= len(dims) for one in ids):
+                raise ValueError(f"variable {name!r} has a dimension that is not there")
+            self.attributes()
+            kind, _ = self.kind(), self.number(signed=False)
+            begin = struct.unpack_from(">q" if self.wide else ">i", self.data, self.at)[0]
+            self.at += 8 if self.wide else 4
+            shape = [dims[one] for one in ids]
+            own = math.prod(n for k, n in enumerate(shape) if n or k) * kind
+            variables.append((name, bool(shape) and shape[0] == 0, own, begin))
+        row = sum(-(-own // 4) * 4 for _, recorded, own, _ in variables if recorded)
+        for name, recorded, own, begin in variables:
+            length = (row * max(records - 1, 0) + own if records else 0) if recorded else own
+            if begin < 0 or begin + length > self.size:
+                raise ValueError(
+                    f"variable {name!r} needs {length:,} bytes from {begin:,} on; the file has {self.size:,}"
+                )
+
+    def number(self, signed: bool = True) -> int:
+        found = struct.unpack_from(">i" if signed else ">I", self.data, self.at)[0]
+        self.at += 4
+        if found < 0:
+            raise ValueError(f"at byte {self.at - 4} of its header stands {found}")
+        return found
+
+    def count(self, width: int) -> int:
+        """How many things follow, each of at least `width` bytes."""
+        found = self.number()
+        if found * width > len(self.data) - self.at:
+            raise ValueError(
+                f"at byte {self.at - 4} of its header {found} entries are declared, more than it holds"
+            )
+        return found
+
+    def listed(self, tag: int) -> int:
+        """The length of a list with this tag; 0 where it is absent."""
+        found = self.number()
+        if found not in (0, tag):
+            raise ValueError(f"at byte {self.at - 4} of its header stands {found} instead of {tag}")
+        length = self.count(8)
+        if not found and length:
+            raise ValueError(f"at byte {self.at - 4} of its header an absent list has {length} entries")
+        return length
+
+    def name(self) -> str:
+        length = self.count(1)
+        text = self.data[self.at : self.at + length]
+        self.at += -(-length // 4) * 4
+        try:
+            return text.decode("utf-8")[:60]
+        except UnicodeDecodeError:
+            raise ValueError(f"at byte {self.at} of its header stands a name that is no text") from None
+
+    def kind(self) -> int:
+        kind = self.number()
+        if kind not in _SIZES:
+            raise ValueError(
+                f"at byte {self.at - 4} of its header stands {kind}, which is no type of numbers"
+            )
+        return _SIZES[kind]
+
+    def attributes(self) -> None:
+        for _ in range(self.listed(12)):
+            self.name()
+            width = self.kind()
+            length = self.count(width) * width
+            self.at += -(-length // 4) * 4

@@ -1,0 +1,539 @@
+"""XML files of VTK read with NumPy: every declared size is compared with what the file holds before anything is made.
+
+VTK's own readers trust these sizes: a damaged file ends the process, or takes all memory (VTK 9.7).
+"""
+
+import base64
+import binascii
+import dataclasses
+import lzma
+import mmap
+import os
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+
+from .series import DatasetError, inside
+from .vtk_data import (
+    KINDS,
+    STRUCTURED,
+    Arrays,
+    VtkData,
+    checked_cells,
+    checked_extent,
+    joined_cells,
+    joined_extents,
+)
+from .vtk_tools import complaints, lz4, vtk
+
+SUFFIXES = {
+    ".vti": "ImageData",
+    ".vtr": "RectilinearGrid",
+    ".vts": "StructuredGrid",
+    ".vtu": "UnstructuredGrid",
+    ".vtp": "PolyData",
+}
+_TYPES = {f"{sign}Int{8 * n}": f"{kind}{n}" for sign, kind in (("", "i"), ("U", "u")) for n in (1, 2, 4, 8)}
+_TYPES |= {"Float32": "f4", "Float64": "f8"}
+_DEEPEST = 24
+_GROUPS = (("Verts", 1), ("Lines", 3), ("Polys", 7), ("Strips", 6))
+"""Cells of polygonal data in the order in which VTK numbers them, with their type."""
+
+
+@dataclasses.dataclass
+class Element:
+    """One element with its attributes, the elements in it, and its text."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list["Element"]
+    text: list[bytes]
+
+    def all(self, tag: str) -> list["Element"]:
+        return [child for child in self.children if child.tag == tag]
+
+    def first(self, tag: str) -> "Element":
+        """The element of this tag, or an empty one."""
+        return next(iter(self.all(tag)), Element(tag, {}, [], []))
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """An attribute that is a whole number, not negative."""
+        said = self.attributes.get(name)
+        if said is None and default is not None:
+            return default
+        try:
+            number = int(said or "")
+        except ValueError:
+            number = -1
+        if not 0 <= number < 2**62:
+            raise ValueError(f"`{name}` of <{self.tag}> must be a whole number from 0; got {_short(said)}")
+        return number
+
+    def numbers(self, name: str, kind: type, count: int, default: str = "") -> tuple[Any, ...]:
+        """An attribute of several numbers."""
+        said = self.attributes.get(name, default)
+        try:
+            found = tuple(map(kind, said.split()))
+        except ValueError:
+            found = ()
+        if len(found) != count or not all(abs(n) < float("inf") for n in found):
+            raise ValueError(f"`{name}` of <{self.tag}> must be {count} numbers; got {_short(said)}")
+        return found
+
+
+def read_xml(path: Path, wanted: frozenset[str] | None) -> VtkData:
+    """The data set in a file, of the arrays of points and cells only those `wanted`."""
+    return _read(path, lambda file: file.whole(wanted))
+
+
+def read_xml_head(path: Path) -> tuple[Arrays, tuple[float, ...]]:
+    """The field data of a file and the times that it declares, its other arrays unread."""
+    return _read(path, lambda file: (file.field_data(), file.times()))
+
+
+def _read(path: Path, use: Callable[["XmlFile"], Any]) -> Any:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
+                raise ValueError("it is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return use(XmlFile(path, data))
+    except DatasetError:
+        raise
+    except (ValueError, expat.ExpatError, OverflowError) as error:
+        raise DatasetError(f"{path}: the file cannot be used: {error}. It is damaged or cut off.") from error
+
+
+class XmlFile:
+    """A file whose elements are known and whose arrays are read on request."""
+
+    def __init__(self, path: Path, data: mmap.mmap):
+        self.path, self.data = path, data
+        at = data.find(b"<AppendedData")
+        self.root = _parsed(data, len(data) if at < 0 else at, closed=at < 0)
+        said = self.root.attributes
+        kind = said.get("type", "")
+        suffix = path.suffix.lower()
+        demanded = ("P" if suffix.startswith(".p") else "") + SUFFIXES[
+            suffix.replace(".p", ".", 1) if suffix != ".vtp" else suffix
+        ]
+        if self.root.tag != "VTKFile" or kind != demanded:
+            raise ValueError(
+                f"it must hold <VTKFile type='{demanded}'>; it holds <{self.root.tag[:40]} type={_short(kind)}>"
+            )
+        self.kind: Any = kind.removeprefix("P") if kind not in KINDS else kind
+        self.parallel = kind not in KINDS
+        orders = {"LittleEndian": "<", "BigEndian": ">"}
+        self.order = orders.get(said.get("byte_order", "LittleEndian"))
+        header = {"UInt32": "u4", "UInt64": "u8", "Int32": "u4", "Int64": "u8"}.get(
+            said.get("header_type", "UInt32")
+        )
+        if self.order is None or header is None:
+            raise ValueError(f"its byte_order or header_type is unknown: {_short(said)}")
+        self.header = np.dtype(self.order + header)
+        self.compressor = said.get("compressor", "")
+        if self.compressor not in ("", *_UNPACK):
+            raise ValueError(
+                f"its arrays are packed with {_short(self.compressor)}; known are {', '.join(_UNPACK)}"
+            )
+        self.grid = self.root.first(kind)
+        self.raw, self.start, self.end = False, 0, 0
+        if at >= 0:
+            self._find_appended(at)
+
+    def _find_appended(self, at: int) -> None:
+        """Where the appended bytes lie."""
+        mark = re.match(rb"<AppendedData([^>]{0,400})>\s*_", self.data[at : at + 600])
+        if mark is None:
+            raise ValueError("its <AppendedData> does not begin with the mark _")
+        encoding = re.search(rb'encoding\s*=\s*["\'](\w+)["\']', mark[1])
+        self.raw = encoding is not None and encoding[1] == b"raw"
+        if encoding is None or encoding[1] not in (b"raw", b"base64"):
+            raise ValueError(f"its <AppendedData> must be raw or base64; it says {_short(mark[1])}")
+        self.start = at + mark.end()
+        # A file that is cut off behind an array still holds it; one that is cut in it is refused when it is read.
+        end = self.data.rfind(b"</AppendedData>")
+        self.end = len(self.data) if end < self.start else end
+
+    def times(self) -> tuple[float, ...]:
+        """The times of its steps, where it says so."""
+        said = self.grid.attributes.get("TimeValues", "").split()
+        return self.grid.numbers("TimeValues", float, len(said)) if said else ()
+
+    def field_data(self) -> Arrays:
+        """The arrays that belong to no point and no cell."""
+        found: Arrays = {}
+        for holder in (self.root.first("FieldData"), self.grid.first("FieldData")):
+            for element in holder.all("DataArray"):
+                if element.attributes.get("type") in _TYPES and element.attributes.get("Name"):
+                    found[element.attributes["Name"]] = self.array(
+                        element, element.whole("NumberOfTuples", 1)
+                    )
+        return found
+
+    def whole(self, wanted: frozenset[str] | None) -> VtkData:
+        """All pieces as one."""
+        elements = self.grid.all("Piece")
+        if not elements:
+            raise ValueError(f"it holds no <Piece> in its <{self.grid.tag}>")
+        if any(
+            "TimeStep" in array.attributes
+            for piece in elements
+            for part in piece.children
+            for array in part.children
+        ):
+            raise ValueError("it holds several time steps; write one file for each of them")
+        pieces = [self._part(e, wanted) if self.parallel else self.piece(e, wanted) for e in elements]
+        names = [element.attributes.get("Source", f"piece {k}") for k, element in enumerate(elements)]
+        fields = self.field_data() or pieces[0].field_data
+        if self.kind in STRUCTURED:
+            extent = checked_extent(self.grid.numbers("WholeExtent", int, 6), "the whole extent")
+            made = joined_extents(pieces, names, extent)
+        else:
+            # A piece may be empty, as where a process had no part of the mesh; it then lacks the arrays too.
+            filled = [(piece, name) for piece, name in zip(pieces, names, strict=True) if piece.point_count]
+            pieces, names = (
+                [list(part) for part in zip(*filled, strict=True)] if filled else [pieces[:1], names[:1]]
+            )
+            made = pieces[0] if len(pieces) == 1 else joined_cells(pieces, names)
+        return dataclasses.replace(made, field_data=fields)
+
+    def _part(self, element: Element, wanted: frozenset[str] | None) -> VtkData:
+        """A piece in a file of its own, which must lie in the folder of this one or below."""
+        name = element.attributes.get("Source", "")
+        path = inside(self.path, name)
+        suffix = next(s for s, kind in SUFFIXES.items() if kind == self.kind)
+        if path.suffix.lower() != suffix:
+            raise ValueError(f"its piece {_short(name)} must be a {suffix} file")
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path}: its piece {_short(name)} is missing.")
+        found = read_xml(path, wanted)
+        if self.kind in STRUCTURED:
+            said = checked_extent(element.numbers("Extent", int, 6), "the extent of a piece")
+            if found.extent != said:
+                raise ValueError(f"its piece {name} has the extent {found.extent}, not {said}")
+        declared = [
+            {array.attributes.get("Name") for array in self.grid.first(tag).children}
+            for tag in ("PPointData", "PCellData")
+        ]
+        point_data, cell_data = (
+            {name: values for name, values in data.items() if name in names}
+            for data, names in zip((found.point_data, found.cell_data), declared, strict=True)
+        )
+        return dataclasses.replace(found, point_data=point_data, cell_data=cell_data)
+
+    def piece(self, element: Element, wanted: frozenset[str] | None) -> VtkData:
+        """One piece of this file."""
+        made: dict[str, Any] = {}
+        if self.kind in STRUCTURED:
+            made["extent"] = checked_extent(element.numbers("Extent", int, 6), "the extent of a piece")
+            if self.kind == "ImageData":
+                made["origin"] = self.grid.numbers("Origin", float, 3, "0 0 0")
+                made["spacing"] = self.grid.numbers("Spacing", float, 3, "1 1 1")
+                made["direction"] = self.grid.numbers("Direction", float, 9, "1 0 0 0 1 0 0 0 1")
+        counts = VtkData(self.kind, {}, {}, {}, **made)
+        if self.kind in STRUCTURED:
+            points, cells = counts.point_count, counts.cell_count
+        else:
+            points = element.whole("NumberOfPoints")
+            cells = element.whole("NumberOfCells", 0)
+        if self.kind == "RectilinearGrid":
+            axes = element.first("Coordinates").all("DataArray")
+            if len(axes) != 3:
+                raise ValueError(f"its <Coordinates> must hold three arrays; they hold {len(axes)}")
+            made["axes"] = tuple(
+                self.array(a, n).reshape(-1) for a, n in zip(axes, counts.shape, strict=True)
+            )
+        if self.kind not in ("ImageData", "RectilinearGrid"):
+            places = element.first("Points").all("DataArray")
+            if points and not places:
+                raise ValueError("its piece has no places: <Points> is missing")
+            made["points"] = self.array(places[0], points, width=3) if points else np.zeros((0, 3))
+        if self.kind == "UnstructuredGrid":
+            made |= self._cells(element.first("Cells"), cells, None)
+        if self.kind == "PolyData":
+            groups = [
+                self._cells(element.first(tag), element.whole(f"NumberOf{tag}", 0), kind)
+                for tag, kind in _GROUPS
+            ]
+            ends = np.cumsum([0, *(len(group["corners"]) for group in groups)])
+            bounds = [group["offsets"][1:] + end for group, end in zip(groups, ends, strict=False)]
+            made["types"] = np.concatenate([group["types"] for group in groups])
+            made["offsets"] = np.concatenate([np.zeros(1, np.int64), *bounds])
+            made["corners"] = np.concatenate([group["corners"] for group in groups])
+            cells = len(made["types"])
+        for field, tag, count in (("point_data", "PointData", points), ("cell_data", "CellData", cells)):
+            made[field] = self._chosen(element.first(tag), count, wanted)
+        return VtkData(self.kind, field_data={}, **made)
+
+    def _chosen(self, holder: Element, count: int, wanted: frozenset[str] | None) -> Arrays:
+        found: Arrays = {}
+        for element in holder.all("DataArray"):
+            name = element.attributes.get("Name")
+            if (
+                name
+                and element.attributes.get("type") in _TYPES
+                and (wanted is None or name in {*wanted, "vtkGhostType"})
+            ):
+                found[name] = self.array(element, count)
+        return found
+
+    def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, np.ndarray]:
+        arrays = {a.attributes.get("Name"): a for a in holder.all("DataArray")}
+        if not count:
+            empty = np.zeros(0, np.int64)
+            return {"types": empty, "offsets": np.zeros(1, np.int64), "corners": empty}
+        needed = ("connectivity", "offsets") if kind is not None else ("connectivity", "offsets", "types")
+        for name in needed:
+            if name not in arrays:
+                raise ValueError(f"its <{holder.tag}> have no array {name!r}")
+        ends = self.array(arrays["offsets"], count).reshape(-1)
+        corners = self.array(arrays["connectivity"], None).reshape(-1)
+        for name, values in (("offsets", ends), ("connectivity", corners)):
+            if values.dtype.kind not in "iu":
+                raise ValueError(
+                    f"{name!r} of its <{holder.tag}> must be whole numbers; it holds {values.dtype}"
+                )
+        offsets, corners = checked_cells(ends, corners, count, f"<{holder.tag}>")
+        types = self.array(arrays["types"], count).reshape(-1) if kind is None else np.full(count, kind)
+        return {"types": types.astype(np.int64), "offsets": offsets, "corners": corners}
+
+    def array(self, element: Element, count: int | None, width: int | None = None) -> np.ndarray:
+        """The values of an array of `count` rows; (rows,) of one component, else (rows, components)."""
+        name = element.attributes.get("Name", "")
+        said = element.attributes.get("type", "")
+        if said not in _TYPES:
+            raise ValueError(f"array {name[:60]!r} has the type {_short(said)}, which is not read")
+        kind = np.dtype(_TYPES[said])
+        components = element.whole("NumberOfComponents", 1) or 1
+        if width is not None and components != width:
+            raise ValueError(f"array {name[:60]!r} must have {width} components; it has {components}")
+        size = None if count is None else count * components
+        try:
+            values = self._values(element, kind, size)
+        except (ValueError, zlib.error, lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"array {name[:60]!r}: {error}") from error
+        return values if components == 1 and width is None else values.reshape(-1, components)
+
+    def _values(self, element: Element, kind: np.dtype, size: int | None) -> np.ndarray:
+        form = element.attributes.get("format", "ascii")
+        if form == "ascii":
+            return from_text(b"".join(element.text), kind, size)
+        bytes_due = None if size is None else size * kind.itemsize
+        if form == "binary":
+            source: Source = Text(b"".join(b"".join(element.text).split()), 0)
+        elif form == "appended":
+            offset = element.whole("offset")
+            if offset >= self.end - self.start:
+                raise ValueError(
+                    f"its offset {offset} lies behind the {self.end - self.start} bytes that are appended"
+                )
+            kept = (self.data, self.start + offset, self.end)
+            source = Raw(*kept) if self.raw else Text(self.data, self.start + offset, self.end)
+        else:
+            raise ValueError(f"its format must be ascii, binary or appended; it is {_short(form)}")
+        data = self._packed(source, bytes_due) if self.compressor else self._plain(source, bytes_due)
+        if len(data) % kind.itemsize:
+            raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
+        return np.frombuffer(data, kind.newbyteorder(self.order or "<")).astype(kind)
+
+    def _plain(self, source: "Source", due: int | None) -> bytes:
+        head = self.header.itemsize
+        length = int(np.frombuffer(source.take(head, alone=False), self.header)[0])
+        if due is not None and length != due:
+            raise ValueError(f"it must take {due} bytes; the file says {length}")
+        return source.take(length, alone=False, behind=head)
+
+    def _packed(self, source: "Source", due: int | None) -> bytes:
+        word = self.header.itemsize
+        count, block, last = (int(n) for n in np.frombuffer(source.peek(3 * word), self.header))
+        head = source.take((3 + count) * word, alone=True)
+        sizes = np.frombuffer(head, self.header)[3:].tolist()
+        lengths = [block] * count
+        if last and count:
+            lengths[-1] = last
+        total = sum(lengths)
+        if due is not None and total != due:
+            raise ValueError(f"it must take {due} bytes; the file says {total}")
+        stored = source.take(sum(sizes), alone=True)
+        parts, at = [], 0
+        for size, length in zip(sizes, lengths, strict=True):
+            parts.append(_UNPACK[self.compressor](stored[at : at + size], length))
+            if len(parts[-1]) != length:
+                raise ValueError(f"a block must unpack to {length} bytes and does not")
+            at += size
+        return b"".join(parts)
+
+
+class Source:
+    """Bytes that are taken one part after the other, never more than there are."""
+
+    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
+        """The next bytes. In base64 a part stands `alone`, or `behind` bytes that share its groups of letters."""
+        raise NotImplementedError
+
+    def peek(self, length: int) -> bytes:
+        """The next bytes, which stay."""
+        raise NotImplementedError
+
+
+class Raw(Source):
+    """Bytes as they are."""
+
+    def __init__(self, data: Any, start: int, end: int):
+        self.data, self.at, self.end = data, start, end
+
+    def peek(self, length: int) -> bytes:
+        if not 0 <= length <= self.end - self.at:
+            raise ValueError(f"it needs {length} bytes; {self.end - self.at} are left")
+        return self.data[self.at : self.at + length]
+
+    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
+        found = self.peek(length)
+        self.at += length
+        return found
+
+
+class Text(Source):
+    """Bytes in base64."""
+
+    def __init__(self, data: Any, start: int, end: int | None = None):
+        self.data, self.at, self.end = data, start, len(data) if end is None else end
+        self.begin = start
+
+    def _decoded(self, start: int, length: int) -> bytes:
+        letters = -(-length // 3) * 4
+        if not 0 <= letters <= self.end - start:
+            raise ValueError(f"it needs {letters} letters of base64; {self.end - start} are left")
+        try:
+            return base64.b64decode(self.data[start : start + letters], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"its base64 is broken ({error})") from error
+
+    def peek(self, length: int) -> bytes:
+        found = self._decoded(self.at, length)
+        if len(found) < length:
+            raise ValueError("its header is cut off")
+        return found[:length]
+
+    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
+        if alone:
+            found = self._decoded(self.at, length)
+            self.at += -(-length // 3) * 4
+        elif not behind:
+            return self.peek(length)
+        else:  # length and values are one text, unless the length was padded to stand for itself
+            letters = -(-behind // 3) * 4
+            if b"=" in self.data[self.at : self.at + letters]:
+                found = self._decoded(self.at + letters, length)
+            else:
+                found = self._decoded(self.at, behind + length)[behind:]
+        if len(found) < length:
+            raise ValueError(f"its base64 holds {len(found)} of {length} bytes")
+        return found[:length]
+
+
+def from_text(text: bytes, kind: np.dtype, size: int | None) -> np.ndarray:
+    """Numbers that are written out."""
+    if size is not None and size > len(text) // 2 + 1:
+        raise ValueError(f"it must hold {size} numbers; its text has {len(text)} letters")
+    return numbers_of(text.split(), kind, size)
+
+
+def numbers_of(words: list[bytes], kind: np.dtype, size: int | None) -> np.ndarray:
+    """Words as numbers of a type that can hold them."""
+    if size is not None and len(words) != size:
+        raise ValueError(f"it must hold {size} numbers; it holds {len(words)}")
+    if not words:
+        return np.zeros(0, kind)
+    if max(map(len, words)) > 60:
+        raise ValueError(f"{_short(max(words, key=len))} is no number")
+    try:
+        if kind.kind == "f":
+            with np.errstate(over="ignore"):
+                return np.array(words).astype(np.float64).astype(kind)
+        found = np.array([int(word) for word in words], object)
+        limits = np.iinfo(kind)
+        if min(found) < limits.min or max(found) > limits.max:
+            raise ValueError(f"a number is beyond {kind}")
+        return found.astype(kind)
+    except ValueError as error:
+        raise ValueError(f"it must hold numbers; {_short(str(error))}") from error
+
+
+def _parsed(data: Any, end: int, closed: bool) -> Element:
+    """The elements of the first `end` bytes; with `closed` they are the whole document."""
+    top = Element("", {}, [], [])
+    stack = [top]
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.buffer_size = 1 << 20
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("it declares a document type, which no VTK file has")
+
+    def begin(tag: str, attributes: dict[str, str]) -> None:
+        if len(stack) > _DEEPEST:
+            raise ValueError(f"its elements are nested over {_DEEPEST} deep")
+        element = Element(tag, attributes, [], [])
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def finish(tag: str) -> None:
+        stack.pop()
+
+    def text(said: str) -> None:
+        if stack[-1].tag == "DataArray":
+            stack[-1].text.append(said.encode())
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, text
+    step = 1 << 22
+    for start in range(0, end, step):
+        parser.Parse(data[start : min(start + step, end)], False)
+    if closed:
+        parser.Parse(b"", True)
+    elif [element.tag for element in stack] != ["", "VTKFile"]:
+        raise ValueError("its <AppendedData> stands inside of another element")
+    if not top.children:
+        raise ValueError("it holds no element")
+    return top.children[0]
+
+
+def _unzip(stored: bytes, length: int) -> bytes:
+    stream = zlib.decompressobj()
+    found = stream.decompress(stored, length + 1)
+    return found if stream.eof else b""
+
+
+def _unxz(stored: bytes, length: int) -> bytes:
+    stream = lzma.LZMADecompressor(memlimit=1 << 28)
+    found = stream.decompress(stored, length + 1)
+    return found if stream.eof else b""
+
+
+def _unlz4(stored: bytes, length: int) -> bytes:
+    # LZ4 makes at most 255 bytes of one; VTK has the only LZ4 here, and takes the sizes that are checked.
+    if length > 255 * len(stored) + 64:
+        raise ValueError(f"a block of {len(stored)} bytes cannot unpack to {length}")
+    with complaints("a block"):
+        found = lz4().Uncompress(stored, len(stored), length)
+    return b"" if found is None else vtk().numpy.vtk_to_numpy(found).tobytes()
+
+
+_UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
+    "vtkZLibDataCompressor": _unzip,
+    "vtkLZMADataCompressor": _unxz,
+    "vtkLZ4DataCompressor": _unlz4,
+}
+
+
+def _short(said: Any) -> str:
+    text = repr(said)
+    return text if len(text) <= 60 else f"{text[:57]}..."
