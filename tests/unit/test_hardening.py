@@ -20,7 +20,7 @@ import fuzz_trace
 import numpy as np
 import pytest
 from fuzz_cases import Garbage, Loader, make_input, try_one, unclear
-from fuzz_mutants import MUTANTS, spoil_container
+from fuzz_mutants import spoil_container
 
 from acbo.scms import from_edge_frame, parse_graph, parse_model
 from acbo.surrogate.weights import load_weights
@@ -333,17 +333,11 @@ def test_headers_of_the_store_with_sizes_of_any_kind(tmp_path: Path) -> None:
                     assert "state.jxw" in str(error)  # noqa: PT017 (both outcomes are right)
     storage = CompressedStorage(tmp_path)
     storage.save({"x": 1}, "a")
+    _written(tmp_path, "a.jxw", (tmp_path / "a.jxw").read_bytes()[:-1])
     with pytest.raises(StoreError, match=r"a\.jxw"):
-        _written(tmp_path, "a.jxw", (tmp_path / "a.jxw").read_bytes()[:-1])
         storage.load("a")
     with pytest.raises(StoreError, match=r"a\.npy: must be a \.npy file; its shape is"):
-        open_array(
-            _written(
-                tmp_path,
-                "a.npy",
-                MUTANTS["npy"](random.Random(0), b"") or _npy("(0, 9223372036854775807, 9)"),
-            )
-        )
+        open_array(_written(tmp_path, "a.npy", _npy("(0, 9223372036854775807, 9)")))
 
 
 def _npy(shape: str) -> bytes:
