@@ -428,6 +428,6 @@ LOADERS = [
     Loader("trace/seeds.csv", "seeds.csv", _tables, read_seeds, ("bytes", "table", "table", "encoding", "text"), ("`table`", "`columns`"), 4),
     Loader(
         "trace/problem.toml", "problem.toml", _problems, read_trace_problem, ("bytes", "toml", "toml", "text", "encoding"),
-        ("`",), 1,
+        ("`", "/etc/passwd"), 1,
     ),
 ]  # fmt: skip

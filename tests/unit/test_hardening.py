@@ -176,8 +176,8 @@ def test_compressed_blocks_that_lie_about_their_size(tmp_path: Path, mode: str) 
         whole[: len(word)] = word
         data[at : at + 32] = base64.b64encode(bytes(whole))[:32]
     else:
-        data[at + 4 : at + 8] = struct.pack("<I", 2**31)
-    with pytest.raises(DatasetError, match=r"a\.vti: .*array 'TimeValue'"):
+        data[at : at + 4] = struct.pack("<I", 2**31)
+    with pytest.raises(DatasetError, match=r"a\.vti: .*array '\w+': it"):
         open_dataset(_written(tmp_path, "a.vti", bytes(data)))
 
 
