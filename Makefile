@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 thorough oracle bench soak coverage release docs clean
+.PHONY: help setup demo test lint types unit unit8 thorough oracle fuzz bench soak coverage release docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -56,6 +56,9 @@ oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \
 	  $(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 1/2 --out benchmarks/results/cpu; other=$$?; wait $$! && exit $$other
 	@$(BIN)/python tests/peers/test_arcle.py --steps 100000 --out benchmarks/results/cpu
+
+fuzz: $(STAMP)   ## 100,000 malformed inputs for all loaders; goes on where it was stopped
+	@$(BIN)/python tests/support/fuzz.py --inputs 100000 --jobs 2 --out benchmarks/results/cpu/fuzz.json
 
 bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py

@@ -5,7 +5,7 @@ import os
 import struct
 import zipfile
 import zlib
-from typing import IO
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def _read_member(path: PathLike, archive: zipfile.ZipFile, member: zipfile.ZipIn
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C").copy()
 
 
-def _exactly(file: IO[bytes], size: int) -> bytes | None:
+def _exactly(file: Any, size: int) -> bytes | None:
     """So many bytes and no more, piece by piece: what is not there is never allocated."""
     parts, left = [], size
     while left and (part := file.read(min(left, 1 << 20))):

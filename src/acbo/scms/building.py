@@ -165,7 +165,10 @@ def _assemble(
     def padded(name: str, array: np.ndarray) -> jnp.ndarray:
         widths = [(0, full - d if axis == "d" else 0) for axis in AXES.get(name, "d")]
         whole = np.pad(array, widths, constant_values=np.inf if name == "reach" else 0)
-        made = jnp.asarray(whole, {"f": jnp.result_type(float), "i": jnp.int32, "b": bool}[array.dtype.kind])
+        with np.errstate(over="ignore"):  # told below
+            made = jnp.asarray(
+                whole, {"f": jnp.result_type(float), "i": jnp.int32, "b": bool}[array.dtype.kind]
+            )
         if array.dtype.kind == "f" and name != "reach" and not np.isfinite(np.asarray(made)).all():
             raise ValueError(f"`{name}` must be finite in {made.dtype}; a number of the model is not.")
         return made

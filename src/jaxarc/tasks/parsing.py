@@ -170,7 +170,7 @@ def _pairs(
     data: Mapping[str, Any], part: str, keys: tuple[str, ...], place: str
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if part not in data:
-        raise TaskError(f"{place}: must have '{part}'; got the keys {sorted(map(str, data))}.")
+        raise TaskError(f"{place}: must have '{part}'; got the keys {str(sorted(map(str, data)))[:200]}.")
     pairs = data[part]
     if not isinstance(pairs, list | tuple):
         raise TaskError(f"{place}: '{part}' must be a list of pairs; got {_named(pairs)}.")
@@ -180,7 +180,7 @@ def _pairs(
         for key in keys:
             if key not in pair:
                 raise TaskError(
-                    f"{place}, {part} pair {at}: must have '{key}'; got {sorted(map(str, pair))}."
+                    f"{place}, {part} pair {at}: must have '{key}'; got {str(sorted(map(str, pair)))[:200]}."
                 )
         yield at, pair
 

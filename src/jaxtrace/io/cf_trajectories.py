@@ -1,12 +1,15 @@
 """Trajectories as NetCDF by the CF conventions (featureType trajectory), through xarray."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxworlds.store import atomic_write
+
 from ..tracking.trajectory import Trajectory
-from .saving import ARRAYS, from_parts, header_text, whole_file
+from .saving import ARRAYS, from_parts, header_text
 from .series import DatasetError
 
 # Name, long name, CF standard name and axis of each coordinate.
@@ -107,11 +110,14 @@ def write_netcdf(
         for name, variable in dataset.variables.items()
         if variable.dtype.kind != "U"
     }
-    with whole_file(path) as temporary:
-        try:
-            dataset.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-        except ImportError as error:
-            raise ImportError('NetCDF needs h5netcdf and h5py: pip install "jaxworlds[trace]".') from error
+    # In memory first: on a full disk HDF5 ends the process instead of raising (h5py 3.16).
+    made = io.BytesIO()
+    try:
+        dataset.to_netcdf(made, engine="h5netcdf", encoding=encoding)
+    except ImportError as error:
+        raise ImportError('NetCDF needs h5netcdf and h5py: pip install "jaxworlds[trace]".') from error
+    with atomic_write(path) as file:
+        file.write(made.getbuffer())
 
 
 def read_netcdf(path: Path) -> Trajectory:

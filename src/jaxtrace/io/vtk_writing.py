@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from jaxworlds.store import atomic_write
 
 from ..tracking.trajectory import Trajectory
-from .saving import whole_file
 from .vtk_tools import complaints, vtk
 
 
@@ -151,10 +150,19 @@ def _write(
     writer.SetInputData(found)
     writer.SetDataModeToAppended()
     writer.EncodeAppendedDataOff()
-    with whole_file(path) as temporary, complaints(str(path)):
-        writer.SetFileName(str(temporary))
-        if writer.Write() != 1:
-            raise OSError(f"{path}: VTK could not write the file. Is the disk full?")
+    writer.WriteToOutputStringOn()  # a full disk is then met by our own write, which says so
+    with complaints(str(path)):
+        written = writer.Write()
+    if written != 1:
+        raise OSError(f"{path}: VTK could not write the paths.")
+    with atomic_write(path) as file:
+        file.write(_output(writer))
+
+
+def _output(writer: Any) -> bytes:
+    """What a writer made; as text VTK gives only what is UTF-8."""
+    made = writer.GetOutputString()
+    return made if isinstance(made, bytes) else made.encode("utf-8")
 
 
 def _array(tools: Any, values: np.ndarray, name: str | None = None) -> Any:

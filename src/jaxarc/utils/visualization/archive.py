@@ -35,16 +35,14 @@ class EpisodeArchive:
 
     def load(self, key: str) -> EpisodeRecord:
         """The episode saved under `key`, with equal arrays and numbers."""
-        if self._compressed:
-            found, where = self._compressed.load(key), self.folder / f"{key}.jxw"
-        else:
-            where = self._file(key)
-            found = {"arrays": read_archive(where)}
-            facts = found["arrays"].pop("facts", "null")
         try:
-            if not self._compressed:
-                found["facts"] = json.loads(str(facts))
-            return from_arrays(found["facts"], found["arrays"])
+            if self._compressed:
+                where = self.folder / f"{key}.jxw"
+                found = self._compressed.load(key)
+                return from_arrays(found["facts"], found["arrays"])
+            where = self._file(key)
+            arrays = read_archive(where)
+            return from_arrays(json.loads(str(arrays.pop("facts", "null"))), arrays)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"{where}: holds no episode ({repr(error)[:200]}). It is damaged, or something else."
