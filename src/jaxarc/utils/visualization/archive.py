@@ -35,14 +35,12 @@ class EpisodeArchive:
 
     def load(self, key: str) -> EpisodeRecord:
         """The episode saved under `key`, with equal arrays and numbers."""
+        where = self.folder / f"{key}.jxw" if self._compressed else self._file(key)
+        found = self._compressed.load(key) if self._compressed else {"arrays": read_archive(where)}
         try:
-            if self._compressed:
-                where = self.folder / f"{key}.jxw"
-                found = self._compressed.load(key)
-                return from_arrays(found["facts"], found["arrays"])
-            where = self._file(key)
-            arrays = read_archive(where)
-            return from_arrays(json.loads(str(arrays.pop("facts", "null"))), arrays)
+            if not self._compressed:
+                found["facts"] = json.loads(str(found["arrays"].pop("facts", "null")))
+            return from_arrays(found["facts"], found["arrays"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"{where}: holds no episode ({repr(error)[:200]}). It is damaged, or something else."
