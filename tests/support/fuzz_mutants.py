@@ -341,8 +341,6 @@ def spoil_npy(rng: random.Random, data: bytes) -> bytes:
             "(True,)",
             "3",
             "[2]",
-        )
-        + (
             "(1," + "1," * 40 + ")",
             "(9223372036854775807,)",
             "(2, 3)",
@@ -472,7 +470,8 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                 case 0:
                     del file[name]
                 case 1 | 2:
-                    keys = list(values.attrs) + [
+                    keys = [
+                        *values.attrs,
                         "_FillValue",
                         "scale_factor",
                         "add_offset",
@@ -482,7 +481,7 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     ]
                     values.attrs[rng.choice(keys)] = odd
                 case 3:
-                    keys = list(file.attrs) + ["jaxtrace", "Conventions"]
+                    keys = [*file.attrs, "jaxtrace", "Conventions"]
                     file.attrs[rng.choice(keys)] = odd
                 case 4 if values.attrs.keys():
                     key = rng.choice(list(values.attrs))

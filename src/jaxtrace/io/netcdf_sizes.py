@@ -22,7 +22,7 @@ def check_hdf5(path: Path) -> None:
     size = os.path.getsize(path)
     _check_heaps(path, size)
     with h5py.File(path, "r") as file:
-        for name in file:
+        for name in map(str, file):
             where = f"{path}: variable {name[:60]!r}"
             link = file.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):

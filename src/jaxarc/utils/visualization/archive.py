@@ -40,10 +40,9 @@ class EpisodeArchive:
         else:
             where = self._file(key)
             found = {"arrays": read_archive(where)}
-            facts = found["arrays"].pop("facts", "null")
         try:
             if not self._compressed:
-                found["facts"] = json.loads(str(facts))
+                found["facts"] = json.loads(str(found["arrays"].pop("facts")))
             return from_arrays(found["facts"], found["arrays"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
