@@ -116,7 +116,7 @@ class Run:
         ]
         self.selector = selectors.DefaultSelector()
         self.running: list[Job] = []
-        self.noise = tempfile.TemporaryFile()  # noqa: SIM115 (as long as this lives)
+        self.noise = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the run)
 
     def start(self, loader: Loader, first: int, last: int) -> None:
         command = [sys.executable, str(Path(__file__)), "--worker", loader.name]

@@ -471,7 +471,7 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     del file[name]
                 case 1 | 2:
                     keys = [
-                        *list(values.attrs),
+                        *values.attrs,
                         "_FillValue",
                         "scale_factor",
                         "add_offset",
@@ -481,7 +481,7 @@ def spoil_hdf5(rng: random.Random, data: bytes) -> bytes:
                     ]
                     values.attrs[rng.choice(keys)] = odd
                 case 3:
-                    keys = [*list(file.attrs), "jaxtrace", "Conventions"]
+                    keys = [*file.attrs, "jaxtrace", "Conventions"]
                     file.attrs[rng.choice(keys)] = odd
                 case 4 if values.attrs.keys():
                     key = rng.choice(list(values.attrs))

@@ -22,8 +22,8 @@ def check_hdf5(path: Path) -> None:
     size = os.path.getsize(path)
     _check_heaps(path, size)
     with h5py.File(path, "r") as file:
-        for name in file:
-            where = f"{path}: variable {str(name)[:60]!r}"
+        for name in map(str, file):
+            where = f"{path}: variable {name[:60]!r}"
             link = file.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):
                 raise DatasetError(

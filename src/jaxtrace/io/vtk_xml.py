@@ -341,7 +341,7 @@ class XmlFile:
         data = self._packed(source, bytes_due) if self.compressor else self._plain(source, bytes_due)
         if len(data) % kind.itemsize:
             raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
-        return np.frombuffer(data, kind.newbyteorder(">" if self.order == ">" else "<")).astype(kind)
+        return np.frombuffer(data, np.dtype(f"{self.order}{kind.str[1:]}")).astype(kind)
 
     def _plain(self, source: "Source", due: int | None) -> bytes:
         head = self.header.itemsize

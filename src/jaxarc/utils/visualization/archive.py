@@ -35,11 +35,14 @@ class EpisodeArchive:
 
     def load(self, key: str) -> EpisodeRecord:
         """The episode saved under `key`, with equal arrays and numbers."""
-        where = self.folder / f"{key}.jxw" if self._compressed else self._file(key)
-        found = self._compressed.load(key) if self._compressed else {"arrays": read_archive(where)}
+        if self._compressed:
+            found, where = self._compressed.load(key), self.folder / f"{key}.jxw"
+        else:
+            where = self._file(key)
+            found = {"arrays": read_archive(where)}
         try:
             if not self._compressed:
-                found["facts"] = json.loads(str(found["arrays"].pop("facts", "null")))
+                found["facts"] = json.loads(str(found["arrays"].pop("facts")))
             return from_arrays(found["facts"], found["arrays"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
