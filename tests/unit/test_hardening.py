@@ -34,9 +34,9 @@ from jaxworlds.store import CompressedStorage, StoreError, load_state, open_arra
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 LOADERS = fuzz.loaders()
-SECONDS = 0.5
+SECONDS = 0.25
 """Of processor time for the inputs of one loader; dear loaders get fewer inputs in it, but never fewer than `LEAST`."""
-LEAST, MOST = 40, 300
+LEAST, MOST = 30, 300
 
 
 @pytest.mark.parametrize("name", LOADERS)

@@ -31,6 +31,9 @@ _NAMES: dict[Role, str] = {
 }
 
 
+_FARTHEST = 1e30  # beyond it stand marks of missing values
+
+
 class Coordinate(NamedTuple):
     """Values along some of the dimensions of a variable."""
 
@@ -104,10 +107,9 @@ def spatial_coordinate(dataset: Any, role: Role, dims: tuple[str, ...], dim: str
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"coordinate {name!r} holds {values.dtype}, not numbers")
     values = values.astype(np.result_type(values.dtype, np.float32))
-    if not np.all(np.isfinite(values)):
-        raise ValueError(
-            f"coordinate {name!r} has {int((~np.isfinite(values)).sum())} missing values; all nodes need a place"
-        )
+    lost = ~(np.abs(values) < _FARTHEST)
+    if lost.any():
+        raise ValueError(f"coordinate {name!r} has {int(lost.sum())} missing values; all nodes need a place")
     unit = parse_unit(variable.attrs.get("units"))
     if unit is None and str(variable.attrs.get("standard_name", "")) in ("longitude", "latitude"):
         unit = Unit("angle", 1.0)

@@ -21,6 +21,8 @@ SUFFIXES = (*READERS, ".vtk")
 _COPIED_CELL, _HIDDEN_NODE, _HIDDEN_CELL = 1, 2, 32
 # A lattice is declared by a few numbers: only arrays of its nodes or cells show that it is meant.
 _MOST_WITHOUT_VALUES = 10**7
+# No place is that far, and sums of such numbers leave single precision.
+_FARTHEST = 1e30
 
 
 class Frame(NamedTuple):
@@ -117,10 +119,17 @@ def _geometry(found: VtkData, arrays: dict[tuple[Centring, str], np.ndarray], pi
         turn = np.array(found.direction).reshape(3, 3)
         if np.array_equal(turn, np.diag(np.diag(turn))):
             extent, shape = found.extent, found.shape
-            steps = [(extent[2 * k] + np.arange(shape[k])) * found.spacing[k] for k in range(3)]
-            axes = tuple(found.origin[k] + turn[k, k] * steps[k] for k in range(3))
+            with np.errstate(over="ignore", invalid="ignore"):
+                steps = [(extent[2 * k] + np.arange(shape[k])) * found.spacing[k] for k in range(3)]
+            with np.errstate(over="ignore", invalid="ignore"):
+                axes = tuple(found.origin[k] + turn[k, k] * steps[k] for k in range(3))
+            for axis in axes:
+                _refuse_infinite(axis)
             return Lattice(axes, (2, 1, 0), **hidden)
-        return Curved(steps_of(found) @ turn.T + np.asarray(found.origin), **hidden)
+        with np.errstate(over="ignore", invalid="ignore"):
+            turned = steps_of(found) @ turn.T + np.asarray(found.origin)
+        _refuse_infinite(turned)
+        return Curved(turned, **hidden)
     if found.kind == "RectilinearGrid":
         if tuple(map(len, found.axes)) != found.shape:
             raise ValueError(f"it has {tuple(map(len, found.axes))} coordinates for {found.shape} nodes")
@@ -135,5 +144,6 @@ def _geometry(found: VtkData, arrays: dict[tuple[Centring, str], np.ndarray], pi
 
 
 def _refuse_infinite(places: np.ndarray) -> None:
-    if not np.isfinite(places).all():
-        raise ValueError(f"{int((~np.isfinite(places)).sum())} of its coordinates are not finite numbers")
+    far = ~(np.abs(places) < _FARTHEST)
+    if far.any():
+        raise ValueError(f"{int(far.sum())} of its coordinates are not finite, or beyond {_FARTHEST:g}")
