@@ -355,6 +355,9 @@ def test_deep_nesting_and_long_numbers_in_text(tmp_path: Path) -> None:
         Baseline.load(_written(tmp_path, "a.json", deep))
     with pytest.raises(DatasetError, match=r"a\.series"):
         open_dataset(_written(tmp_path, "a.series", deep))
+    late = b'{"files": [{"name": "a.vti", "time": ' + b"9" * 400 + b"}]}"
+    with pytest.raises(DatasetError, match=r"a\.series: the collection cannot be read \(int too large"):
+        open_dataset(_written(tmp_path, "a.series", late))
     from acbo.optimizer.problem_file import read_problem as acbo_problem
     from jaxtrace._commands.problem import read_problem as trace_problem
 
