@@ -6,6 +6,7 @@ it was stopped, `--fresh` begins anew. Findings lie in a folder beside the resul
 """
 
 import argparse
+import base64
 import json
 import os
 import resource
@@ -77,7 +78,8 @@ def work(name: str, seed: int, first: int, count: int) -> None:
             outcome = try_one(loader, path)
             took = time.process_time() - before
             kind = outcome.kind if took < SLOW or not outcome.fine else "slow"
-            _say({"end": index, "kind": kind, "detail": outcome.detail, "seconds": took})
+            kept = "" if kind in ("loaded", "refused") else base64.b64encode(path.read_bytes()).decode()
+            _say({"end": index, "kind": kind, "detail": outcome.detail, "seconds": took, "input": kept})
     _say({"done": True})
 
 
@@ -132,7 +134,7 @@ class Run:
         empty = {"inputs": 0, "loaded": 0, "refused": 0, "findings": {}, "slowest_s": 0.0, "seconds": 0.0}
         return self.results.setdefault(name, empty)
 
-    def note(self, job: Job, index: int, kind: str, detail: str, seconds: float) -> None:
+    def note(self, job: Job, index: int, kind: str, detail: str, seconds: float, data: str = "") -> None:
         entry = self.entry(job.loader.name)
         entry["inputs"] += 1
         entry["seconds"] += seconds
@@ -145,9 +147,13 @@ class Run:
             place = self.findings / job.loader.name.replace("/", "_")
             place.mkdir(parents=True, exist_ok=True)
             stem = f"{kind.replace(' ', '_').replace('/', '_')}_{index}"
-            if job.folder is not None and (job.folder / job.loader.target).is_file():
-                suffix = Path(job.loader.target).suffix
-                shutil.copyfile(job.folder / job.loader.target, place / f"{stem}{suffix}")
+            suffix = Path(job.loader.target).suffix
+            if data:
+                (place / f"{stem}{suffix}").write_bytes(base64.b64decode(data))
+            elif job.folder is not None and (job.folder / job.loader.target).is_file():
+                shutil.copyfile(
+                    job.folder / job.loader.target, place / f"{stem}{suffix}"
+                )  # of a process that is gone
             (place / f"{stem}.txt").write_text(detail or kind)
 
     def heard(self, job: Job, fact: dict[str, Any]) -> None:
@@ -155,7 +161,7 @@ class Run:
         if "start" in fact:
             job.at = fact["start"]
         elif "end" in fact:
-            self.note(job, fact["end"], fact["kind"], fact["detail"], fact["seconds"])
+            self.note(job, fact["end"], fact["kind"], fact["detail"], fact["seconds"], fact["input"])
             job.at = None
         elif "folder" in fact:
             job.folder = Path(fact["folder"])

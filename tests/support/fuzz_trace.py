@@ -321,9 +321,7 @@ def read_trajectory(path: Path) -> None:
     for name in ("release_times", "outcomes", "patches"):
         values = getattr(found, name)
         demand(values is None or values.shape == (particles,), f"{name} do not fit")
-    named = {
-        name: getattr(found, name) for name in ("positions", "times", "ids", "alive", "ages", "velocities")
-    }
+    named = {name: getattr(found, name) for name in ("positions", "times", "alive", "ages", "velocities")}
     demand_arrays([(name, values) for name, values in named.items() if values is not None])
     demand(
         isinstance(found.outcome, str) and isinstance(found.info, dict), "outcome or info are something else"

@@ -28,6 +28,7 @@ from jaxarc.envs.adapter import config_from_yaml
 from jaxarc.tasks import load
 from jaxarc.tasks.mapped import open_task_file
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset, save_trajectory
+from jaxtrace.io.netcdf_sizes import check_hdf5
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds.baselines import Baseline, BaselineError
 from jaxworlds.store import CompressedStorage, StoreError, load_state, open_array, read_archive, read_header
@@ -253,6 +254,12 @@ def test_netcdf_that_declares_more_than_it_holds(tmp_path: Path) -> None:
         file["u"] = h5py.ExternalLink("/etc/passwd", "/x")
     with pytest.raises(DatasetError, match=r"b\.nc: variable 'u' lies in another file"):
         open_dataset(path)
+    heap = bytearray(seeds[0])  # an object of no length: HDF5 would never come to the next
+    at = heap.index(b"GCOL\1\0\0\0") + 16
+    for shift in (b"", b"\0" * 3):
+        heap[at : at + 16] = bytes(16)
+        with pytest.raises(DatasetError, match=rf"d\.nc: the heap at byte {at - 16 + len(shift)} is broken"):
+            check_hdf5(_written(tmp_path, "d.nc", shift + bytes(heap)))
     old = bytearray(seeds[3])  # NetCDF 3: magic, records, the tag and the length of the list of dimensions
     old[12:16] = struct.pack(">I", 2**30)
     with pytest.raises(DatasetError, match=r"c\.nc: .*1073741824 entries are declared"):
@@ -355,6 +362,9 @@ def test_deep_nesting_and_long_numbers_in_text(tmp_path: Path) -> None:
         Baseline.load(_written(tmp_path, "a.json", deep))
     with pytest.raises(DatasetError, match=r"a\.series"):
         open_dataset(_written(tmp_path, "a.series", deep))
+    late = b'{"files": [{"name": "a.vti", "time": ' + b"9" * 400 + b"}]}"
+    with pytest.raises(DatasetError, match=r"a\.series: the collection cannot be read \(int too large"):
+        open_dataset(_written(tmp_path, "a.series", late))
     from acbo.optimizer.problem_file import read_problem as acbo_problem
     from jaxtrace._commands.problem import read_problem as trace_problem
 

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import xml.etree.ElementTree as ElementTree
 
+import fuzz_trace
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -153,13 +154,14 @@ def test_what_cannot_be_saved_or_loaded_is_told(tmp_path):
     ("package", "call"),
     [
         ("vtkmodules", lambda folder: save_trajectory(trajectory(), folder / "a.vtp")),
-        ("vtkmodules", lambda folder: load_optimized_dataset(folder / "a.vtu")),
+        ("vtkmodules", lambda folder: load_optimized_dataset(folder / "a.vti")),  # arrays packed with LZ4
         ("xarray", lambda folder: save_trajectory(trajectory(), folder / "a.nc")),
         ("xarray", lambda folder: load_optimized_dataset(folder / "a.nc")),
     ],
 )
 def test_a_missing_package_is_named(tmp_path, monkeypatch, package, call):
-    (tmp_path / "a.vtu").write_text("")
+    pytest.importorskip("vtkmodules", reason="vtk is not installed")
+    (tmp_path / "a.vti").write_bytes(fuzz_trace._xml(fuzz_trace._image(), "lz4", tmp_path))
     (tmp_path / "a.nc").write_text("")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r'pip install "jaxworlds\[trace\]"'):

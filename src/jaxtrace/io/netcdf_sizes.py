@@ -50,7 +50,7 @@ def _check_heaps(path: Path, size: int) -> None:
     for start, data in parts:
         at = data.find(_HEAP)
         while at >= 0:
-            if at % 8 == 0 and not _walks(data, at):
+            if not _walks(data, at):
                 raise DatasetError(f"{path}: the heap at byte {start + at} is broken. The file is damaged.")
             at = data.find(_HEAP, at + 1)
 

@@ -132,7 +132,7 @@ def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str,
 # Kind of numbers and axes of each array: times, particles and dimensions.
 _FORMS = {
     "times": ("f", "t"),
-    "ids": ("iu", "p"),
+    "ids": ("iuUOT", "p"),  # numbers or names
     "positions": ("f", "tpd"),
     "velocities": ("f", "tpd"),
     "alive": ("b", "tp"),

@@ -86,7 +86,7 @@ def read_collection(path: Path) -> list[Entry]:
     """The files and times that a ParaView collection lists, in the order of time."""
     try:
         rows = _series_rows(path) if path.suffix.lower() == ".series" else _pvd_rows(path)
-    except (ElementTree.ParseError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (ElementTree.ParseError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise DatasetError(
             f"{path}: the collection cannot be read ({str(error)[:200]}). Is it cut off or not one?"
         ) from error
