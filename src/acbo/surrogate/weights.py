@@ -149,8 +149,9 @@ def read_metadata(path: str | Path, format: str = FORMAT) -> dict[str, Any]:
                 "arrays": len(whole) - 1,
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(
-                f"{path} must hold weights of the format {format}; its header cannot be used: {str(error)[:200]}."
+                f"{path} must hold weights of the format {format}; its header cannot be used: {reason[:200]}."
             ) from error
 
 
