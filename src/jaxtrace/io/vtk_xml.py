@@ -3,6 +3,7 @@
 VTK's own readers trust these sizes: a damaged file ends the process, or takes all memory (VTK 9.7).
 """
 
+import abc
 import base64
 import binascii
 import dataclasses
@@ -371,16 +372,16 @@ class XmlFile:
         return b"".join(parts)
 
 
-class Source:
+class Source(abc.ABC):
     """Bytes that are taken one part after the other, never more than there are."""
 
+    @abc.abstractmethod
     def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
         """The next bytes. In base64 a part stands `alone`, or `behind` bytes that share its groups of letters."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def peek(self, length: int) -> bytes:
         """The next bytes, which stay."""
-        raise NotImplementedError
 
 
 class Raw(Source):
