@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._host import join
+from ._host import join, most_urgent
 from ._paths import is_key
 from .store import MisfitError, StoreError, content_hash, load_state, read_header, save_state
 
@@ -217,6 +217,12 @@ class CheckpointFolder:
 
     def _states(self) -> list[Path]:
         return sorted(self.folder.glob(_STATE), reverse=True)
+
+
+def holds_run(checkpoint: Checkpoint | str | Path) -> bool:
+    """Whether a folder holds a run to resume. Several processes ask together and get one answer."""
+    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return bool(most_urgent(int(bool(CheckpointFolder(options)._states()))))
 
 
 def _meet(what: str) -> None:

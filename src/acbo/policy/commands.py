@@ -25,7 +25,7 @@ from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
-from jaxworlds._commands import is_first
+from jaxworlds._commands import STOPPED, is_first
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
@@ -59,18 +59,31 @@ def train(
     layers: int,
     size: int,
     seed: int,
+    checkpoint: Path | None,
+    resume: bool,
     console: "Console",
     mesh: Any = None,
-) -> None:
+) -> int:
     """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
     if not out.absolute().parent.is_dir():
         raise ValueError(f"`out` must lie in a folder that exists; got {out}. Make the folder first.")
     if size < 3:
         raise ValueError(f"`size`, the most variables of a model, must be at least 3; got {size}.")
+    if resume and checkpoint is None:
+        raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     config = PolicyConfig(width=width, layers=layers, surrogate_layers=layers)
     grpo = GRPOTrainingConfig(group_size=group, num_iterations=1, learning_rate=1e-3)
     learning = PolicyLearning(updates=updates, models=models, grpo=grpo)
-    trained = train_policy(Curriculum(size), config, learning, key=jr.key(seed), chunk=CHUNK, mesh=mesh)
+    trained = train_policy(
+        Curriculum(size),
+        config,
+        learning,
+        key=jr.key(seed),
+        chunk=CHUNK,
+        mesh=mesh,
+        checkpoint=checkpoint,
+        resuming=resume,
+    )
     history = trained.history
     assert history is not None, "every update is recorded"
     done = len(history["regret"])
@@ -93,6 +106,11 @@ def train(
         soft_wrap=True,
     )
     console.print(f"policy: {out}", highlight=False, soft_wrap=True)
+    if trained.rollout.outcome != "interrupted":
+        return 0
+    if checkpoint is not None:
+        console.print("the same command with --resume goes on", highlight=False, soft_wrap=True)
+    return STOPPED
 
 
 def evaluate(

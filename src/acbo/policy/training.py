@@ -18,7 +18,7 @@ from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.checkpoints import Checkpoint, holds_run
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
@@ -332,8 +332,8 @@ def train_policy(
     - `draw`: by default the curriculum of random models of up to ten variables. It is part of the program: pass a
       function of a module, or an Equinox module.
     - `mesh`: spread the models of an update over these devices; gradients are averaged over them.
-    - `checkpoint`, `resuming`: a folder to save the GRPO part to, and whether to go on from what it holds. With
-      `imitate=1.0` there is no such part, and nothing is saved.
+    - `checkpoint`, `resuming`: a folder to save to, the two parts apart in it, and whether to go on from what it holds, with
+      the same bits.
     """
     learning = PolicyLearning() if learning is None else learning
     draw = Curriculum() if draw is None else draw
@@ -350,34 +350,39 @@ def train_policy(
         size = min(100, updates) if chunk is None else min(chunk, updates)
         return size if record_every is None else max(record_every, size // record_every * record_every)
 
-    histories = []
-    improve = PolicyUpdate(draw, total, part, False, mesh)
-    if resuming:
-        if checkpoint is None:
-            raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
-        rollout = resume(improve, state, checkpoint, **options)
-    else:
-        if first:
-            imitate = PolicyUpdate(draw, total, part, True, mesh)
-            rollout = run(imitate, state, first, chunk=chunk_of(first), record_every=record_every, **options)
-            histories.append(rollout.records)
-            state = rollout.carry
-            if rollout.outcome != "finished" or first == learning.updates:
-                return _trained(rollout, histories, learning)
-            if state.reference is not None:
-                state = eqx.tree_at(lambda s: s.reference, state, state.network)
-        left = learning.updates - first
-        rollout = run(
-            improve,
-            state,
-            left,
-            chunk=chunk_of(left),
-            record_every=record_every,
-            checkpoint=checkpoint,
-            **options,
-        )
+    def learned(imitates: bool, state: PolicyState, updates: int, begun: bool) -> Rollout:
+        """One part of the training, or the rest of it where it was `begun` before."""
+        update = PolicyUpdate(draw, total, part, imitates, mesh)
+        folder = _part_of(checkpoint, "imitation" if imitates else "grpo")
+        if begun:
+            assert folder is not None
+            return resume(update, state, folder, **options)
+        sizes = {"chunk": chunk_of(updates), "record_every": record_every}
+        return run(update, state, updates, checkpoint=folder, **sizes, **options)
+
+    if resuming and checkpoint is None:
+        raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
+    histories, begun = [], resuming
+    if first:
+        rollout = learned(True, state, first, begun)
+        histories.append(rollout.records)
+        state = rollout.carry
+        if rollout.outcome != "finished" or first == learning.updates:
+            return _trained(rollout, histories, learning)
+        if state.reference is not None:
+            state = eqx.tree_at(lambda s: s.reference, state, state.network)
+        begun = resuming and holds_run(_part_of(checkpoint, "grpo"))
+    rollout = learned(False, state, learning.updates - first, begun)
     histories.append(rollout.records)
     return _trained(rollout, histories, learning)
+
+
+def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
+    """Where a part of the training is saved: a folder in that of the whole."""
+    if checkpoint is None:
+        return None
+    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return dataclasses.replace(options, folder=Path(options.folder) / name)
 
 
 def _trained(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:
