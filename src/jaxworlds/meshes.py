@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
@@ -74,6 +75,41 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 
     return jax.tree.map(place, tree, world_shardings(tree, mesh, axes))
+
+
+def per_device(fn: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: PyTree) -> Callable[..., Any]:
+    """`jax.shard_map` for worlds: `fn` runs on every device with its part, and loops may begin with constants.
+
+    `in_specs` is a prefix of the tuple of arguments. Arrays without elements do not travel but are made inside: XLA of jax
+    0.11 ends the process when one goes into a `shard_map` (Shardy, `ManualComputationUnusedInputsPattern`).
+    """
+
+    def call(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        is_spec = lambda node: isinstance(node, PartitionSpec)  # noqa: E731
+        specs = jax.tree.leaves(jax.tree.broadcast(in_specs, arguments, is_leaf=is_spec), is_leaf=is_spec)
+        travels = [np.size(leaf) > 0 for leaf in leaves]
+
+        def inside(given: list[Any]) -> Any:
+            left = iter(given)
+            parts = [
+                next(left) if goes else jnp.zeros(_part_shape(leaf, spec, mesh), leaf.dtype)
+                for leaf, spec, goes in zip(leaves, specs, travels, strict=True)
+            ]
+            return fn(*tree.unflatten(parts))
+
+        kept, where = (
+            [item for item, goes in zip(all_, travels, strict=True) if goes] for all_ in (leaves, specs)
+        )
+        spread = jax.shard_map(inside, mesh=mesh, in_specs=(where,), out_specs=out_specs, check_vma=False)
+        return spread(kept)
+
+    return call
+
+
+def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
+    """The shape of one device's part of an array."""
+    return NamedSharding(mesh, spec).shard_shape(leaf.shape)
 
 
 def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:

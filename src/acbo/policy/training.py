@@ -19,6 +19,7 @@ from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
 from jaxworlds.checkpoints import Checkpoint, holds_run
+from jaxworlds.meshes import per_device
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
@@ -88,12 +89,11 @@ class PolicyUpdate(eqx.Module):
             network, moments, figures = self._learn(state, keys)
         else:
             axes = self.mesh.axis_names
-            spread = jax.shard_map(
+            spread = per_device(
                 lambda state, keys: self._learn(state, keys, axes),
-                mesh=self.mesh,
-                in_specs=(PartitionSpec(), PartitionSpec(axes)),
-                out_specs=PartitionSpec(),
-                check_vma=False,
+                self.mesh,
+                (PartitionSpec(), PartitionSpec(axes)),
+                PartitionSpec(),
             )
             network, moments, figures = spread(state, keys)
         return PolicyState(network, state.reference, moments, state.step + 1, state.key), figures
