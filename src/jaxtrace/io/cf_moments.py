@@ -1,4 +1,4 @@
-"""When and where the slices of a NetCDF variable are stored: in one file or several, with physical times or without."""
+"""When and where the slices of a NetCDF or Zarr variable are stored: in one file or several, with physical times or without."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -42,7 +42,12 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             continue
         clock = source.data.variables[told]
         try:
-            seconds, since, bare = decode_times(np.atleast_1d(clock.values), clock.attrs)
+            values = np.atleast_1d(clock.values)
+            if values.shape != (len(numbers),):
+                raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
+            seconds, since, bare = decode_times(values, clock.attrs)
+        except DatasetError:
+            raise
         except ValueError as error:
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
         if bare and options.times is None and seconds.size > 1:
