@@ -1,6 +1,8 @@
 """When and where the slices of a NetCDF or Zarr variable are stored: in one file or several, with physical times or without."""
 
 import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +14,11 @@ from .series import DatasetError
 
 
 class Source(NamedTuple):
-    """An open data set and how messages call it."""
+    """An open data set, how messages call it, and variables of it that cannot be read, each with the reason."""
 
     name: str
     data: Any
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 class Moment(NamedTuple):

@@ -42,7 +42,8 @@ class Entry(NamedTuple):
 def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
     """The files that `pattern` names, in natural order: a path, a glob (`**` too), a collection, or a list of these.
 
-    A Zarr store counts as one file. A ParaView collection (`.pvd`, `.series`) is replaced by the files it lists, with their times.
+    A Zarr store counts as one file. A ParaView collection (`.pvd`, `.series`) is replaced by the files it lists, with their
+    times.
     """
     patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     paths: list[Path] = []

@@ -70,6 +70,10 @@ def open_file(path: Path) -> Any:
 def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     """The velocity field in data sets that are open: which variables, when, where, and which values are land."""
     names, why_these = _choose(sources, options)
+    for source in sources:
+        for name, reason in source.refused.items():
+            if name in names:
+                raise DatasetError(f"{source.name}: variable {name[:60]!r}: {reason}.")
     lists = [moments_of(sources, name, options) if name else None for name in names]
     found, when = common_times(lists, names)
     times, numbers, why_times = selected_times(found, when, options)

@@ -166,7 +166,9 @@ def _sharded(settings: Mapping[str, Any], dtype: np.dtype, shape: tuple[int, ...
     index = [_named(one) for one in told]
     names = [name for name, _ in index]
     if names not in (["bytes"], ["bytes", "crc32c"]):
-        raise NotReadError(f"the index of its shards is packed with {', '.join(names)[:80]}, which is not read")
+        raise NotReadError(
+            f"the index of its shards is packed with {', '.join(names)[:80]}, which is not read"
+        )
     place = settings.get("index_location", "end")
     if place not in ("start", "end"):
         raise ValueError(f"the index of its shards must lie at 'start' or 'end'; it is {str(place)[:40]!r}")

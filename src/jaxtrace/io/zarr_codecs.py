@@ -52,7 +52,9 @@ def step_of(name: str, settings: Mapping[str, Any]) -> Step:
         return Step(lambda n: n, lambda data, most: _unshuffled(data, width))
     if own in _FILTERS:
         return _filter(own, settings)
-    known = ", ".join(("bytes", "transpose", "sharding_indexed", *_PACKERS, *_FILTERS, "shuffle", "bitround", "crc32c"))
+    known = ", ".join(
+        ("bytes", "transpose", "sharding_indexed", *_PACKERS, *_FILTERS, "shuffle", "bitround", "crc32c")
+    )
     raise NotReadError(f"it is packed with {name[:60]!r}, which is not read; known are {known}")
 
 
@@ -82,8 +84,8 @@ def _filter(name: str, settings: Mapping[str, Any]) -> Step:
 
 def _number(settings: Mapping[str, Any], name: str) -> float:
     value = settings.get(name)
-    if type(value) not in (int, float) or not abs(value) < 1e300:
-        raise ValueError(f"its filter must have a finite {name}; it has {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        raise ValueError(f"its filter must have a finite {name}; it has {str(value)[:40]!r}")
     return value
 
 
@@ -144,7 +146,7 @@ def _too_long(size: int, most: int) -> ValueError:
 
 def _blosc(data: bytes, most: int) -> Any:
     try:
-        from numcodecs import blosc
+        import numcodecs.blosc as blosc
     except ImportError as error:
         raise _missing("numcodecs") from error
     if len(data) < 16:
@@ -159,7 +161,7 @@ def _blosc(data: bytes, most: int) -> Any:
 
 def _zstd(data: bytes, most: int) -> Any:
     try:
-        from numcodecs import zstd
+        import numcodecs.zstd as zstd
     except ImportError as error:
         raise _missing("numcodecs") from error
     size, said = zstd_size(data)
@@ -190,7 +192,7 @@ def zstd_size(data: bytes) -> tuple[int, bool]:
 
 def _lz4(data: bytes, most: int) -> Any:
     try:
-        from numcodecs import lz4
+        import numcodecs.lz4 as lz4
     except ImportError as error:
         raise _missing("numcodecs") from error
     if len(data) < 5:

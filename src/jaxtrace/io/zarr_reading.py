@@ -11,21 +11,26 @@ from .opened import OpenedDataset, Options
 from .series import DatasetError
 from .xarray_reading import READING_ERRORS, open_sources
 from .zarr_arrays import ArrayReader
-from .zarr_metadata import read_contents
+from .zarr_contents import read_contents
 from .zarr_stores import open_store
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreData:
-    """The variables of a store and its attributes, as a data set of xarray has them; values are read on request."""
+    """The variables of a store and its attributes, as a data set of xarray has them; values are read on request.
+
+    `refused` holds the variables that cannot be read, each with the reason.
+    """
 
     variables: dict[str, Any]
     attrs: dict[str, Any]
+    refused: dict[str, str]
 
 
 def open_zarr(paths: Sequence[Path], options: Options) -> OpenedDataset:
     """Open Zarr stores; each may hold several times, or one of the components."""
-    return open_sources([Source(str(path), open_data(path, options.missing)) for path in paths], options)
+    found = [(str(path), open_data(path, options.missing)) for path in paths]
+    return open_sources([Source(name, data, data.refused) for name, data in found], options)
 
 
 def open_data(path: Path, missing: str = "land") -> StoreData:
@@ -44,7 +49,9 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
     contents = read_contents(store)
     variables = {}
     for name, array in contents.arrays.items():
-        filled = missing == "fill" or (missing == "zero" and array.fill == 0 and not _is_packed(array.attributes))
+        filled = missing == "fill" or (
+            missing == "zero" and array.fill == 0 and not _is_packed(array.attributes)
+        )
         lazy = LazilyIndexedArray(_lazy_type()(ArrayReader(store, array, filled)))
         raw = Variable(array.dims, lazy, array.attributes)
         try:
@@ -55,7 +62,8 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
             raise DatasetError(
                 f"{path}: variable {name[:60]!r}: its attributes cannot be used: {str(error)[:200]}. The store is damaged."
             ) from error
-    return StoreData(variables, contents.attributes)
+    refused = {name: array.reason for name, array in contents.arrays.items() if array.reason}
+    return StoreData(variables, contents.attributes, refused)
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -102,7 +102,8 @@ class ZipStore(AbstractStore):
             self._archive = zipfile.ZipFile(path)
         except _ZIP_ERRORS as error:
             raise self._unreadable(error) from error
-        members = {info.filename: info for info in self._archive.infolist() if not info.is_dir()}
+        found = self._archive.infolist()
+        members = {info.filename: info for info in found if not info.filename.endswith("/")}
         tops = {name.partition("/")[:2] for name in members}
         own = "".join(*tops) if len(tops) == 1 else ""
         self._members = {name[len(own) :]: info for name, info in members.items() if name != own}
