@@ -12,6 +12,7 @@ from .series import DatasetError
 from .xarray_reading import READING_ERRORS, open_sources
 from .zarr_arrays import ArrayReader
 from .zarr_contents import read_contents
+from .zarr_metadata import StoredArray
 from .zarr_stores import open_store
 
 
@@ -49,12 +50,10 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
     contents = read_contents(store)
     variables = {}
     for name, array in contents.arrays.items():
-        filled = missing == "fill" or (
-            missing == "zero" and array.fill == 0 and not _is_packed(array.attributes)
-        )
+        filled = missing == "fill" or (missing == "zero" and _is_zero(array))
         lazy = LazilyIndexedArray(_lazy_type()(ArrayReader(store, array, filled)))
-        raw = Variable(array.dims, lazy, array.attributes)
         try:
+            raw = Variable(array.dims, lazy, _numbers_checked(array.attributes))
             variables[name] = decode_cf_variable(
                 name, raw, concat_characters=False, decode_times=False, stack_char_dim=False
             )
@@ -81,8 +80,22 @@ def attributes_of(path: Path) -> dict[str, Any]:
     return read_contents(open_store(path)).attributes
 
 
-def _is_packed(attributes: dict[str, Any]) -> bool:
-    return attributes.get("add_offset", 0) != 0
+def _numbers_checked(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes whose scale and offset are single numbers: xarray finds out as late as it multiplies with them."""
+    checked = dict(attributes)
+    for word in ("scale_factor", "add_offset"):
+        value = checked.get(word, 1.0)
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+            raise ValueError(f"{word!r} must be a finite number; it is {str(value)[:60]!r}")
+        if word in checked:
+            checked[word] = value
+    return checked
+
+
+def _is_zero(array: StoredArray) -> bool:
+    """Whether the fill value means the number 0."""
+    return bool(array.fill == 0) and not array.attributes.get("add_offset")
 
 
 @functools.cache
