@@ -144,20 +144,22 @@ CODECS_3: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_every_way_to_pack_gives_what_zarr_python_reads(tmp_path: Path, version: int) -> None:
-    rng = np.random.default_rng(version)
-    values = rng.normal(size=(5, 7, 11)).astype("f4")
-    for number, codec in enumerate(CODECS_2 if version == 2 else CODECS_3):
-        group = zarr.open_group(tmp_path / f"{number}.zarr", mode="w", zarr_format=version)
-        options = {"dimension_names": ("a", "b", "c")} if version == 3 else {}
-        array = group.create_array("u", shape=values.shape, chunks=(2, 3, 5), dtype="f4", **options, **codec)
-        array[...] = values
-        if version == 2:
-            array.attrs["_ARRAY_DIMENSIONS"] = ["a", "b", "c"]
-        store = open_store(tmp_path / f"{number}.zarr")
-        reader = ArrayReader(store, read_contents(store).arrays["u"])
-        np.testing.assert_array_equal(reader.read(), array[...], err_msg=str(codec))
+    values = np.random.default_rng(version).normal(size=(5, 7, 11)).astype("f4")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    names = ("a", "b", "c")
+    told = {"dimension_names": names} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": list(names)}}
+    codecs = CODECS_2 if version == 2 else CODECS_3
+    for number, codec in enumerate(codecs):
+        options = {"shape": values.shape, "chunks": (2, 3, 5), "dtype": "f4", **told, **codec}
+        group.create_array(f"u{number}", **options)[...] = values
+    store = open_store(tmp_path / "a.zarr")
+    arrays = read_contents(store).arrays
+    assert len(arrays) == len(codecs)
+    for number, codec in enumerate(codecs):
+        right, reader = group[f"u{number}"][...], ArrayReader(store, arrays[f"u{number}"])
+        np.testing.assert_array_equal(reader.read(), right, err_msg=str(codec))
         for wanted in ((3, slice(1, 6), slice(None)), (slice(None, None, -2), 4, slice(2, 9, 3)), (1, 1, 1)):
-            np.testing.assert_array_equal(reader.read(wanted), array[...][wanted], err_msg=str(codec))
+            np.testing.assert_array_equal(reader.read(wanted), right[wanted], err_msg=str(codec))
 
 
 def test_every_type_of_values(tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_a_chunk_that_is_not_stored_is_missing_or_an_error(tmp_path: Path) -> No
         opened.read(1)
     for missing in ("fill", "zero"):
         np.testing.assert_array_equal(open_dataset(path, missing=missing).read(1)[:, 1], 0)
-    with pytest.raises(ValueError, match=r"`missing` must be 'land', 'zero' or 'fill'; got 'x'"):
+    with pytest.raises((ValueError, TypeError), match="missing"):
         open_dataset(path, missing="x")
     # Format 2, and a fill value that marks missing values: land, which must not change.
     for version, more in ((2, {}), (3, {"fill_value": np.nan})):
