@@ -199,6 +199,23 @@ def _spoil_chunk(rng: random.Random, data: bytes) -> bytes:
 _ZSTD_RLE = 1 << 17
 
 
+def _resize(rng: random.Random, files: Files) -> None:
+    """Let all arrays say the same other length of one of their dimensions: nothing contradicts it but what is stored."""
+    arrays = {}
+    for name, (content, _) in files.items():
+        if name.endswith(("/zarr.json", "/.zarray")):
+            tree = json.loads(content)
+            beside = files.get(name.replace(".zarray", ".zattrs"), (b"{}", 0))[0]
+            dims = tree.get("dimension_names") or json.loads(beside).get("_ARRAY_DIMENSIONS") or []
+            if len(dims) == len(tree.get("shape", ())):
+                arrays[name] = (tree, dims)
+    known = sorted({str(dim) for _, dims in arrays.values() for dim in dims})
+    dim, size = rng.choice(known), rng.choice((0, 1, 2, 3, 6, 100, 10**5, 10**7, 2**40, 2**62))
+    for name, (tree, dims) in arrays.items():
+        tree["shape"] = [size if one == dim else n for n, one in zip(tree["shape"], dims, strict=True)]
+        files[name] = (json.dumps(tree).encode(), FILE)
+
+
 def spoil_zarr(rng: random.Random, data: bytes) -> bytes:
     """A store with metadata and chunks spoiled, lost, moved or replaced by links, pipes and folders."""
     files = files_of(data)
@@ -209,7 +226,7 @@ def spoil_zarr(rng: random.Random, data: bytes) -> bytes:
         chunks = [name for name in files if name not in told]
         arrays = [name for name in told if "/" in name and not name.endswith(".zattrs")]
         name = rng.choice(list(files)) if files else "x"
-        match rng.randrange(13):
+        match rng.randrange(14):
             case 0 | 1 | 2 | 3 if arrays:
                 name = rng.choice(arrays)
                 files[name] = (_spoil_metadata(rng, files[name][0]), FILE)
@@ -244,6 +261,8 @@ def spoil_zarr(rng: random.Random, data: bytes) -> bytes:
             case 11 if chunks:
                 other = rng.choice(list(files))
                 files[name], files[other] = files[other], files[name]
+            case 13:
+                _resize(rng, files)
             case 12 if chunks:
                 for one in [one for one in chunks if one.startswith(name.partition("/")[0])]:
                     del files[one]

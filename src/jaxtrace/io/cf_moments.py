@@ -65,9 +65,13 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             )
         reference = since
         found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
+    if not found:
+        raise DatasetError(
+            f"{sources[0].name}: variable {name!r} has no slice; its dimension of time is empty."
+        )
     if all(moment.time is not None for moment in found):
         found.sort(key=lambda moment: moment.time or 0.0)
-        if reference is not None and found:
+        if reference is not None:
             start = found[0].time or 0.0
             found = [moment._replace(time=(moment.time or 0.0) - start) for moment in found]
     return found

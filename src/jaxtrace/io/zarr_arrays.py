@@ -31,7 +31,7 @@ class ArrayReader:
         self._grid = (1,) * len(array.chunks) if array.shards is None else array.shards.grid
         self._kept: dict[tuple[int, ...], np.ndarray] = {}
         self._indices: dict[tuple[int, ...], UInt64[np.ndarray, "chunks 2"]] = {}
-        self._files: int | None = None
+        self._stored: tuple[int, int] | None = None
 
     def read(self, wanted: Wanted = ()) -> Shaped[np.ndarray, "..."]:
         """The values at some indices and slices, one for each axis; all of them where nothing is said."""
@@ -82,10 +82,12 @@ class ArrayReader:
         """Refuse a request that would look for far more chunks than there are, which takes for ever."""
         if count <= _MANY:
             return
-        if self._files is None:
-            self._files = self.store.stored(self.array.name, 1 << 62)[0]
-        if count > _MANY + 1000 * self._files * math.prod(self._grid):
-            raise self._error(f"it is cut into {count:,} chunks, in {self._files:,} files")
+        if self._stored is None:
+            self._stored = self.store.stored(self.array.name, 1 << 62)
+        files, held = self._stored
+        entries = 0 if self.array.shards is None else held // 16  # of the indices, 16 bytes for each chunk
+        if count > _MANY + 1000 * files + entries:
+            raise self._error(f"it is cut into {count:,} chunks, of which {files:,} files cannot hold many")
 
     def _absent(self, index: tuple[int, ...]) -> Any:
         """The fill value for a chunk that is not stored, where it may stand for one."""

@@ -18,7 +18,8 @@ OBJECTS = ("pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "vlen-array
 """Codecs that make objects of Python. They are not run."""
 _GROWTH = 1 << 16
 _LZMA_MEMORY = 1 << 28
-_ZSTD_MAGIC, _ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 1 << 17
+_STREAMS = 16  # each begins with a copy of all that is left
+_ZSTD_MAGIC, _ZSTD_BLOCK, _ZSTD_LEAST = b"\x28\xb5\x2f\xfd", 1 << 17, 1 << 12
 _NUMBERS = re.compile(r"[<>|=]?([biufc]\d{1,2}|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128))")
 
 
@@ -164,14 +165,15 @@ def _zstd(data: bytes, most: int) -> Any:
         import numcodecs.zstd as zstd
     except ImportError as error:
         raise _missing("numcodecs") from error
-    size, said = zstd_size(data)
-    if size > (most if said else 16 * most + _GROWTH):  # blocks may be shorter than the longest
+    slack = 16 * most + _GROWTH  # blocks may be shorter than the longest
+    size, said = zstd_size(data, slack)
+    if size > (most if said else slack):
         raise _too_long(size, most)
     return zstd.decompress(data)
 
 
-def zstd_size(data: bytes) -> tuple[int, bool]:
-    """To how many bytes a Zstandard frame unpacks and True, or the most that its blocks may make, and False."""
+def zstd_size(data: bytes, enough: int) -> tuple[int, bool]:
+    """To how many bytes a Zstandard frame unpacks and True; or False, and what its blocks may make, counted to `enough`."""
     if data[:4] != _ZSTD_MAGIC or len(data) < 6:
         raise ValueError("it does not begin like a chunk that Zstandard packed")
     flag, single = data[4] >> 6, data[4] >> 5 & 1
@@ -180,12 +182,12 @@ def zstd_size(data: bytes) -> tuple[int, bool]:
     if width:
         return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0), True
     total, last = 0, False
-    while not last:
+    while not last and total <= enough:
         if at + 3 > len(data):
             raise ValueError("it is cut off")
         head = int.from_bytes(data[at : at + 3], "little")
         last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
-        total += size if kind < 2 else _ZSTD_BLOCK
+        total += max(size, _ZSTD_LEAST) if kind < 2 else _ZSTD_BLOCK
         at += 3 + (1 if kind == 1 else size)
     return total, False
 
@@ -210,6 +212,8 @@ def _unpacked(make: Callable[[], Any]) -> Callable[[bytes, int], bytes]:
         parts: list[bytes] = []
         made = 0
         while data.strip(b"\0") or not parts:
+            if len(parts) == _STREAMS:
+                raise ValueError(f"it is packed in more than {_STREAMS} streams")
             worker = make()
             parts.append(worker.decompress(data, most + 1 - made))
             made += len(parts[-1])

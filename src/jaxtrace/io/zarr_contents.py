@@ -130,19 +130,18 @@ def _array(store: AbstractStore, name: str, told: dict[str, Any], attributes: An
             found = parse(name, told, shape, dict(attributes))
         except NotReadError as error:
             return StoredArray(name, shape, blank, np.dtype("f4"), {}, reason=str(error))
-        _check_size(store, found)
     except (ValueError, OverflowError) as error:
         raise DatasetError(f"{where}: {error}. The store is damaged.") from error
-    return found
+    return dataclasses.replace(found, reason=_too_large(store, found))
 
 
-def _check_size(store: AbstractStore, found: StoredArray) -> None:
-    """Refuse an array that is larger than what is stored can make."""
-    if found.nbytes > SPARSE:
-        enough = -(-(found.nbytes - SPARSE) // RATIO)
-        held = store.stored(found.name, enough)[1]
-        if held < enough:
-            raise ValueError(f"it declares {found.nbytes:,} bytes, of which the store holds {held:,}")
+def _too_large(store: AbstractStore, found: StoredArray) -> str:
+    """Why an array is larger than what is stored can make; empty where it is not. One that nobody asks for may be unwritten."""
+    enough = -(-(found.nbytes - SPARSE) // RATIO)
+    held = store.stored(found.name, enough)[1] if enough > 0 else 0
+    if held >= enough:
+        return ""
+    return f"it declares {found.nbytes:,} bytes, of which the store holds {held:,}"
 
 
 def _check_dimensions(store: AbstractStore, arrays: dict[str, StoredArray]) -> None:

@@ -119,5 +119,5 @@ def missing_mark(attributes: dict[str, Any], word: str, dtype: np.dtype) -> Any:
             value = struct.unpack("<d", base64.b64decode(value, validate=True))[0]
         attributes[word] = fill_value(value, dtype)
     except (ValueError, struct.error) as error:
-        raise ValueError(f"its attribute {word!r} is {str(value)[:60]!r}, which is no {dtype}") from error
+        raise NotReadError(f"its attribute {word!r} is {str(value)[:60]!r}, which is no {dtype}") from error
     return attributes[word]
