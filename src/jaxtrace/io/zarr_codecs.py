@@ -1,7 +1,7 @@
 """How single chunks of a Zarr array are packed. Nothing is unpacked to more than the size that the array declares.
 
 Lengths in the packed bytes are compared with those before a library sees them: Blosc reads beyond the end of a chunk that
-is cut off, which ends the process (numcodecs 0.16.6, the newest for Python 3.11).
+is cut off, which may end the process (numcodecs 0.16.6, the newest for Python 3.11).
 """
 
 import bz2
