@@ -8,6 +8,8 @@ import tyro
 
 from jaxworlds._commands import Computing, Spreading, run_command
 
+Missing = Literal["land", "zero", "fill"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Info(Computing):
@@ -17,16 +19,18 @@ class Info(Computing):
     """
 
     file: tyro.conf.Positional[str]
-    """A NetCDF or VTK file, a pattern in quotes, a collection (.pvd), or trajectories (.npz, .nc)."""
+    """A NetCDF or VTK file, a Zarr store, a pattern in quotes, a collection (.pvd), or trajectories (.npz, .nc, .zarr)."""
     velocity: tuple[str, ...] = ()
     """The vector, or one name for each component, where several could be meant."""
+    missing: Missing | None = None
+    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     json: bool = False
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
         from ._commands.looking import info
 
-        return info(self.file, self.velocity, self.json)
+        return info(self.file, self.velocity, self.missing, self.json)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Run(Spreading):
     """A field, or a problem in a .toml file."""
     velocity: tuple[str, ...] = ()
     """The vector, or one name for each component, where several could be meant."""
+    missing: Missing | None = None
+    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     particles: int | None = None
     """How many, spread evenly over the field."""
     lattice: tuple[int, ...] = ()
@@ -63,7 +69,7 @@ class Run(Spreading):
     times: int | None = None
     """How many times are recorded; 101 unless given."""
     out: Path | None = None
-    """Trajectories to write: .nc, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
+    """Trajectories to write: .nc, .zarr, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
     checkpoint: Path | None = None
     """Folder to save the run to as it goes."""
     resume: bool = False
@@ -92,11 +98,13 @@ class Plot(Computing):
     """
 
     file: tyro.conf.Positional[str]
-    """Trajectories (.npz, .nc), or a field: a file, a pattern, or a flow by its name."""
+    """Trajectories (.npz, .nc, .zarr), or a field: a file, a store, a pattern, or a flow by its name."""
     out: Path | None = None
     """Picture to write; without it particles are shown in the terminal."""
     field: str | None = None
     """Field to draw behind trajectories."""
+    missing: Missing | None = None
+    """What values of the field that are missing mean, land unless given; fill: those of chunks that a Zarr store lacks."""
     color: Literal["speed", "age", "time", "id", "outcome", "patch"] = "speed"
     """What the colours of particles mean."""
     at: float | None = None

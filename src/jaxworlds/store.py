@@ -18,6 +18,7 @@ from ._container import PathLike, open_container, write_container
 from ._container import StoreError as StoreError
 from ._container import atomic_write as atomic_write
 from ._encoding import array_from_bytes, decode, encode
+from ._folders import atomic_folder as atomic_folder
 from ._keyed import CompressedStorage as CompressedStorage
 from ._leaves import (
     MALFORMED,

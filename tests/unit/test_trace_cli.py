@@ -224,3 +224,56 @@ def test_wrong_input_ends_with_one_line(
     assert said in error
     assert error.startswith("jaxtrace: ")
     assert len(error.splitlines()) == 1
+
+
+def test_zarr_is_read_and_written_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    metres, axes = {"units": "m"}, (np.linspace(0, 1, 6), np.linspace(0, 2, 9))
+    moving = np.full((3, 6, 9), 0.04, "f4")
+    flow = {
+        "u": (("time", "y", "x"), moving, {"units": "m s-1"}),
+        "v": (("time", "y", "x"), 0 * moving, {"units": "m s-1"}),
+    }
+    places = {
+        "y": ("y", axes[0], metres),
+        "x": ("x", axes[1], metres),
+        "time": ("time", [0, 5, 10], {"units": "s"}),
+    }
+    data = xarray.Dataset(flow, places)
+    data.to_zarr("ocean.zarr", zarr_format=3, consolidated=False, encoding={"v": {"fill_value": 0.0}})
+    assert run_cli("info", "ocean.zarr") == 2
+    assert "`missing='fill'`" in capsys.readouterr().err
+    assert run_cli("info", "ocean.zarr", "--missing", "fill", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["slices"], found["last time"], found["variables"]["u"]) == (
+        3,
+        10.0,
+        {"time": 3, "y": 6, "x": 9},
+    )
+    Path("run.toml").write_text(
+        'field = "ocean.zarr"\nout = "paths.zarr"\ntimes = 3\n[reading]\nmissing = "fill"\n'
+    )
+    assert run_cli("run", "run.toml", "--lattice", "2", "2") == 0
+    assert run_cli("run", "ocean.zarr", "--missing", "zero", *SMALL, "--out", "again.zarr", "--json") == 0
+    capsys.readouterr()
+    one, other = load_trajectory("paths.zarr"), load_trajectory("again.zarr")
+    np.testing.assert_array_equal(one.positions, other.positions)
+    np.testing.assert_allclose(one.positions[-1, :, 0] - one.positions[0, :, 0], 0.4, rtol=1e-5)
+    assert run_cli("info", "paths.zarr", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["particles"] == 4
+    assert (
+        run_cli("plot", "paths.zarr", "--field", "ocean.zarr", "--missing", "fill", "--out", "paths.png") == 0
+    )
+    assert run_cli("plot", "ocean.zarr", "--missing", "fill", "--out", "ocean.svg") == 0
+    assert Path("paths.png").stat().st_size > 1000
+    assert "<svg" in Path("ocean.svg").read_text()
+    for command in (("info", "s3://bucket/ocean.zarr"), ("run", "s3://bucket/ocean.zarr")):
+        capsys.readouterr()
+        assert run_cli(*command) == 2
+        assert "Open it with xarray" in " ".join(capsys.readouterr().err.split())
+    Path("far.toml").write_text('field = "s3://bucket/ocean.zarr"\n')
+    assert run_cli("run", "far.toml") == 2
+    assert "is an address" in " ".join(capsys.readouterr().err.split())

@@ -18,6 +18,7 @@ def plot(
     file: str,
     out: Path | None,
     field: str | None,
+    missing: str | None,
     color: str,
     at: float | None,
     dims: str | None,
@@ -26,12 +27,13 @@ def plot(
     time_unit: str,
 ) -> int:
     """Draw what is in a file."""
+    reading: dict[str, Any] = {} if missing is None else {"missing": missing}
     units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
     kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
         if out is None or kind == ".gif":
             raise ValueError("`--out` must name a picture of the field: .png, .svg, .pdf or .html.")
-        draw_field(file, out, at, dims, bounds, units)
+        draw_field(file, out, at, dims, bounds, units, reading)
         say(f"wrote {out}")
         return 0
     found = read_trajectory(file)
@@ -39,7 +41,7 @@ def plot(
         say(terminal_picture(found, at, dims=dims))
         say(found.summary())
         return 0
-    behind = None if field is None else open_field(field)
+    behind = None if field is None else open_field(field, **reading)
     if kind in MOVING and at is None:
         animate(found, out, dims, color, behind, title=Path(file).stem, **units)
     elif at is None:
@@ -53,10 +55,16 @@ def plot(
 
 
 def draw_field(
-    name: str, out: Path, at: float | None, dims: str | None, bounds: tuple[float, ...], units: dict[str, Any]
+    name: str,
+    out: Path,
+    at: float | None,
+    dims: str | None,
+    bounds: tuple[float, ...],
+    units: dict[str, Any],
+    reading: dict[str, Any],
 ) -> None:
     """The speed of a field at one time; on a page as SVG."""
-    field = open_field(name)
+    field = open_field(name, **reading)
     first = float(field.times[0]) if hasattr(field, "times") else 0.0
     box = box_of(name, field, bounds)
     figure = plot_speed(field, time=first if at is None else at, bounds=box, dims=dims, **units)

@@ -1,6 +1,6 @@
 """A problem for `jaxtrace run`, from a TOML file or from options: field, seeds, walls, times, and where to write.
 
-field = "flow_*.nc"                 # in the folder of this file; or a flow by its name, such as "double_gyre"
+field = "flow_*.nc"                 # or "ocean.zarr"; in the folder of this file; or a flow by its name, such as "double_gyre"
 velocity = ["u", "v"]               # where several could be meant
 integrator = "dopri5"
 options = {rtol = 1e-6}             # of the integrator
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
 from .sources import FLOWS, box_of, open_field, span_of
 
@@ -103,7 +104,7 @@ def read_problem(path: Path) -> Problem:
         if not fits(value):
             raise ValueError(f"`{word}` in {path} must be {demand}; got {_short(value)}.")
     folder = path.parent
-    if said["field"] not in FLOWS:
+    if said["field"] not in FLOWS and not is_elsewhere(said["field"]):
         said["field"] = str(folder / said["field"])
     for name in ("out", "checkpoint"):
         if name in said:
@@ -173,8 +174,8 @@ def with_options(problem: Problem, **given: Any) -> Problem:
     count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
     if count > 1:
         raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
-    table, particles, lattice, wall = (
-        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary")
+    table, particles, lattice, wall, missing = (
+        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "missing")
     )
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
@@ -183,6 +184,8 @@ def with_options(problem: Problem, **given: Any) -> Problem:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
+    if missing is not None:
+        changed["reading"] = {**problem.reading, "missing": missing}
     if wall is not None:
         changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
     return dataclasses.replace(problem, **changed)

@@ -15,7 +15,7 @@ def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
     wanted = with_options(start, **given)
     if wanted.out is not None:
-        checked_suffix(wanted.out, (".nc", ".npz", ".vtp", ".pvd"), "out")
+        checked_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
     if resume and wanted.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     scene = ready(wanted)

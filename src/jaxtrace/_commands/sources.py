@@ -9,7 +9,9 @@ import numpy as np
 
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
 from ..io import load_optimized_dataset, load_trajectory
+from ..io.series import is_store
 from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
+from ..io.zarr_reading import attributes_of
 from ..tracking.trajectory import Trajectory
 
 # Flows by their name, with the box and the time that are usually looked at.
@@ -26,6 +28,8 @@ def is_trajectory(name: str) -> bool:
     path = Path(os.path.expanduser(name))
     if path.suffix.lower() == ".npz":
         return True
+    if path.exists() and is_store(path):
+        return "jaxtrace" in attributes_of(path)
     if path.suffix.lower() not in NETCDF_SUFFIXES or not path.is_file():
         return False
     with open_file(path) as dataset:
