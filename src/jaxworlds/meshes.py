@@ -1,14 +1,19 @@
 """Meshes of devices, and worlds spread over them."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from ._paths import is_key
+
+# Part of JAX's trace key, and made at import, as those of `checking` and `taps` are.
+_spread = jax.make_user_context(default_value=None)
 
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
@@ -74,6 +79,48 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 
     return jax.tree.map(place, tree, world_shardings(tree, mesh, axes))
+
+
+@contextlib.contextmanager
+def spread_over(mesh: Mesh | None) -> Iterator[None]:
+    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step."""
+    if mesh is None:
+        yield
+        return
+    with _spread(mesh):
+        yield
+
+
+def spreading_mesh() -> Mesh | None:
+    """The devices over which the worlds of the step that is being traced are spread; None where nobody said so."""
+    return _spread.value
+
+
+def on_each_device(fn: Callable[..., Any], axes: PyTree, out_axes: PyTree) -> Callable[..., Any]:
+    """`fn` as every device of `spreading_mesh()` does it with its own worlds; `fn` itself where there is no mesh.
+
+    For kernels, which XLA cannot cut by itself, and for what XLA would do with the worlds of all devices at once, such as
+    sorting. `axes` is a prefix of the tuple of arguments and `out_axes` one of the result: 0 where the leading axis counts
+    worlds, None where all devices have the same value. Inside, collectives go over `spreading_mesh().axis_names`.
+    """
+    mesh = spreading_mesh()
+    if mesh is None:
+        return fn
+
+    def spec(axis: int | None) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(mesh.axis_names)
+
+    def call(*arguments: Any) -> Any:
+        arrays, others = eqx.partition(arguments, eqx.is_array)
+        return jax.shard_map(
+            lambda arrays: fn(*eqx.combine(arrays, others)),
+            mesh=mesh,
+            in_specs=(map_with_axes(lambda _, axis, leaf: spec(axis), axes, arrays),),
+            out_specs=jax.tree.map(spec, out_axes, is_leaf=lambda axis: axis is None),
+            check_vma=False,  # loops of a step begin with values that do not depend on the device
+        )(arrays)
+
+    return call
 
 
 def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:
