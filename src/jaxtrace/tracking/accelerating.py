@@ -39,7 +39,9 @@ def fuses(motion: Motion, mesh: Any) -> bool:
 
 def fills_in_place(motion: Motion) -> bool:
     """Whether slots are filled in the order in which they lie: an inlet with a rate does so without a kernel."""
-    return isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None and not motion.fused
+    return (
+        isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None and not motion.fused
+    )
 
 
 def sort_period(motion: Motion, particles: int, steps_between_records: int) -> int:
