@@ -144,23 +144,23 @@ def test_the_kernel_for_gpus_has_the_bits_of_one_device(kind: str, devices: list
     assert np.ptp(alone.positions[:, :, 0]) > 0.1
 
 
-def program_of(tracker: Any, begin: np.ndarray, mesh: Any) -> str:
-    """The compiled program of a chunk."""
+def chunk_of(tracker: Any, begin: np.ndarray, mesh: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the core's program for a chunk of this tracker's run."""
     plan = tracker.plan((0.0, 1.0), 3, 0.1, particles=len(begin))
     job, _ = prepare(tracker.options, begin, plan)
     particles = start(job, job.motion, 0, len(begin))
     shared = Shared(job.motion, tables_of(plan, job.cutting), None)
     driver = _Driver(job.unit, shared, None, axes_of(particles), mesh, None, None, 1, True, None, False)
     carry = driver.place(particles, copy=True)
-    text = advance.lower(*driver.arguments(carry, 0, 4), program=driver.program(4, 1)).compile().as_text()
-    assert text is not None
-    return text
+    return driver.arguments(carry, 0, 4), {"program": driver.program(4, 1)}
 
 
 @pytest.mark.parametrize("name", ["box", "rate"])
 def test_a_device_steps_its_own_particles_and_sends_none(name: str, devices: list[jax.Device]) -> None:
     tracker = create_tracker(mesh=world_mesh(), sort_every=4, **problem(name))
-    text = program_of(tracker, seeds(5 * len(devices)), world_mesh())
+    arguments, program = chunk_of(tracker, seeds(5 * len(devices)), world_mesh())
+    text = advance.lower(*arguments, **program).compile().as_text()
+    assert text is not None
     calls = [line for line in text.splitlines() if 'custom_call_target="jaxtrace_step' in line]
     sorts = [line for line in text.splitlines() if " sort(" in line]
     assert calls
@@ -174,6 +174,28 @@ def test_a_device_steps_its_own_particles_and_sends_none(name: str, devices: lis
     found = re.findall(r"= (s32\[\d+\])\S* all-reduce\(", text)
     assert len(found) == text.count(" all-reduce(")
     assert sorted(found) == sorted(wanted if len(devices) > 1 else found)
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+def test_the_kernel_for_gpus_is_lowered_for_the_particles_of_a_device(
+    monkeypatch: pytest.MonkeyPatch, devices: list[jax.Device]
+) -> None:
+    tracker = create_tracker(mesh=world_mesh(), field=field(), layout="cells", fused=True, sort_every=4)
+    arguments, program = chunk_of(tracker, seeds(50 * len(devices)), world_mesh())
+    with monkeypatch.context() as pretended:
+        pretended.setattr(jax, "default_backend", lambda: "gpu")
+        traced = advance.trace(*arguments, **program)
+        try:
+            text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        except RuntimeError as error:
+            pytest.skip(f"this version of jax lowers kernels only where a GPU is: {error}")
+    calls = [line for line in text.splitlines() if "triton" in line and "custom_call" in line]
+    assert calls
+    assert all(
+        line.endswith("-> (tensor<100xf32>, tensor<100xf32>, tensor<50xi32>, tensor<50xi32>)")
+        for line in calls
+    )
+    assert not re.search("all_gather|all_to_all|collective_permute", text)
 
 
 @several
