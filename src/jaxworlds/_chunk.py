@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, PyTree
 
+from .meshes import spread_over
 from .static import exact_key
 from .taps import ambient
 
@@ -57,6 +58,11 @@ class Program:
     has_shared: bool
     shardings: Any = None
 
+    @property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """The devices over which the worlds are spread."""
+        return self.shardings[0].mesh if self.shardings else None
+
 
 @functools.partial(jax.jit, static_argnames=("program",), donate_argnames=("carry",))
 def advance(
@@ -79,7 +85,7 @@ def advance(
     def body(carry: Any, x: Any) -> tuple[Any, Any]:
         t, given = x
         arguments = (carry, given if program.has_inputs else t, *((shared,) if program.has_shared else ()))
-        with ambient(step=t, period=period):
+        with ambient(step=t, period=period), spread_over(program.mesh):
             result = step(*arguments)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise TypeError(

@@ -1,8 +1,10 @@
 """Meshes of devices, and worlds spread over them."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from ._paths import is_key
+
+# Part of JAX's trace key, and made at import, as those of `checking` and `taps` are.
+_spread = jax.make_user_context(default_value=None)
 
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
@@ -110,6 +115,48 @@ def per_device(fn: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: 
 def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
     """The shape of one device's part of an array."""
     return NamedSharding(mesh, spec).shard_shape(leaf.shape)
+
+
+@contextlib.contextmanager
+def spread_over(mesh: Mesh | None) -> Iterator[None]:
+    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step."""
+    if mesh is None:
+        yield
+        return
+    with _spread(mesh):
+        yield
+
+
+def spreading_mesh() -> Mesh | None:
+    """The devices over which the worlds of the step that is being traced are spread; None where nobody said so."""
+    return _spread.value
+
+
+def on_each_device(fn: Callable[..., Any], axes: PyTree, out_axes: PyTree) -> Callable[..., Any]:
+    """`fn` as every device of `spreading_mesh()` does it with its own worlds; `fn` itself where there is no mesh.
+
+    For kernels, which XLA cannot cut by itself, and for what XLA would do with the worlds of all devices at once, such as
+    sorting. `axes` is a prefix of the tuple of arguments and `out_axes` one of the result: 0 where the leading axis counts
+    worlds, None where all devices have the same value. Inside, collectives go over `spreading_mesh().axis_names`.
+    """
+    mesh = spreading_mesh()
+    if mesh is None:
+        return fn
+
+    def spec(axis: int | None) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(mesh.axis_names)
+
+    def call(*arguments: Any) -> Any:
+        arrays, others = eqx.partition(arguments, eqx.is_array)
+        spread = per_device(
+            lambda arrays: fn(*eqx.combine(arrays, others)),
+            mesh,
+            (map_with_axes(lambda _, axis, leaf: spec(axis), axes, arrays),),
+            jax.tree.map(spec, out_axes, is_leaf=lambda axis: axis is None),
+        )
+        return spread(arrays)
+
+    return call
 
 
 def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:

@@ -180,12 +180,14 @@ def resume(
     on_chunk: Callable[[Chunk], Any] | None = None,
     tap_every: int | AdaptivePeriod = 1,
     progress: bool | None = None,
+    restored: Callable[[Any], Any] | None = None,
 ) -> Rollout:
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
     `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` (or
     `shared_at`) are those of the run. Length, chunk and recording come from the folder. On another number of devices
-    the run goes on with a warning, since floating-point worlds may then differ in the last bit.
+    the run goes on with a warning, since floating-point worlds may then differ in the last bit. `restored(carry)` may put
+    the worlds of the checkpoint into another order before they are spread, where `step` wants one on every device.
     Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
     """
     folder = _open_folder(checkpoint, mesh)
@@ -207,6 +209,7 @@ def resume(
     like = jax.tree.map(_as_placed, like)
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
+    carry = carry if restored is None else restored(carry)
     driver.check_inputs(start.length)
     return driver.drive(driver.place(carry, copy=True), start, records)
 

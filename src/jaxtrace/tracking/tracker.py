@@ -76,7 +76,7 @@ def create_tracker(
     - `record_velocities`: also keep the velocity at every recorded time.
     - `progress_callback(done, total)`: called now and then with integration steps; True stops the run.
     - `seed` or `key`: of random walks and inlets.
-    - `mesh`: devices to spread particles over: a `jaxworlds.world_mesh`, or how many.
+    - `mesh`: devices to spread particles over: a `jaxworlds.world_mesh`, or how many. Each steps and sorts its own.
     - `memory_limit_gb`: of a device; what `configure` said, or what it has, unless given.
     - `layout`: of the slices of a series, see `jaxtrace.fields.moments`; "auto" chooses by a rule for the number of
       particles, "tune" by measuring for a second.
