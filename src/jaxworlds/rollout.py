@@ -30,6 +30,7 @@ from ._host import (
     to_host,
 )
 from ._paths import differences, entries
+from ._spread import worlds_over
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
 from .meshes import world_shardings
@@ -417,9 +418,10 @@ class _Driver:
                 steps = min(start.chunk, start.length - state.at)
                 arguments = self.arguments(carry, state.at, steps)
                 launched = time.perf_counter()
-                carry, out, observed, sign = advance(
-                    *arguments, program=self.program(steps, start.record_every)
-                )
+                with worlds_over(self.mesh):
+                    carry, out, observed, sign = advance(
+                        *arguments, program=self.program(steps, start.record_every)
+                    )
                 del arguments
                 state.at += steps
                 # The device already works on this chunk while the host deals with the one before.

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from jaxworlds._spread import on_each_device
+
 from ...tasks.bank import Grid, TaskBank
 from .. import operations as ops
 from . import native_build
@@ -123,7 +125,7 @@ def _one_of_many(kernel: Callable[..., Any], plain: Callable[..., Any], bank: Ta
 
     @jax.custom_batching.custom_vmap
     def many(bank: TaskBank, given: tuple[Array, ...]) -> list[Array]:
-        return list(kernel(bank, *given))
+        return list(on_each_device(lambda given, bank: list(kernel(bank, *given)), given, bank))
 
     @many.def_vmap
     def _(
