@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int8, Int32, UInt32
 
-from jaxworlds._spread import in_halves, on_each_device
+from jaxworlds._spread import in_halves, on_each_device, result
 
 from ...tasks.planes import PLANES
 from .operations import COUNTED, low_bits, spread
@@ -51,7 +51,7 @@ def show(
         batch, _, rows = planes.shape
         if batch * words_of(rows, cols) >= COUNTED:
             return in_halves(shown, split, whole)
-        out = jax.ShapeDtypeStruct((batch * rows * cols // 4,), jnp.int32)
+        out = result((batch * rows * cols // 4,), jnp.int32, planes)
         words = _called(_colours, out, planes, active, cols, **options)
         return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
 
@@ -73,7 +73,7 @@ def show_one_hot(
         # Pallas counts bytes of this many with 32 bits that have a sign: two parts, each of them small enough.
         if batch * words_of(rows, cols) >= COUNTED or (2**31 <= size <= 2**32 and batch > 1):
             return in_halves(shown, split, whole)
-        out = jax.ShapeDtypeStruct((batch, COLOURS * rows * cols), jnp.bool_)
+        out = result((batch, COLOURS * rows * cols), jnp.bool_, planes)
         cells = _called(_booleans, out, planes, active, cols, **options)
         return cells.reshape(batch, COLOURS, rows, cols)
 

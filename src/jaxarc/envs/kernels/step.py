@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32, UInt32
 
-from jaxworlds._spread import in_halves, on_each_device
+from jaxworlds._spread import in_halves, on_each_device, result
 
 from ...tasks.bank import TEST, TaskBank
 from .. import operations as ops
@@ -141,13 +141,13 @@ def _called(
         pairs=bank.inputs.shape[0],
         per_program=per_program,
     )
-    told = [jax.ShapeDtypeStruct((batch,), jnp.int32)] * len(Told._fields)
+    told = [result((batch,), jnp.int32, kept.height)] * len(Told._fields)
     call = pl.pallas_call(
         kernel,
         grid=(math.ceil(batch / per_program),),
         in_specs=[pl.no_block_spec] * len(arrays),
         out_specs=[pl.no_block_spec] * (len(given) + len(told)),
-        out_shape=[*(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in given), *told],
+        out_shape=[*(result(part.shape, part.dtype, part) for part in given), *told],
         input_output_aliases={k: k for k in range(len(given))},
         compiler_params=plt.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
