@@ -10,6 +10,7 @@ import jax.random as jr
 
 from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
 from jaxworlds._host import most_urgent, stop_on_interrupt, to_host
+from jaxworlds._spread import worlds_over
 from jaxworlds._timing import CompileEvents
 from jaxworlds.meshes import shard_worlds
 
@@ -75,7 +76,9 @@ def play(
     states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
     if mesh is not None:
         states = shard_worlds(states, mesh, state_axes(states))
-    count = _paint(states, config) if policy == "paint" else _at_random(states, config, steps, seed, not json)
+    with worlds_over(mesh):
+        painting = policy == "paint"
+        count = _paint(states, config) if painting else _at_random(states, config, steps, seed, not json)
     for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
     rate = count.steps / count.seconds if count.seconds else 0.0
