@@ -98,6 +98,7 @@ _HOMES: dict[str, str] = {
     "warm_up": "compiling",
     "world_mesh": "meshes",
     "world_shardings": "meshes",
+    "worlds_over": "meshes",
 }
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from .meshes import shard_worlds as shard_worlds
     from .meshes import world_mesh as world_mesh
     from .meshes import world_shardings as world_shardings
+    from .meshes import worlds_over as worlds_over
     from .monitoring import PerformanceMonitor as PerformanceMonitor
     from .planning import BatchPlan as BatchPlan
     from .planning import plan_batch_size as plan_batch_size

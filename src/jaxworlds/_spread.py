@@ -13,20 +13,10 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .meshes import known_mesh
+
 Kernel = Callable[[Any, Any], Any]
 """`kernel(split, whole)`: arrays that count the batch along their first axes, and what the batch shares."""
-
-# Part of JAX's trace key. Made at import, because making it later would retrace everything compiled by then.
-_known_mesh = jax.make_user_context(default_value=None)
-
-
-def worlds_over(mesh: Mesh | None) -> Any:
-    """Context for tracing programs whose batches are split over all devices of `mesh`; None if that is not known.
-
-    A program traced in it is the same in every process, so that the cache on disk finds it again. Without it XLA asks back
-    when it splits the program, and JAX's key for the cache holds the address of the function that answers.
-    """
-    return _known_mesh(mesh)
 
 
 def on_each_device(kernel: Kernel, split: PyTree, whole: PyTree, axes: int = 1) -> Any:
@@ -40,7 +30,7 @@ def on_each_device(kernel: Kernel, split: PyTree, whole: PyTree, axes: int = 1) 
         return kernel(*_alike((split, whole)))
     if jax.device_count() == 1:
         return kernel(split, whole)
-    mesh = _known_mesh.value
+    mesh = known_mesh()
     if mesh is not None and jax.tree.leaves(split)[0].shape[0] % mesh.size == 0:
         part, every = PartitionSpec(mesh.axis_names), PartitionSpec()
         return jax.shard_map(kernel, mesh=mesh, in_specs=(part, every), out_specs=part, check_vma=False)(

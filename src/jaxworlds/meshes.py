@@ -10,6 +10,9 @@ from jaxtyping import PyTree
 
 from ._paths import is_key
 
+# Part of JAX's trace key. Made at import, because making it later would retrace everything compiled by then.
+_known_mesh = jax.make_user_context(default_value=None)
+
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
     """A one-dimensional mesh over `devices`: all of them, the first so many, or those given."""
@@ -74,6 +77,26 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 
     return jax.tree.map(place, tree, world_shardings(tree, mesh, axes))
+
+
+def worlds_over(mesh: Mesh | None) -> Any:
+    """Context that says over which devices the worlds of programs traced in it are split: all of `mesh`. `run` enters it.
+
+    Kernels on several devices work without it, too: then XLA asks back when it splits a program. But JAX's key for the cache on
+    disk holds the address of what answers, so that every process compiles the program again; and all arrays of a program
+    must then be placed with one and the same mesh. Batches of other sizes than a multiple of the devices are not concerned.
+
+    ```python
+    with worlds_over(mesh):
+        states = many_steps(states)  # compiled once for all processes
+    ```
+    """
+    return _known_mesh(mesh)
+
+
+def known_mesh() -> Mesh | None:
+    """The mesh of the innermost `worlds_over`; None outside."""
+    return _known_mesh.value
 
 
 def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:

@@ -30,10 +30,9 @@ from ._host import (
     to_host,
 )
 from ._paths import differences, entries
-from ._spread import worlds_over
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
-from .meshes import world_shardings
+from .meshes import world_shardings, worlds_over
 from .static import strong
 from .taps import AdaptivePeriod
 

@@ -10,9 +10,8 @@ import jax.random as jr
 
 from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
 from jaxworlds._host import most_urgent, stop_on_interrupt, to_host
-from jaxworlds._spread import worlds_over
 from jaxworlds._timing import CompileEvents
-from jaxworlds.meshes import shard_worlds
+from jaxworlds.meshes import shard_worlds, worlds_over
 
 from ..envs.config import (
     EnvironmentConfig,
