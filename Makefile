@@ -45,6 +45,7 @@ unit: $(STAMP)   ## all tests, on one device
 
 thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
+	@JAXWORLDS_TEST_THOROUGH=1 JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit/test_jaxarc_sharding.py
 
 # What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
 ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory

@@ -119,7 +119,17 @@ def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def spread_over(mesh: Mesh | None) -> Iterator[None]:
-    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step."""
+    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step.
+
+    Kernels of jaxarc work over several devices without it too: then XLA asks back when it splits a program. But JAX's key for
+    the cache on disk holds the address of what answers, so that every process compiles the program again, and all arrays
+    of a program must then be placed with one and the same mesh.
+
+    ```python
+    with spread_over(mesh):
+        states = many_steps(states)  # compiled once for all processes
+    ```
+    """
     if mesh is None:
         yield
         return

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
 from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
-from jaxworlds.meshes import shard_worlds
+from jaxworlds.meshes import shard_worlds, spread_over
 from jaxworlds.rollout import Rollout, resume, run
 
 from ..envs.config import (
@@ -87,10 +87,12 @@ def play(
         say(f"on {machine_words(where)}")
     states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
     if policy == "paint":
-        count = _paint(states if mesh is None else shard_worlds(states, mesh, state_axes(states)), config)
+        placed = states if mesh is None else shard_worlds(states, mesh, state_axes(states))
+        with spread_over(mesh):
+            count = _paint(placed, config)
     else:
         saved = (checkpoint, resume)
-        count = _at_random(states, config, steps, seed, saved, mesh, None if not json else False)
+        count = _at_random(states, config, steps, seed, saved, mesh, False if json else None)
     for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
     if json:
