@@ -117,10 +117,14 @@ def test_kernels_work_on_each_devices_part(form: str, how: str | None, known: bo
 
 @needs_compiler
 @several
-@pytest.mark.parametrize("known", [True, False], ids=["known mesh", "XLA asks"])
-@pytest.mark.parametrize("seen", ["packed", "grid", "onehot"])
-@pytest.mark.parametrize("how", ["task", "pair", "same", None])
-@pytest.mark.parametrize("form", ["point", "bbox", "mask"])
+@pytest.mark.parametrize(
+    ("form", "how", "seen", "known"),
+    [
+        (form, how, ("packed", "grid", "onehot")[(i + j) % 3], (i + j) % 2 == 0)
+        for i, form in enumerate(("point", "bbox", "mask"))
+        for j, how in enumerate(("task", "pair", "same", None))
+    ],
+)
 def test_spread_kernels_give_the_bits_of_xla_on_one_device(
     form: str, how: str | None, seen: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
