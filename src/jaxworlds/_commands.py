@@ -167,14 +167,19 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def people_console() -> Any:
+    """A console as wide as the terminal; a file or a pipe has no width to keep to, and a cut table could not be read there."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:
     """A table: words on the left of their column, figures on the right."""
-    from rich.console import Console
     from rich.table import Table
 
-    # A file or a pipe has no width to keep to: a cut table could not be read there.
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
+    console = people_console()
     table = Table()
     for number, name in enumerate(head):
         figures = all(not row[number] or row[number][0] in "+-0123456789" for row in rows)
