@@ -79,7 +79,7 @@ class Train(Spreading):
     size: int = 10
     """Most variables of a model."""
     seed: int = 0
-    """Of everything random."""
+    """Seed of everything random."""
     json: bool = False
     """Print one JSON object for scripts."""
 
@@ -109,7 +109,7 @@ class Evaluate(Spreading):
     models: int = 20
     """Models of every size and family."""
     seed: int = 0
-    """Of models and noise."""
+    """Seed of models and noise."""
     out: Path | None = None
     """CSV file for every size and family."""
     json: bool = False

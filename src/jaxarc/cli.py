@@ -39,8 +39,8 @@ class Show:
 class Rollout(Spreading):
     """Play many environments at once and tell what came of it: episodes, solved ones, speed.
 
-    `random` draws actions; `paint` knows the answers and paints them, one episode in each environment. Ctrl-C ends after the
-    chunk in hand and tells of what was played.
+    Actions are random, or with `--policy paint` those that paint the known answers, one episode in each environment. Ctrl-C
+    ends after the chunk in hand and tells of what was played.
 
     Example: jaxarc rollout --environments 256 --steps 500 --replay episode.html
     """
@@ -60,7 +60,7 @@ class Rollout(Spreading):
     format: Format = "bbox"
     """How actions select cells."""
     seed: int = 0
-    """Of tasks and actions."""
+    """Seed of tasks and actions."""
     replay: tuple[Path, ...] = ()
     """Play one more episode and write it: .html to watch, .json as plain data, .npz for `jaxarc show`."""
     json: bool = False

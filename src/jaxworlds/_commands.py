@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ._help import tidy, wrapped_output
 from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
 
@@ -106,7 +107,15 @@ def run_command(
         say(f"{program} {__version__}")
         sys.exit(0)
     description = f"{description} Version {__version__}, which `--version` prints alone."
-    command = tyro.cli(commands, args=arguments, prog=program, description=description)
+    tidy(commands)
+    with wrapped_output():
+        command = tyro.cli(
+            commands,
+            args=arguments,
+            prog=program,
+            description=description,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
     try:
         sys.exit(_run(command))
     except KeyboardInterrupt:
