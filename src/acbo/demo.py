@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxworlds.demo import Section, Speed, facts_table
+from jaxworlds.demo import Section, Speed, facts_table, waiting
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
@@ -76,8 +76,9 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     names, d = plant.names, len(plant.names)
     truth = np.asarray(plant.scm.adjacency)[:d, :d]
     data = sample_mixed(plant.scm, jr.key(7), ROWS, OBSERVED)
-    exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
-    teacher = probabilities_of(exact, names)
+    with waiting(console, "the teacher sums over all graphs"):
+        exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
+        teacher = probabilities_of(exact, names)
 
     others = random_models(models - 1)
     drawn = [sample_mixed(m.scm, jr.fold_in(jr.key(5), n), ROWS, OBSERVED) for n, m in enumerate(others)]
@@ -85,7 +86,8 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         jax.tree.map(_stacked, data, *drawn),
         _stacked(*(model.scm.adjacency for model in (plant, *others))),
     )
-    edges, answered = _answer_all(cases)
+    with waiting(console, "the surrogate is compiled and answers"):
+        edges, answered = _answer_all(cases)
     quality = float(auroc(edges, cases.adjacency, cases.possible))
     surrogate = probabilities_of(np.asarray(edges[0]), names)
     table = {"truth": truth, "exact teacher": teacher, "surrogate": surrogate}

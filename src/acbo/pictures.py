@@ -143,7 +143,7 @@ def edge_matrix_svg(
                     f'fill="{ink}">{_percent(p)}</text>'
                 )
     # The last of the slanting names leans to the right.
-    width = left + cell * len(names) + LETTER * len(names[-1]) * 0.75 + 8
+    width = max(left + cell * len(names) + LETTER * len(names[-1]) * 0.75, LETTER * len(title) + 8) + 8
     high = np.array([width, top + cell * len(names) + 6])
     return _svg(np.zeros(2), high, title or "Edge probabilities", parts)
 

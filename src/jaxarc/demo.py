@@ -8,7 +8,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.demo import Section, Speed, facts_table, framed
+from jaxworlds.demo import Section, Speed, facts_table, framed, waiting
 
 from . import tasks
 from .envs.config import (
@@ -34,8 +34,10 @@ def demo(out: Path, console: Any, *, batch: int = 1024, steps: int = 100) -> Sec
     training = tasks.load("arc-agi-1", split="training")
     seconds = time.perf_counter() - began
     console.print(f"{len(training)} tasks of ARC-AGI-1 loaded in {seconds:.2f} s")
-    picture, replay, solved = _solve(training, console)
-    report, speed = _random_play(training, batch, steps)
+    with waiting(console, "an episode, step by step"):
+        picture, replay, solved = _solve(training, console)
+    with waiting(console, "random play"):
+        report, speed = _random_play(training, batch, steps)
     console.print(report)
     rows = {
         "tasks": f"{len(training)}, {training.bank.nbytes / 1e6:.1f} MB on the device, loaded in {seconds:.2f} s",

@@ -78,8 +78,12 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         os.replace(temporary, target)
     except BaseException as error:  # a KeyboardInterrupt must not leave the temporary behind either
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno in _DISK_ERRORS:
-            error.filename = str(target)  # a full disk does not say which file it was
+        if isinstance(error, OSError) and (
+            error.filename == str(temporary) or (error.filename is None and error.errno in _DISK_ERRORS)
+        ):
+            error.filename = str(
+                target
+            )  # a full disk does not say which file it was, and nobody knows the temporary
         raise
     _sync_folder(target.parent)
 

@@ -4,6 +4,7 @@ The world is the Gray–Scott reaction–diffusion system (Pearson, Science 261,
 feeding on the other. Each world has its own feed and kill rate, so one program draws the whole map of patterns.
 """
 
+import contextlib
 import dataclasses
 import html
 import os
@@ -326,6 +327,11 @@ def _card(number: int, part: Section) -> str:
     name, _, rest = part.title.partition(": ")
     said = part.summary or rest[:1].upper() + rest[1:]
     return f'<a href="#part{number}"><b>{html.escape(name)}</b><span>{html.escape(said)}</span></a>\n'
+
+
+def waiting(console: Any, words: str) -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile a terminal shows that something goes on; a file shows nothing."""
+    return console.status(words) if console.is_terminal else contextlib.nullcontext()
 
 
 def framed(page: str, title: str, height: str) -> str:

@@ -58,6 +58,7 @@ def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], st
             try:
                 said = read(f"{name}: ").strip()
             except EOFError:
+                console.print()  # the prompt has no line of its own
                 return "stop"
             if said in ("stop", "skip"):
                 return said
@@ -134,7 +135,9 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
         ends = f"{curve.x[0]:g} to {curve.x[-1]:g}"
         line = f"{curve.name} ({ends}): {sparkline(curve.mean)} {optimizer.target} {curve.mean[0]:.3g} to {curve.mean[-1]:.3g}"
         console.print(line, highlight=False, markup=False)
-    console.print(edge_table({"probability": believed.edges}, optimizer.state.settings.names, title="edges"))
+    console.print(
+        edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
+    )
     show_advice(optimizer, console)
 
 

@@ -25,9 +25,9 @@ from ..envs.episodes import play as play_steps
 from ..envs.functional import arc_reset, batch_reset
 from ..envs.scripted import painting_actions, solve_by_painting
 from ..envs.state import state_axes, with_tasks
-from ..tasks import datasets
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
+from .sources import load_tasks
 
 CHUNK = 50
 """Steps of one compiled call: progress is shown and Ctrl-C heeded between two."""
@@ -103,7 +103,7 @@ def play(
 
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
     """The tasks to play: all of a set, a split of it, or one."""
-    tasks = datasets.load(dataset, split=split)
+    tasks = load_tasks(dataset, "--dataset", split)
     return tasks if task is None else tasks.subset([task])
 
 
