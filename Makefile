@@ -24,9 +24,11 @@ setup: $(STAMP)  ## make .venv and install everything (instant when nothing chan
 $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "jaxworlds needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	@echo "Setting up $(VENV) from $(CONSTRAINTS) (once) ..."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	@printf 'Setting up $(VENV) from $(CONSTRAINTS), once: 2 GB, a few minutes '
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@( while sleep 3 && kill -0 $$$$ 2>/dev/null; do printf .; done ) & dots=$$!; \
+	  $(BIN)/python -m pip install --quiet --quiet -c $(CONSTRAINTS) -e '.[dev]'; code=$$?; \
+	  kill $$dots 2>/dev/null; echo; exit $$code
 	@touch $@
 
 demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.html

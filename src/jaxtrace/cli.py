@@ -51,7 +51,7 @@ class Run(Spreading):
     missing: Missing | None = None
     """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     particles: int | None = None
-    """How many, spread evenly over the field."""
+    """How many, spread evenly over the field; 1000 unless given."""
     lattice: tuple[int, ...] = ()
     """Instead: how many along each axis."""
     seeds: Path | None = None
@@ -59,11 +59,11 @@ class Run(Spreading):
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of where particles begin and of the boundary; the field's own unless given."""
     boundary: Literal["none", "reflective", "periodic", "absorbing", "clamping"] | None = None
-    """What happens at the walls of that box."""
+    """What happens at the walls of that box; nothing unless given."""
     integrator: str | None = None
     """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
     dt: float | None = None
-    """Largest step in time."""
+    """Largest step in time, in the field's unit; unless given, a twentieth of the time between two slices."""
     span: tuple[float, float] | None = None
     """First and last time; the field's own unless given. A smaller last one goes back in time."""
     times: int | None = None
@@ -75,7 +75,7 @@ class Run(Spreading):
     resume: bool = False
     """Go on with the run in that folder."""
     seed: int | None = None
-    """Of random walks."""
+    """Seed of random walks."""
     plan: bool = False
     """Say what would be done and what memory it needs, and stop."""
     json: bool = False
@@ -114,9 +114,9 @@ class Plot(Computing):
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of what to draw of a flow that has no grid."""
     length_unit: str = ""
-    """Written on the axes."""
+    """Written on the axes, such as m."""
     time_unit: str = ""
-    """Written beside times."""
+    """Written beside times, such as s."""
 
     def compute(self) -> int:
         from ._commands.plotting import plot

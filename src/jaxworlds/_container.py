@@ -78,8 +78,10 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         os.replace(temporary, target)
     except BaseException as error:  # a KeyboardInterrupt must not leave the temporary behind either
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno in DISK_ERRORS:
-            error.filename = str(target)  # a full disk does not say which file it was
+        # A full disk does not say which file it was, and nobody knows the temporary.
+        nameless = isinstance(error, OSError) and error.filename is None and error.errno in DISK_ERRORS
+        if isinstance(error, OSError) and (nameless or error.filename == str(temporary)):
+            error.filename = str(target)
         raise
     sync_folder(target.parent)
 

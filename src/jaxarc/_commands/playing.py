@@ -29,9 +29,9 @@ from ..envs.episodes import random_actions, random_policy
 from ..envs.functional import arc_reset, batch_reset, batch_step
 from ..envs.scripted import painting_actions, solve_by_painting
 from ..envs.state import ArcEnvState, state_axes, with_tasks
-from ..tasks import datasets
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
+from .sources import load_tasks
 
 # Environment steps between two looks at Ctrl-C and the clock, about a second's worth: 3 million steps/s on two CPU cores,
 # 2.9 billion on an H200 (benchmarks/results).
@@ -127,7 +127,7 @@ def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> No
 
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
     """The tasks to play: all of a set, a split of it, or one."""
-    tasks = datasets.load(dataset, split=split)
+    tasks = load_tasks(dataset, "--dataset", split)
     return tasks if task is None else tasks.subset([task])
 
 

@@ -12,9 +12,9 @@ from jaxworlds.measuring import format_seconds
 
 from ..envs.functional import batch_reset
 from ..envs.state import with_tasks
-from ..tasks import datasets
 from ..tasks.taskset import TaskSet
 from .playing import compiled_play, settings
+from .sources import load_tasks
 
 
 def bench(
@@ -34,7 +34,7 @@ def bench(
         raise ValueError("`--formats` must name at least one of point, bbox, mask; got none.")
     if not 1 <= canvas <= 32:
         raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
-    tasks = datasets.load(dataset).fits(canvas, canvas).with_canvas(canvas, canvas)
+    tasks = load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
     where = machine()
     found = {form: time_format(tasks, form, environments, steps, rounds) for form in formats}
     if json:

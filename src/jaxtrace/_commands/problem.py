@@ -179,6 +179,8 @@ def with_options(problem: Problem, **given: Any) -> Problem:
     )
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
+        if particles < 1:
+            raise ValueError(f"`--particles` must be at least 1; got {particles}.")
         changed["seeds"] = {"kind": "even", "n": particles}
     elif lattice:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}

@@ -1,5 +1,6 @@
 """What a command line may mean by a field or by trajectories."""
 
+import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +52,12 @@ def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **op
             given = "velocity" if velocity else next(iter(options))
             raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
         return FLOWS[name][0]()
+    if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
+        near = difflib.get_close_matches(name, FLOWS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{hint}"
+        )
     return load_optimized_dataset(name, velocity=velocity_names(velocity), verbose=not quiet, **options)
 
 

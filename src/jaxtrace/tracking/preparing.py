@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.runtime import device_words
 
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.fused import can_fuse
@@ -175,7 +176,8 @@ def _report(options: Options, job: Job, batching: Batching, why: str, ring: Any)
         integrator=type(options.integrator).__name__,
         field=type(options.field).__name__,
         boundary=type(options.boundary).__name__,
-        device=f"{device.device_kind} ({device.platform})" + ("" if mesh is None else f" x {mesh.size}"),
+        device=device_words(device.device_kind, device.platform)
+        + ("" if mesh is None else f" x {mesh.size}"),
         dtype=str(job.seeds.dtype),
         layout=getattr(job.motion.field, "layout", "none"),
         layout_reason=why,
