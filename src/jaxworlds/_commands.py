@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -215,6 +215,19 @@ def people_console() -> Any:
 
     console = Console()
     return console if console.is_terminal else Console(width=200)
+
+
+@contextlib.contextmanager
+def working(words: str) -> Iterator[Callable[[str], Any]]:
+    """Meanwhile a terminal shows that something goes on, on stderr; call what is given to say what."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(words) as status:
+        yield status.update
 
 
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:

@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
 from ._chunk import Program, advance, merge, split
+from ._demands import demand_call, short
 from ._host import (
     count_worlds,
     is_true,
@@ -142,6 +143,7 @@ def run(
     >>> result.carry.tolist(), result.outcome
     ([10.0, 10.0, 10.0, 10.0], 'finished')
     """
+    demand_call(step, "step", "run(step, carry, length)")
     chunk = _chunk_length(length, chunk, record_every)
     driver = _Driver(
         step=step,
@@ -190,6 +192,7 @@ def resume(
     the worlds of the checkpoint into another order before they are spread, where `step` wants one on every device.
     Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
     """
+    demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
     assert folder is not None
     driver = _Driver(
@@ -293,6 +296,10 @@ class _Driver:
         progress: bool | None,
         shared_at: Callable[[int, int], Any] | None = None,
     ):
+        if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
+            raise TypeError(
+                f"`mesh` must be a mesh of devices; got {short(mesh)}. Write `world_mesh({short(mesh)})`."
+            )
         if shared is not None and shared_at is not None:
             raise ValueError(
                 "`shared` and `shared_at` must not both be given: the second takes the place of the first. "

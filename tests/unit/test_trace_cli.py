@@ -83,6 +83,7 @@ def test_a_run_is_written_looked_at_and_drawn(
     assert "4 particles, 3 recorded times from 0 to 10: finished" in capsys.readouterr().out
     assert run_cli("info", paths, "--json") == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "trajectories"
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
     assert run_cli("plot", paths) == 0
     assert "⠁" <= max(capsys.readouterr().out) <= "⣿"
     starts = {"paths.png": b"\x89PNG", "paths.svg": b"<?xml", "paths.html": b"<!doctype html>"}

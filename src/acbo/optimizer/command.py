@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from jaxworlds._commands import STOPPED, people_console, print_json, say
+from jaxworlds._commands import STOPPED, people_console, print_json, say, working
 
 from .facts import file_facts, optimization_facts
 from .problem_file import read_problem
 from .running import run
-from .terminal import interact, show, show_advice
+from .terminal import advice, interact, show
 
 
 def optimize(problem: Path, state: Path | None, report: Path | None, trials: int | None, json: bool) -> int:
@@ -34,12 +34,14 @@ def optimize(problem: Path, state: Path | None, report: Path | None, trials: int
         interact(optimizer, people_console(), trials)
     elif optimizer.remaining >= 1 or optimizer.state.pending:
         stopped = run(optimizer, trials, progress=not json)
-    if report is not None:
-        optimizer.report(report, optimum=given.optimum)
+    with working("working out what is believed"):
+        if report is not None:
+            optimizer.report(report, optimum=given.optimum)
+        said = "" if json else advice(optimizer)
     if json:
         print_json({**optimization_facts(optimizer), "state": state, "report": report})
     else:
-        show_advice(optimizer, people_console())
+        say(said)
         if report is not None:
             say(f"report: {report}")
     return STOPPED if stopped else 0

@@ -138,21 +138,17 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
     console.print(
         edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
     )
-    show_advice(optimizer, console)
+    console.print(advice(optimizer), highlight=False, markup=False, soft_wrap=True)
 
 
-def show_advice(optimizer: Optimizer, console: "Console") -> None:
+def advice(optimizer: Optimizer) -> str:
     """The recommendation in a line."""
     if not optimizer.state.rows:
-        console.print("No rows yet: nothing is recommended.")
-        return
+        return "No rows yet: nothing is recommended."
     found = optimizer.recommend()
-    console.print(
+    return (
         f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
-        f"({found.low:.4g} to {found.high:.4g})",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"({found.low:.4g} to {found.high:.4g})"
     )
 
 

@@ -34,6 +34,7 @@ from jaxworlds._commands import (
     print_json,
     say,
     show_table,
+    working,
 )
 from jaxworlds.store import atomic_write
 
@@ -139,8 +140,6 @@ def evaluate(
     mesh: Any = None,
 ) -> int:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
-    from rich.console import Console
-
     _at_least(models=(models, 2))
     if not sizes or min(sizes) < 2:
         raise ValueError(f"`--sizes` must be numbers of variables, 2 at least; got {tuple(sizes)}.")
@@ -154,7 +153,7 @@ def evaluate(
             )
     others = [name for name in dict.fromkeys(strategies) if name != "policy"]
     compared = {"policy": policy_of(policy)} | {name: strategy_named(name) for name in others}
-    with Console(stderr=True, quiet=json).status("compiling and playing") as status:
+    with working("compiling and playing") as tell:
         found = compare(
             compared,
             cells(sizes, families),
@@ -163,7 +162,7 @@ def evaluate(
             known=("cbo",),
             seed=seed,
             mesh=mesh,
-            report=lambda name, cell, _: status.update(f"{name}: {cell.variables} variables, {cell.family}"),
+            report=lambda name, cell, _: tell(f"{name}: {cell.variables} variables, {cell.family}"),
         )
     if out is not None and is_first():
         _write_cells(out, found)
@@ -260,7 +259,8 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
     where = machine()
     found = []
     for name, (strategy, problem) in asked.items():
-        first, *later = _seconds(strategy, problem, data, repeats + 1).tolist()
+        with working(f"{name}: compiling and timing"):
+            first, *later = _seconds(strategy, problem, data, repeats + 1).tolist()
         times = {"first": first, "median": float(np.median(later)), "slowest": max(later)}
         found.append({"strategy": name, **{f"{word}_seconds": seconds for word, seconds in times.items()}})
     if json:

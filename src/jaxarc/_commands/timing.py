@@ -7,7 +7,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds._commands import machine, machine_words, print_json, show_table
+from jaxworlds._commands import machine, machine_words, print_json, show_table, working
 from jaxworlds.measuring import format_seconds
 
 from ..envs.functional import batch_reset
@@ -36,7 +36,10 @@ def bench(
         raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
     tasks = load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
     where = machine()
-    found = {form: time_format(tasks, form, environments, steps, rounds) for form in formats}
+    found = {}
+    for form in formats:
+        with working(f"{form}: compiling and timing"):
+            found[form] = time_format(tasks, form, environments, steps, rounds)
     if json:
         sizes = {
             "environments": environments,

@@ -2,13 +2,19 @@
 
 import html
 import io
+import shutil
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from jaxworlds._commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
+from ..tracking.box import AXES
+from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
+from ..visualization.shown import axis_numbers
 from .sources import box_of, is_trajectory, open_field, read_trajectory
 
 STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
@@ -38,7 +44,9 @@ def plot(
         return 0
     found = read_trajectory(file)
     if out is None:
-        say(terminal_picture(found, at, dims=dims))
+        columns = shutil.get_terminal_size().columns
+        say(terminal_picture(found, at, min(72, columns), dims))
+        say(frame_words(found, at, dims))
         say(found.summary())
         return 0
     behind = None if field is None else open_field(field, **reading)
@@ -52,6 +60,17 @@ def plot(
         plot_positions(found, at, out, dims, color, behind, **units)
     say(f"wrote {out}")
     return 0
+
+
+def frame_words(found: Trajectory, at: float | None, dims: str | None) -> str:
+    """What the picture in the terminal spans: both axes from end to end, and its time."""
+    assert found.positions is not None
+    row = len(found.times) - 1 if at is None else int(np.argmin(np.abs(found.times - at)))
+    ends = [
+        f"{AXES[axis]} {np.nanmin(found.positions[..., axis]):.4g} to {np.nanmax(found.positions[..., axis]):.4g}"
+        for axis in axis_numbers(dims or "xy", found.positions.shape[-1])[:2]
+    ]
+    return f"{', '.join(ends)}, t = {found.times[row]:.4g}"
 
 
 def draw_field(

@@ -1,0 +1,32 @@
+"""Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def demand_key(key: Any, name: str = "key") -> Any:
+    """`key` if it is a random key of JAX, of the new kind or the old; a number is refused with the way to go."""
+    if isinstance(key, jax.Array | np.ndarray):
+        is_key = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        if is_key or (key.dtype == np.uint32 and key.ndim and key.shape[-1] in (2, 4)):
+            return key
+    seed = key if isinstance(key, int) else 0
+    raise TypeError(
+        f"`{name}` must be a random key of JAX; got {short(key)}. Write `jax.random.key({seed})`"
+        + (", and split it for a batch." if name == "keys" else ".")
+    )
+
+
+def demand_call(function: Any, name: str, order: str) -> None:
+    """Refuse what cannot be called; `order` shows the order of the arguments."""
+    if not callable(function):
+        raise TypeError(f"`{name}` must be a function; got {short(function)}. The order is {order}.")
+
+
+def short(value: Any, longest: int = 60) -> str:
+    """A value as messages show it: whole where that is short, else its type."""
+    text = repr(value)
+    return text if len(text) <= longest and "\n" not in text else type(value).__name__
