@@ -84,7 +84,8 @@ class Show(Computing):
 class Train(Spreading):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
-    Ctrl-C ends early and still writes what was learned; a second one ends at once and writes nothing.
+    Ctrl-C or SIGTERM ends early and still writes what was learned; a second Ctrl-C ends at once and writes nothing. With
+    `--checkpoint` the same command with `--resume` goes on from there.
 
     Example: acbo train --out mine.safetensors --updates 500 --size 6
     """
@@ -105,14 +106,19 @@ class Train(Spreading):
     """Most variables of a model."""
     seed: int = 0
     """Of everything random."""
+    checkpoint: Path | None = None
+    """Folder to save the training to as it goes."""
+    resume: bool = False
+    """Go on with the training in that folder; where there is none, begin."""
 
     def compute(self) -> int:
         from rich.console import Console
 
+        from jaxworlds._ending import code_of
+
         from .policy.commands import train
 
-        train(**self.own_options(), mesh=self.mesh, console=Console())
-        return 0
+        return code_of(train(**self.own_options(), mesh=self.mesh, console=Console()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,11 @@ class Checkpoint:
                 f"`every_seconds` must not be negative; got {self.every_seconds}. 0 saves every chunk."
             )
 
+    @property
+    def holds_run(self) -> bool:
+        """Whether there is a run in the folder, which `resume` would go on with."""
+        return any(Path(self.folder).expanduser().glob(_STATE))
+
 
 @dataclasses.dataclass(frozen=True)
 class ProgressOfRun:

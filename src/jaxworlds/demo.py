@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from . import pictures
+from ._ending import Terminated
 from ._timing import format_seconds
 from .checkpoints import Checkpoint
 from .compiling import CompileWatch
@@ -193,9 +194,9 @@ def _show_speeds(speeds: list[Speed], console: Any) -> None:
 
 
 def _unbroken(result: Rollout) -> Rollout:
-    """The result of a run that nobody interrupted; Ctrl-C ends the demo."""
-    if result.outcome == "interrupted":
-        raise KeyboardInterrupt
+    """The result of a run that nobody interrupted; Ctrl-C and SIGTERM end the demo."""
+    if result.outcome in ("interrupted", "terminated"):
+        raise Terminated if result.outcome == "terminated" else KeyboardInterrupt
     return result
 
 

@@ -26,6 +26,8 @@ from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
 from jaxworlds._commands import is_first
+from jaxworlds._ending import cause_of
+from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
@@ -60,17 +62,31 @@ def train(
     size: int,
     seed: int,
     console: "Console",
+    checkpoint: Path | None = None,
+    resume: bool = False,
     mesh: Any = None,
-) -> None:
-    """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
+) -> str:
+    """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes. The outcome of the run."""
     if not out.absolute().parent.is_dir():
         raise ValueError(f"`out` must lie in a folder that exists; got {out}. Make the folder first.")
     if size < 3:
         raise ValueError(f"`size`, the most variables of a model, must be at least 3; got {size}.")
+    if resume and checkpoint is None:
+        raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     config = PolicyConfig(width=width, layers=layers, surrogate_layers=layers)
     grpo = GRPOTrainingConfig(group_size=group, num_iterations=1, learning_rate=1e-3)
     learning = PolicyLearning(updates=updates, models=models, grpo=grpo)
-    trained = train_policy(Curriculum(size), config, learning, key=jr.key(seed), chunk=CHUNK, mesh=mesh)
+    trained = train_policy(
+        Curriculum(size),
+        config,
+        learning,
+        key=jr.key(seed),
+        chunk=CHUNK,
+        mesh=mesh,
+        checkpoint=checkpoint,
+        # The same line serves the first time and every time after.
+        resuming=resume and checkpoint is not None and _begun(checkpoint),
+    )
     history = trained.history
     assert history is not None, "every update is recorded"
     done = len(history["regret"])
@@ -93,6 +109,17 @@ def train(
         soft_wrap=True,
     )
     console.print(f"policy: {out}", highlight=False, soft_wrap=True)
+    cause = cause_of(trained.rollout.outcome)
+    if cause is not None:
+        go_on = (
+            "the same command with --resume goes on" if checkpoint else "--checkpoint makes runs resumable"
+        )
+        console.print(f"stopped early by {cause}; {go_on}", highlight=False, soft_wrap=True)
+    return trained.rollout.outcome
+
+
+def _begun(folder: Path) -> bool:
+    return any(Checkpoint(place).holds_run for place in (folder, folder / "imitation"))
 
 
 def evaluate(

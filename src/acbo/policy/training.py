@@ -18,7 +18,7 @@ from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.checkpoints import Checkpoint, CheckpointFolder
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
@@ -332,8 +332,8 @@ def train_policy(
     - `draw`: by default the curriculum of random models of up to ten variables. It is part of the program: pass a
       function of a module, or an Equinox module.
     - `mesh`: spread the models of an update over these devices; gradients are averaged over them.
-    - `checkpoint`, `resuming`: a folder to save the GRPO part to, and whether to go on from what it holds. With
-      `imitate=1.0` there is no such part, and nothing is saved.
+    - `checkpoint`, `resuming`: a folder to save to, and whether to go on from what it holds, with the same bits. The part
+      that imitates has a folder of its own in it.
     """
     learning = PolicyLearning() if learning is None else learning
     draw = Curriculum() if draw is None else draw
@@ -350,32 +350,35 @@ def train_policy(
         size = min(100, updates) if chunk is None else min(chunk, updates)
         return size if record_every is None else max(record_every, size // record_every * record_every)
 
-    histories = []
+    def part_of(update: PolicyUpdate, state: PolicyState, updates: int, place: Checkpoint | None) -> Rollout:
+        if resuming and place is not None and place.holds_run:
+            return resume(update, state, place, **options)
+        stride = {"chunk": chunk_of(updates), "record_every": record_every}
+        return run(update, state, updates, checkpoint=place, **stride, **options)
+
+    if resuming and checkpoint is None:
+        raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
+    place = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    early = None if place is None else dataclasses.replace(place, folder=Path(place.folder) / "imitation")
     improve = PolicyUpdate(draw, total, part, False, mesh)
-    if resuming:
-        if checkpoint is None:
-            raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
-        rollout = resume(improve, state, checkpoint, **options)
-    else:
-        if first:
-            imitate = PolicyUpdate(draw, total, part, True, mesh)
-            rollout = run(imitate, state, first, chunk=chunk_of(first), record_every=record_every, **options)
-            histories.append(rollout.records)
-            state = rollout.carry
-            if rollout.outcome != "finished" or first == learning.updates:
-                return _trained(rollout, histories, learning)
-            if state.reference is not None:
-                state = eqx.tree_at(lambda s: s.reference, state, state.network)
-        left = learning.updates - first
-        rollout = run(
-            improve,
-            state,
-            left,
-            chunk=chunk_of(left),
-            record_every=record_every,
-            checkpoint=checkpoint,
-            **options,
-        )
+    if resuming and place is not None and early is not None and not early.holds_run:
+        # Nothing to imitate any more, or nothing there at all, which `resume` says.
+        rollout = resume(improve, state, place, **options)
+        return _trained(rollout, [rollout.records], learning)
+    if place is not None and first and not resuming:
+        CheckpointFolder(
+            place
+        ).begin()  # a full folder is better refused before hours of imitation than after
+    histories = []
+    if first:
+        rollout = part_of(PolicyUpdate(draw, total, part, True, mesh), state, first, early)
+        histories.append(rollout.records)
+        state = rollout.carry
+        if rollout.outcome != "finished" or first == learning.updates:
+            return _trained(rollout, histories, learning)
+        if state.reference is not None:
+            state = eqx.tree_at(lambda s: s.reference, state, state.network)
+    rollout = part_of(improve, state, learning.updates - first, place)
     histories.append(rollout.records)
     return _trained(rollout, histories, learning)
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 
-from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
-from jaxworlds._host import most_urgent, stop_on_interrupt, to_host
+from jaxworlds._commands import checked_suffix, is_first, machine, machine_words, print_json, say
+from jaxworlds._ending import cause_of, code_of
+from jaxworlds._host import OUTCOMES, most_urgent, stop_on_signal, to_host
 from jaxworlds._timing import CompileEvents
 from jaxworlds.meshes import shard_worlds
 
@@ -30,7 +31,7 @@ from ..tasks.taskset import TaskSet
 from .showing import write_episode
 
 CHUNK = 50
-"""Steps of one compiled call: progress is shown and Ctrl-C heeded between two."""
+"""Steps of one compiled call: progress is shown, and Ctrl-C and SIGTERM heeded, between two."""
 
 
 @dataclass
@@ -43,7 +44,12 @@ class Count:
     reward: float | None = 0.0
     seconds: float = 0.0
     compile_seconds: float = 0.0
-    stopped: bool = False
+    outcome: str = "finished"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before all steps were taken."""
+        return self.outcome != "finished"
 
 
 def play(
@@ -87,7 +93,8 @@ def play(
             "format": format,
             "seed": seed,
         }
-        print_json({**facts, **vars(count), "steps_per_second": rate, "replay": replay, **where})
+        told = {**facts, **vars(count), "stopped": count.stopped, "steps_per_second": rate, "replay": replay}
+        print_json({**told, **where})
     else:
         share = 100 * count.solved / count.episodes if count.episodes else 0.0
         say(f"compiled in {count.compile_seconds:.2f} s")
@@ -97,8 +104,8 @@ def play(
         for path in replay:
             say(f"wrote {path}")
         if count.stopped:
-            say("stopped early by Ctrl-C")
-    return STOPPED if count.stopped else 0
+            say(f"stopped early by {cause_of(count.outcome)}")
+    return code_of(count.outcome)
 
 
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
@@ -159,7 +166,7 @@ def _at_random(states: Any, config: JaxArcConfig, steps: int, seed: int, progres
     console = Console(stderr=True)
     key = jr.fold_in(jr.key(seed), 1)
     quiet = not (progress and console.is_terminal)
-    with stop_on_interrupt() as interrupt, Progress(console=console, transient=True, disable=quiet) as bar:
+    with stop_on_signal() as asked, Progress(console=console, transient=True, disable=quiet) as bar:
         shown = bar.add_task("steps", total=steps)
         for number, size in enumerate(sizes):
             began = time.perf_counter()
@@ -168,8 +175,9 @@ def _at_random(states: Any, config: JaxArcConfig, steps: int, seed: int, progres
             bare = played.states
             _add(count, played)
             bar.advance(shown, size)
-            if most_urgent(int(interrupt.is_set())):  # several hosts stop at the same chunk
-                count.stopped = number + 1 < len(sizes)
+            level = most_urgent(asked.level)  # several hosts stop at the same chunk
+            if level and number + 1 < len(sizes):
+                count.outcome = OUTCOMES[level]
                 break
     return count
 
