@@ -81,7 +81,16 @@ class Spreading(Computing):
 
     def _join(self) -> None:
         from ._joining import code_facts, lifeline
+        from ._launchers import told
 
+        if told() is None and (self.host is None or self.coordinator is None):
+            by_slurm = (
+                "start it with `srun`" if "SLURM_JOB_ID" in os.environ else "let SLURM or Open MPI start it"
+            )
+            raise ValueError(
+                f"`--hosts {self.hosts}` needs `--host`, the number of this one, and `--coordinator`, where host 0 is reached; "
+                f"got {self.host} and {self.coordinator}. Give both, or {by_slurm}."
+            )
         package = type(self).__module__.split(".")[0]
         apart = ("host", "coordinator", "patience", "silence", "hosts")
         options = {
@@ -183,7 +192,7 @@ def _end(text: str, code: int) -> NoReturn:
     """End with a line; where there are other hosts, with them."""
     line = _joined()
     if line is not None:
-        line.fail(text, code, doubtful=code == BAD_INPUT)
+        line.fail(text, code)
     print(text, file=sys.stderr)
     sys.exit(code)
 

@@ -11,7 +11,7 @@ from ._ending import LOST, end_at_once
 from ._lifeline import Card, Lifeline, MissingHostError, Noted, card_of, difference, say, say_last
 from ._wire import Wire, listen, own_address, split_address
 
-_PART_S = 3.0
+_PART_S, _TURN_S = 3.0, 0.5
 # Whoever knocks and does not say who he is for so long is not one of us.
 _STRANGER_S = 10.0
 # The same mistake mostly happens on all hosts, and then this one says it better itself.
@@ -77,15 +77,24 @@ class Hub(Lifeline):
         self._note_done(0)
 
     def run(self) -> None:
-        while not self.parted.is_set():
-            for key, _ in self.selector.select(1.0):
-                if key.fileobj is self.door:
-                    self._let_in()
-                else:
-                    self._read(key.fileobj)
-            now = time.monotonic()
-            for wire in [wire for wire, since in self.strangers.items() if now - since > _STRANGER_S]:
-                self._drop(wire)
+        try:
+            while not self.parted.is_set():
+                self._turn()
+        finally:
+            for wire in (*self.members.values(), *self.strangers):
+                wire.close()
+            self.selector.close()
+            self.door.close()
+
+    def _turn(self) -> None:
+        for key, _ in self.selector.select(_TURN_S):
+            if key.fileobj is self.door:
+                self._let_in()
+            else:
+                self._read(key.fileobj)
+        now = time.monotonic()
+        for wire in [wire for wire, since in self.strangers.items() if now - since > _STRANGER_S]:
+            self._drop(wire)
 
     def _let_in(self) -> None:
         with contextlib.suppress(OSError):
@@ -101,13 +110,14 @@ class Hub(Lifeline):
                 self._welcome(wire, message)
             elif message.get("done"):
                 self._note_done(wire.process)
-            elif "failed" in message:
+            elif "failed" in message and not self.erring.wait(_GRACE_S):
                 text = f"{str(message['failed'])[:2000]} (host {wire.process}, {wire.node})"
-                self._end(text, int(message.get("code", LOST)), _GRACE_S)
+                self._end_all(text, int(message.get("code", LOST)))
         if messages is None:
             self._drop(wire)
-            if wire.process is not None and self.complete.is_set():
-                self._end(self.lost(f"host {wire.process} ({wire.node})"), LOST, 0.0)
+            if wire.process is not None and self.complete.is_set() and not self.ending.is_set():
+                self.judged.set()
+                self._end_all(self.lost(f"host {wire.process} ({wire.node})"), LOST)
 
     def _drop(self, wire: Wire) -> None:
         with contextlib.suppress(KeyError, ValueError):
@@ -151,13 +161,10 @@ class Hub(Lifeline):
     def _note_done(self, process: int) -> None:
         self.done.add(process)
         if len(self.done) == self.card.processes and not self.parted.is_set():
-            self.parted.set()
             self._tell(bye=True)
+            self.parted.set()
 
-    def _end(self, text: str, code: int, grace_s: float) -> None:
-        self.judged.set()
-        if self.ending.wait(grace_s):
-            return
+    def _end_all(self, text: str, code: int) -> None:
         say_last(text)
         self._tell(over=text, code=code)
         self._await_parting()

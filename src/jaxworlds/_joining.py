@@ -42,7 +42,11 @@ def join(
     global _lifeline
     card = Card(process, processes, {**facts, **machine_facts()})
     line: Lifeline = (Hub if process == 0 else Member)(card, coordinator, silence_s)
-    port = line.meet(patience_s)
+    try:
+        port = line.meet(patience_s)
+    except BaseException:
+        line.close()
+        raise
     name = split_address(coordinator)[0]
     alone = own_address(name)
     where = name if alone is None else alone
@@ -70,7 +74,7 @@ def join(
 def _raised(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """An error that nobody caught. One that comes of the loss of another process is better said by the lifeline."""
     assert _lifeline is not None
-    _lifeline.await_judgement()
+    _lifeline.await_judgement(f"{kind.__name__}: {error}")
     sys.__excepthook__(kind, error, trace)
 
 

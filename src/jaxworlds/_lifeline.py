@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import faulthandler
 import os
+import re
 import signal
 import socket
 import sys
@@ -24,6 +25,10 @@ VERSION = 1
 _NOTE_AFTER_S = 10.0
 # Others hear of an end within milliseconds; a host that does not answer for so long is gone itself.
 _PART_S = 3.0
+# How JAX and its transports begin to speak of what other processes may have caused.
+_DOUBTFUL = re.compile(
+    r"\b(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION):|Gloo|NCCL"
+)
 
 
 class MissingHostError(ConnectionError):
@@ -51,10 +56,12 @@ class Lifeline(threading.Thread, abc.ABC):
         self.card, self.silence_s = card, silence_s
         self.advice = ""
         """What people can do when a host is lost."""
+        self.erring = threading.Event()
+        """The main thread has met an error of its own."""
         self.ending = threading.Event()
-        """The main thread has begun to end by itself."""
+        """It has begun to end for that."""
         self.judged = threading.Event()
-        """A companion is lost or failed, and this process is about to end."""
+        """A companion is lost, and this process is about to end."""
         self.parted = threading.Event()
         """All are done, and connections may end."""
 
@@ -70,18 +77,18 @@ class Lifeline(threading.Thread, abc.ABC):
     def tell_done(self) -> None:
         """Let the others know that this process has done its part."""
 
-    def fail(self, text: str, code: int, *, doubtful: bool = False) -> NoReturn:
-        """End this process and with it the run. A `doubtful` error may come of the loss of another process."""
-        if doubtful:
-            self.await_judgement()
+    def fail(self, text: str, code: int) -> NoReturn:
+        """End this process, and with it the run."""
+        self.await_judgement(text)
         self.ending.set()
         self.tell_failure(text, code)
         end_at_once(code)
 
-    def await_judgement(self) -> None:
-        """Give the other thread time to find out whether a companion is lost; it then speaks, and ends this process."""
-        if self.judged.wait(_PART_S):
-            time.sleep(2 * _PART_S)
+    def await_judgement(self, error: str) -> None:
+        """Where an error looks as if it came of the loss of another process, wait for the other thread to say so and end."""
+        self.erring.set()
+        if _DOUBTFUL.search(error) and self.judged.wait(_PART_S):
+            self.parted.wait(2 * _PART_S)
 
     def leave(self) -> None:
         """Wait until all others are done too, so that none is missed by one that still needs it."""
@@ -89,6 +96,12 @@ class Lifeline(threading.Thread, abc.ABC):
         if not self.parted.wait(_NOTE_AFTER_S):
             say(f"host {self.card.process} is done and waits for the others")
             self.parted.wait()
+
+    def close(self) -> None:
+        """Hang up without a word."""
+        self.parted.set()
+        if self.is_alive():
+            self.join()
 
     def lost(self, who: str) -> str:
         """What is said when another process has gone."""

@@ -11,7 +11,7 @@ from ._lifeline import Card, Lifeline, MissingHostError, Noted, said_of, say, sa
 from ._wire import Wire, addresses_of, split_address
 
 _ANSWER_S = 5.0
-_KNOCK_S = 5.0
+_KNOCK_S, _TURN_S = 5.0, 0.5
 
 
 class Member(Lifeline):
@@ -23,7 +23,7 @@ class Member(Lifeline):
         self.name_of_first, self.port = split_address(coordinator)
         addresses_of(self.name_of_first)
         self.wire: Wire | None = None
-        self.answered = threading.Event()
+        self.answered, self.heard = threading.Event(), threading.Event()
         self.answer: dict[str, Any] = {}
 
     def meet(self, patience_s: float) -> int:
@@ -54,9 +54,13 @@ class Member(Lifeline):
             reason: OSError | None = None
             for address in addresses_of(self.name_of_first):
                 try:
-                    return socket.create_connection((address, port), timeout=_KNOCK_S)
+                    called = socket.create_connection((address, port), timeout=_KNOCK_S)
                 except OSError as error:
                     reason = error
+                    continue
+                if called.getsockname() != called.getpeername():
+                    return called
+                called.close()  # nobody listens, and the kernel took that very port for our side
             if time.monotonic() - noted.began > patience_s:
                 raise MissingHostError(
                     f"host 0 could not be reached at {self.name_of_first}:{port} within {patience_s:g} s ({reason}). Start it, "
@@ -68,8 +72,8 @@ class Member(Lifeline):
     def tell_failure(self, text: str, code: int) -> None:
         assert self.wire is not None
         self.wire.send(failed=text, code=code)
-        time.sleep(_ANSWER_S)  # host 0 says it, and the other thread ends this process
-        say(text)
+        if not self.heard.wait(_ANSWER_S):  # host 0 says it for all
+            say(text)
 
     def tell_done(self) -> None:
         assert self.wire is not None
@@ -77,24 +81,27 @@ class Member(Lifeline):
 
     def run(self) -> None:
         assert self.wire is not None
-        while not self.parted.is_set():
-            select.select([self.wire], [], [])
-            messages = self.wire.receive()
-            for message in messages or ():
-                if "over" in message:
-                    self.judged.set()
-                    end_at_once(int(message.get("code", LOST)))
-                if message.get("bye"):
-                    self.parted.set()
-                    return
+        try:
+            while not self.parted.is_set():
+                if select.select([self.wire], [], [], _TURN_S)[0]:
+                    self._hear(self.wire.receive())
+        finally:
+            self.wire.close()
+
+    def _hear(self, messages: list[dict[str, Any]] | None) -> None:
+        for message in messages or ():
+            if "over" in message:
+                self.heard.set()
+                end_at_once(int(message.get("code", LOST)))
+            elif message.get("bye"):
+                self.parted.set()
+            else:
                 self.answer = message
                 self.answered.set()
-            if messages is None:
-                if not self.answered.is_set():
-                    self.answered.set()
-                    return
+        if messages is None:
+            if "go" in self.answer:
                 self.judged.set()
-                if "go" in self.answer:
-                    say_last(self.lost(f"host 0 ({self.name_of_first})"))
-                    end_at_once(LOST)
-                return
+                say_last(self.lost(f"host 0 ({self.name_of_first})"))
+                end_at_once(LOST)
+            self.parted.set()
+            self.answered.set()
