@@ -115,7 +115,8 @@ class Hub(Lifeline):
                 self._end_all(text, int(message.get("code", LOST)))
         if messages is None:
             self._drop(wire)
-            if wire.process is not None and self.complete.is_set() and not self.ending.is_set():
+            needed = wire.process is not None and wire.process not in self.done
+            if needed and self.complete.is_set() and not self.ending.is_set():
                 self.judged.set()
                 self._end_all(self.lost(f"host {wire.process} ({wire.node})"), LOST)
 

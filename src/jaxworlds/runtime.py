@@ -451,11 +451,6 @@ def start_processes(
                 f"process={running[1]}. Start a new Python process to join another run."
             )
         return
-    if backend_started():
-        raise RuntimeConflictError(
-            "`start_processes` must come before the first JAX operation, but JAX has already started its backend. "
-            "Move the call to the top of the program."
-        )
     from ._joining import join
     from ._launchers import told
 
@@ -468,19 +463,25 @@ def start_processes(
         coordinator = coordinator or place.coordinator
         processes = processes or place.processes
         process = place.process if process is None else process
-    if coordinator is None and processes is None and process is None:
-        _start_by_jax(timeout_s)
-        return
-    if coordinator is None or processes is None or process is None:
+    given = (coordinator, processes, process)
+    if any(value is None for value in given) and any(value is not None for value in given):
         raise ValueError(
             "`coordinator`, `processes` and `process` must be given together, or all left out for automatic "
             f"detection; got coordinator={coordinator!r}, processes={processes}, process={process}."
         )
-    if not 0 <= process < processes:
+    if processes is not None and process is not None and not 0 <= process < processes:
         raise ValueError(f"`process` must be in 0..{processes - 1}; got {process}. Count processes from 0.")
     for name, value in (("timeout_s", timeout_s), ("silence_s", silence_s)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
+    if backend_started():
+        raise RuntimeConflictError(
+            "`start_processes` must come before the first JAX operation, but JAX has already started its backend. "
+            "Move the call to the top of the program."
+        )
+    if coordinator is None or processes is None or process is None:
+        _start_by_jax(timeout_s)
+        return
     join(coordinator, processes, process, place, facts=same or {}, patience_s=timeout_s, silence_s=silence_s)
 
 

@@ -25,6 +25,7 @@ from acbo.policy.training import PolicyState, PolicyUpdate, begin
 from acbo.scms.scm import SCM, linear_scm
 from jaxworlds import Checkpoint, world_mesh
 from jaxworlds.compiling import CompileWatch
+from jaxworlds.store import StoreError
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -147,12 +148,23 @@ def test_devices_agree(misled: PolicyNetwork, devices: list[jax.Device]) -> None
 
 
 def test_imitation_comes_first_and_teaches_to_experiment(
-    trained: TrainedPolicy, misled: PolicyNetwork
+    trained: TrainedPolicy, misled: PolicyNetwork, tmp_path: Path
 ) -> None:
-    """The wish to stop is gone before GRPO begins, in the same program as ever."""
+    """The wish to stop is gone before GRPO begins, in the same program as ever; a run that stopped before goes on."""
+    lessons = learning(4 * CHUNK, imitate=0.5)
     with CompileWatch() as watch:
-        taught = train_policy(PROBE, misled, learning(4 * CHUNK, imitate=0.5), chunk=CHUNK)
+        taught = train_policy(PROBE, misled, lessons, chunk=CHUNK)
+        saving = Checkpoint(tmp_path, every_seconds=0)
+        early = train_policy(PROBE, misled, lessons, chunk=CHUNK, checkpoint=saving, on_chunk=lambda _: True)
+        resumed = train_policy(PROBE, misled, lessons, checkpoint=tmp_path, resuming=True)
+        again = train_policy(PROBE, misled, lessons, checkpoint=tmp_path, resuming=True)
     assert watch["advance"].compiles == 1
+    assert early.rollout.step < early.rollout.length == 2 * CHUNK, "stopped while it imitates"
+    for other in (resumed, again):
+        assert_same(other.state, taught.state)
+        assert_same(other.history, taught.history)
+    with pytest.raises(StoreError, match="must be a folder without a run"):
+        train_policy(PROBE, misled, lessons, checkpoint=tmp_path)
     history = taught.history
     assert history is not None
     assert history["regret"].shape == (4 * CHUNK,)

@@ -103,22 +103,28 @@ def test_painting_solves_every_task(folder: Path, tmp_path: Path, capsys: pytest
     assert '"outcome": "solved"' in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_between_chunks_and_tells_what_was_played(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_between_chunks_and_tell_what_was_played(
+    sent: signal.Signals,
+    code: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     add, calls = playing._add, []
 
     def interrupt(count: Any, played: Any) -> None:
         add(count, played)
         calls.append(count.steps)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(sent)
 
     monkeypatch.setattr(playing, "_add", interrupt)
     monkeypatch.setattr(playing, "CHUNK", 7)
     sizes = ["--environments", "3", "--steps", "14", "--format", "point"]
-    assert run_cli("rollout", "--dataset", folder, *sizes, "--json") == 130
+    assert run_cli("rollout", "--dataset", folder, *sizes, "--json") == code
     found = json.loads(capsys.readouterr().out)
     assert found["stopped"] is True
+    assert found["outcome"] == {130: "interrupted", 143: "terminated"}[code]
     assert calls == [found["steps"]] == [21]
 
 

@@ -157,6 +157,26 @@ def test_all_meet_and_part_when_the_last_is_done(
     assert capsys.readouterr().err == ""
 
 
+def test_who_goes_at_once_after_the_farewell_is_not_missed(
+    coordinator: str, ends: "queue.Queue[Any]"
+) -> None:
+    hub, members = joined(coordinator, 3)
+    for member in members:
+        member.tell_done()
+    deadline = time.monotonic() + 10
+    while hub.done != {1, 2}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    hub._tell(bye=True)  # as the main thread does, while the other still watches
+    for member in members:
+        member.join(10)
+    while hub.members:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert hub.is_alive()
+    assert ends.empty()
+
+
 def test_a_member_that_is_gone_ends_all(
     coordinator: str, ends: "queue.Queue[Any]", capsys: pytest.CaptureFixture[str]
 ) -> None:
