@@ -173,6 +173,7 @@ def test_who_goes_at_once_after_the_farewell_is_not_missed(
     while hub.members:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    hub.join(0.3)
     assert hub.is_alive()
     assert ends.empty()
 
