@@ -59,8 +59,8 @@ class Show(Computing):
 class Train(Spreading):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
-    Ctrl-C ends early and still writes what was learned; a second one ends at once and writes nothing. With `--checkpoint` the
-    same command and `--resume` goes on with the same bits.
+    Ctrl-C or SIGTERM ends early and still writes what was learned; a second Ctrl-C ends at once and writes nothing. With
+    `--checkpoint` the same command and `--resume` goes on with the same bits.
 
     Example: acbo train --out mine.safetensors --updates 500 --size 6
     """
@@ -84,7 +84,7 @@ class Train(Spreading):
     checkpoint: Path | None = None
     """Folder to save the training to as it goes."""
     resume: bool = False
-    """Go on from the checkpoint, on any number of devices."""
+    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
     json: bool = False
     """Print one JSON object for scripts."""
 

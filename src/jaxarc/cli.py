@@ -40,8 +40,8 @@ class Rollout(Spreading):
     """Play many environments at once and tell what came of it: episodes, solved ones, speed.
 
     Actions are random, or with `--policy paint` those that paint the known answers, one episode in each environment. Ctrl-C
-    ends after the chunk in hand and tells of what was played; with `--checkpoint` the same command and `--resume` goes on
-    with the same bits.
+    or SIGTERM ends after the chunk in hand and tells of what was played; with `--checkpoint` the same command and `--resume`
+    goes on with the same bits.
 
     Example: jaxarc rollout --environments 256 --steps 500 --replay episode.html
     """
@@ -65,7 +65,7 @@ class Rollout(Spreading):
     checkpoint: Path | None = None
     """Folder to save random play to as it goes."""
     resume: bool = False
-    """Go on from the checkpoint, on any number of devices."""
+    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
     replay: tuple[Path, ...] = ()
     """Play one more episode and write it: .html to watch, .json as plain data, .npz for `jaxarc show`."""
     json: bool = False

@@ -38,8 +38,8 @@ class Run(Spreading):
     """Move particles through a field and write their paths.
 
     The field is a file, a pattern, or a flow by its name (`double_gyre`, `abc_flow`, `peninsula`, `solid_rotation`). A problem
-    in a .toml file says the same in more detail; options given here replace what it says. Ctrl-C stops cleanly and writes what
-    was computed; with `--checkpoint` the same command with `--resume` goes on from there.
+    in a .toml file says the same in more detail; options given here replace what it says. Ctrl-C and SIGTERM stop cleanly and
+    write what was computed; with `--checkpoint` the same command with `--resume` goes on from there.
 
     Example: jaxtrace run "run/flow_*.vtu" --particles 1000 --boundary reflective --dt 0.01 --times 101 --out paths.nc
     """
@@ -73,7 +73,7 @@ class Run(Spreading):
     checkpoint: Path | None = None
     """Folder to save the run to as it goes."""
     resume: bool = False
-    """Go on with the run in that folder."""
+    """Go on with the run in that folder; where there is none, begin."""
     seed: int | None = None
     """Seed of random walks."""
     plan: bool = False

@@ -1,6 +1,7 @@
 """What all commands share: how a line becomes a command, how it ends, and what is said to people and to scripts.
 
-Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 130 ended by Ctrl-C.
+Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 75 another host is missing or lost, 130 ended by
+Ctrl-C, 143 ended by SIGTERM.
 """
 
 import _thread
@@ -16,11 +17,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ._ending import (
+    BAD_INPUT,
+    LOST,
+    PIPE_CLOSED,
+    STOPPED,
+    TERMINATED,
+    Terminated,
+    end_at_once,
+    sigterm_raises,
+)
 from ._help import tidy, wrapped_output
 from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
 
-BAD_INPUT, STOPPED, PIPE_CLOSED = 2, 130, 141
 # What a wrong file, option or machine raises, with a message for people; anything else is our mistake and keeps its traceback.
 _WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
 
@@ -56,24 +66,83 @@ class Spreading(Computing):
     """Which of them this is, from 0; SLURM and Open MPI tell it by themselves."""
     coordinator: str | None = None
     """Where host 0 is reached by all, as name:port; SLURM and Open MPI tell it by themselves."""
+    patience: int = 120
+    """Seconds to wait for the other hosts at the start."""
+    silence: int = 60
+    """Seconds without a sign of life after which another machine counts as lost; the end of a process is noticed at once."""
 
     def run(self) -> int:
         """Settle the runtime, meet the other hosts, then do the work; only host 0 speaks."""
-        import jax
-
         self._settle()
         if self.hosts == 1:
+            _note_tasks()
             return self.compute()
-        start_processes(self.coordinator, None if self.coordinator is None else self.hosts, self.host)
-        if jax.process_count() != self.hosts:
-            raise ValueError(f"`--hosts` must be the {jax.process_count()} that met; got {self.hosts}.")
+        self._join()
+        import jax
+
         if jax.process_index() == 0:
-            return self.compute()
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            with _our_output():
+                return self.compute()
+        with (
+            open(os.devnull, "w") as nowhere,
+            _our_output(),
+            contextlib.redirect_stdout(nowhere),
+            _no_warnings(),
+        ):
             return self.compute()
 
+    def _join(self) -> None:
+        from ._joining import code_facts, lifeline
+        from ._launchers import told
+
+        if told() is None and (self.host is None or self.coordinator is None):
+            by_slurm = (
+                "start it with `srun`" if "SLURM_JOB_ID" in os.environ else "let SLURM or Open MPI start it"
+            )
+            raise ValueError(
+                f"`--hosts {self.hosts}` needs `--host`, the number of this one, and `--coordinator`, where host 0 is reached; "
+                f"got {self.host} and {self.coordinator}. Give both, or {by_slurm}."
+            )
+        package = type(self).__module__.split(".")[0]
+        apart = ("host", "coordinator", "patience", "silence", "hosts")
+        options = {
+            f"`--{name.replace('_', '-')}`": str(value)
+            for name, value in vars(self).items()
+            if name not in apart
+        }
+        same = {
+            "the command": f"{package} {type(self).__name__.lower()}",
+            **options,
+            **code_facts("jaxworlds", package),
+        }
+        start_processes(
+            self.coordinator,
+            self.hosts,
+            self.host,
+            timeout_s=self.patience,
+            silence_s=self.silence,
+            same=same,
+        )
+        line = lifeline()
+        if line is not None:
+            line.advice = self.advice
+
+    @property
+    def advice(self) -> str:
+        """What people can do when the run ended with a host that was lost."""
+        if not hasattr(self, "resume"):
+            return "Nothing was saved on the way: start the command again."
+        folder = getattr(self, "checkpoint", None)
+        if folder is None:
+            return "Start the command again; with `--checkpoint` it could go on."
+        return (
+            f"What was saved to {folder} is whole: the same command with --resume goes on, "
+            "on these or on another number of hosts."
+        )
+
     def _settle(self) -> None:
-        for name, value in (("devices", self.devices), ("hosts", self.hosts)):
+        for name in ("devices", "hosts", "patience", "silence"):
+            value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`--{name}` must be at least 1; got {value}.")
         if self.hosts == 1 and (self.host is not None or self.coordinator is not None):
@@ -121,22 +190,19 @@ def run_command(
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     try:
-        sys.exit(_run(command))
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        if (
-            from_shell
-        ):  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
-            sys.stdout.flush()
-            os._exit(STOPPED)
-        sys.exit(STOPPED)
+        with sigterm_raises():
+            sys.exit(_run(command))
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, Terminated)
+        text = "stopped by SIGTERM" if terminated else "stopped"
+        _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
     except BrokenPipeError:  # a reader such as `head` has seen enough
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE_CLOSED)
     except _WRONG as error:
-        print(f"{program}: {one_line(error)}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        code = LOST if _is_missing(error) else BAD_INPUT
+        _end(f"{program}: {one_line(error)}", code)
 
 
 def _run(command: Any) -> int:
@@ -160,6 +226,71 @@ def heeded_interrupts() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = usual
+
+
+def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
+    """End with a line; where there are other hosts, with them."""
+    line = _joined()
+    if line is not None:
+        line.fail(text, code)
+    print(text, file=sys.stderr)
+    if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
+        end_at_once(code)
+    sys.exit(code)
+
+
+def _joined() -> Any:
+    """The connection with the other hosts; None without any."""
+    module = sys.modules.get("jaxworlds._joining")
+    return None if module is None else module.lifeline()
+
+
+def _is_missing(error: BaseException) -> bool:
+    module = sys.modules.get("jaxworlds._lifeline")
+    return module is not None and isinstance(error, module.MissingHostError)
+
+
+def _note_tasks() -> None:
+    """Say so where a launcher started several processes that know nothing of each other."""
+    from ._launchers import told
+
+    place = told()
+    if place is not None and place.processes > 1 and place.process == 0:
+        print(
+            f"note: {place.launcher} started {place.processes} processes, and each does all of the work; "
+            f"`--hosts {place.processes}` makes them share it.",
+            file=sys.stderr,
+        )
+
+
+@contextlib.contextmanager
+def _our_output() -> Iterator[None]:
+    """Meanwhile what libraries write to the output goes to the error stream: the output is for what the command says.
+
+    Gloo, by which CPUs of several hosts talk, says there who is connected with whom.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # no output at all
+        yield
+        return
+    os.dup2(2, 1)
+    ours = os.fdopen(kept, "w", encoding="utf-8", closefd=False)
+    try:
+        with contextlib.redirect_stdout(ours):
+            yield
+    finally:
+        ours.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def one_line(error: BaseException) -> str:

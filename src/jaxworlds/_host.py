@@ -1,4 +1,4 @@
-"""The host side of a run, between two chunks: fetching, agreeing with other processes, Ctrl-C and progress."""
+"""The host side of a run, between two chunks: fetching, agreeing with other processes, signals and progress."""
 
 import contextlib
 import signal
@@ -14,6 +14,10 @@ import numpy as np
 
 from ._paths import is_key
 from .meshes import map_with_axes
+
+# How urgently a process wants to stop: asked by a callback, by Ctrl-C, by a scheduler. The most urgent one decides for all.
+STOP, INTERRUPT, TERMINATE = 1, 2, 3
+OUTCOMES: dict[int, Any] = {STOP: "stopped", INTERRUPT: "interrupted", TERMINATE: "terminated"}
 
 
 def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
@@ -98,25 +102,38 @@ def is_true(answer: Any) -> bool:
     )
 
 
+class StopRequest:
+    """Whether a signal asked this process to stop, and how urgently."""
+
+    level: int = 0
+
+
 @contextlib.contextmanager
-def stop_on_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a request to stop after this chunk; the second one interrupts at once."""
-    stop = threading.Event()
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Turn Ctrl-C and SIGTERM into a request to stop after this chunk; a second Ctrl-C interrupts at once.
+
+    SIGTERM is how SLURM and other schedulers announce the end of a job. It may come more than once, from the launcher
+    and from the scheduler, so only the first one counts; they kill what does not stop in time.
+    """
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def ask(signum: int, frame: Any) -> None:
-        if stop.is_set():
+        if signum == signal.SIGINT and stop.level >= INTERRUPT:
             raise KeyboardInterrupt
-        stop.set()
-        print("\nstopping at the end of this chunk; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        hint = "; Ctrl-C again stops at once" if signum == signal.SIGINT else " (SIGTERM)"
+        if not stop.level and jax.process_index() == 0:
+            print(f"\nstopping at the end of this chunk{hint}", file=sys.stderr, flush=True)
+        stop.level = max(stop.level, TERMINATE if signum == signal.SIGTERM else INTERRUPT)
 
-    previous = signal.signal(signal.SIGINT, ask)
+    kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in kept.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from . import pictures
 from ._commands import people_console
+from ._ending import Terminated
 from ._timing import format_seconds
 from .checkpoints import Checkpoint
 from .compiling import CompileWatch
@@ -218,9 +219,9 @@ def _to_try() -> str:
 
 
 def _unbroken(result: Rollout) -> Rollout:
-    """The result of a run that nobody interrupted; Ctrl-C ends the demo."""
-    if result.outcome == "interrupted":
-        raise KeyboardInterrupt
+    """The result of a run that nobody interrupted; Ctrl-C and SIGTERM end the demo."""
+    if result.outcome in ("interrupted", "terminated"):
+        raise Terminated if result.outcome == "terminated" else KeyboardInterrupt
     return result
 
 

@@ -21,13 +21,15 @@ from . import checking as _checking  # noqa: F401 - its switch must exist before
 from ._chunk import Program, advance, merge, split
 from ._demands import demand_call, short
 from ._host import (
+    OUTCOMES,
+    STOP,
     count_worlds,
     is_true,
     join,
     most_urgent,
     progress_bar,
     put,
-    stop_on_interrupt,
+    stop_on_signal,
     to_host,
 )
 from ._paths import differences, entries
@@ -37,15 +39,11 @@ from .meshes import world_shardings
 from .static import strong
 from .taps import AdaptivePeriod
 
-Outcome = Literal["finished", "stopped", "interrupted"]
+Outcome = Literal["finished", "stopped", "interrupted", "terminated"]
 
 # Long enough that the dispatch of a chunk vanishes, short enough to stop soon after Ctrl-C. A chunk costs about 35 µs on
 # a CPU and 0.45 ms on an H200, where a small step takes 15 µs (benchmarks/results: +6.7 % with chunks of 512 there).
 _CHUNK_TARGET, _CHUNK_TARGET_CPU = 2048, 512
-
-# How urgently a process wants to stop; the most urgent one decides for all.
-_STOP, _INTERRUPT = 1, 2
-_OUTCOMES: dict[int, Outcome] = {_STOP: "stopped", _INTERRUPT: "interrupted"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +132,8 @@ def run(
       watch a run, because the program holds no callback. `on_chunk` may return true to stop the run.
     - `tap_every`: period of the taps inside `step`; a traced number, so changing it does not compile anew.
     - `checkpoint`: folder (or `Checkpoint`) to save to; `resume` continues with the bits of an uninterrupted run.
-    - `progress`: show a bar; by default only on a terminal. Ctrl-C stops at the end of a chunk, saves and returns.
+    - `progress`: show a bar; by default only on a terminal. Ctrl-C and SIGTERM stop at the end of a chunk, save and
+      return; the outcome is then "interrupted" or "terminated".
     - `donate_carry=True` gives the given carry's memory away instead of copying it once.
 
     The compiled program is kept for the next call, and with it what the step closes over: pass large arrays as `shared`.
@@ -415,7 +414,7 @@ class _Driver:
         state = _Loop(start, records)
         with (
             CompileEvents(every_thread=True) as events,
-            stop_on_interrupt() as interrupt,
+            stop_on_signal() as asked,
             progress_bar(self.progress, self.worlds, start.step, start.length) as bar,
         ):
             if self.folder is not None and not start.finished:
@@ -437,8 +436,7 @@ class _Driver:
                     self._settle(pending, state, bar)
                 pending = _Pending(state.at, out, observed, sign, launched)
                 if state.at < start.length:
-                    level = most_urgent(_INTERRUPT if interrupt.is_set() else state.wish)
-                    state.outcome = _OUTCOMES.get(level)
+                    state.outcome = OUTCOMES.get(most_urgent(max(asked.level, state.wish)))
                 if self.folder is not None and (
                     state.outcome or state.at == start.length or most_urgent(self.folder.due())
                 ):
@@ -500,7 +498,7 @@ class _Driver:
         if self.on_chunk is not None:
             chunk = Chunk(pending.step, state.start.length, to_host(pending.observed), records, seconds)
             if is_true(self.on_chunk(chunk)):
-                state.wish = _STOP
+                state.wish = STOP
         bar(pending.step)
 
 

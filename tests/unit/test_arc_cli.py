@@ -106,14 +106,14 @@ def test_painting_solves_every_task(folder: Path, tmp_path: Path, capsys: pytest
 PLAY = ["--environments", "3", "--steps", "28", "--format", "point", "--json"]
 
 
-@pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of seven steps, and Ctrl-C when the first one is done."""
+@pytest.fixture(params=[signal.SIGINT])
+def interrupted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of seven steps, and a signal when the first one is done: Ctrl-C, unless another is asked for."""
     run = playing.run
 
     def press(chunk: Any) -> None:
         if chunk.step == 7:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(request.param)
 
     monkeypatch.setattr(playing, "run", lambda *args, **options: run(*args, **options, on_chunk=press))
     monkeypatch.setattr(playing, "_PER_CHUNK_CPU", 3 * 7)
@@ -131,12 +131,21 @@ def test_ctrl_c_ends_between_chunks_and_tells_what_was_played(
     assert "stopped early by Ctrl-C; --checkpoint makes runs resumable" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("interrupted", [signal.SIGTERM], indirect=True)
+@pytest.mark.usefixtures("interrupted")
+def test_sigterm_ends_between_chunks_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli("rollout", "--dataset", folder, *PLAY) == 143
+    found = json.loads(capsys.readouterr().out)
+    assert (found["outcome"], found["steps"]) == ("terminated", 3 * 14)
+
+
 @pytest.mark.usefixtures("interrupted")
 def test_random_play_goes_on_from_its_checkpoint(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = ["--checkpoint", tmp_path / "saved"]
-    assert run_cli("rollout", "--dataset", folder, *PLAY, *saved) == 130
+    # The same line, with --resume, serves the first time and every time after.
+    assert run_cli("rollout", "--dataset", folder, *PLAY, *saved, "--resume") == 130
     capsys.readouterr()
     assert run_cli("rollout", "--dataset", folder, *PLAY, *saved, "--resume") == 0
     resumed = json.loads(capsys.readouterr().out)
@@ -214,7 +223,6 @@ def test_stepping_is_timed(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["rollout", "--dataset", "{}", "--replay", "a.gif"], "must end in .html"),
         (["rollout", "--dataset", "{}", "--resume"], "`--resume` needs `--checkpoint`"),
         (["rollout", "--dataset", "{}", "--policy", "paint", "--checkpoint", "run"], "goes with random play"),
-        (["rollout", "--dataset", "{}", "--checkpoint", "none", "--resume"], "none"),
         (["data", "--check"], "`source` must be given"),
         (["data", "{}", "--out", "tasks.csv"], "must end in .arcbank, .json"),
         (["bench", "--dataset", "{}", "--canvas", "99"], "from 1 to 32"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 import tyro
 
+from jaxarc.cli import main as play
 from jaxworlds import _benchmarks, _commands, doctor
 from jaxworlds import demo as demo_module
+from jaxworlds._ending import Terminated
+from jaxworlds._lifeline import MissingHostError
 from jaxworlds.cli import main
 
 
@@ -200,6 +204,8 @@ class Ending(_commands.Computing):
         (FileNotFoundError(2, "No such file", "none"), 2),
         (ImportError("install it"), 2),
         (KeyboardInterrupt(), 130),
+        (Terminated(), 143),
+        (MissingHostError("host 1 did not come"), 75),
     ],
 )
 @pytest.mark.filterwarnings("default")
@@ -219,6 +225,77 @@ def test_every_command_ends_with_its_code(
     if code == 2:
         assert shown[1].startswith("tool: ")
         assert len(shown) == 2
+
+
+def test_sigterm_is_heeded_as_ctrl_c_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    ending = Ending(None)
+    object.__setattr__(ending, "run", lambda: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(tyro, "cli", lambda *_, **__: ending)
+    with pytest.raises(SystemExit) as ended:
+        _commands.run_command(Ending, "tool", "A tool.")
+    assert ended.value.code == 143
+    assert capsys.readouterr().err == "stopped by SIGTERM\n"
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_what_libraries_write_does_not_mix_with_what_a_command_says(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with _commands._our_output():
+        os.write(1, b"[Gloo] connected\n")
+        _commands.print_json({"steps": 3})
+    print("after")
+    shown = capfd.readouterr()
+    assert shown.out == '{\n "steps": 3\n}\nafter\n'
+    assert shown.err == "[Gloo] connected\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "Give both, or let SLURM or Open MPI start it."),
+        ({"SLURM_JOB_ID": "7"}, "Give both, or start it with `srun`."),
+        (
+            {
+                "SLURM_JOB_ID": "7",
+                "SLURM_STEP_NODELIST": "n",
+                "SLURM_NTASKS": "4",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+            },
+            "`processes` (`--hosts`) must be the 4 that SLURM started; got 2.",
+        ),
+    ],
+)
+def test_hosts_that_nobody_numbered_are_told_how(
+    variables: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        play(["rollout", "--hosts", "2"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+
+
+def test_tasks_that_do_not_share_the_work_are_noted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    _commands._note_tasks()
+    assert "each does all of the work; `--hosts 2` makes them share it" in capsys.readouterr().err
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    _commands._note_tasks()
+    assert capsys.readouterr().err == ""
 
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,17 +278,25 @@ def test_an_adaptive_period_grows_under_a_slow_sink() -> None:
     assert float(result.carry[0]) == 400.0
 
 
-def test_ctrl_c_stops_at_a_chunk_and_resume_has_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "outcome"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
+)
+def test_a_signal_stops_at_a_chunk_and_resume_has_the_same_bits(
+    sent: signal.Signals, outcome: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def press(chunk: Chunk) -> None:
         if chunk.step == 40:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), sent)
+            if sent == signal.SIGTERM:  # launcher and scheduler both send it
+                os.kill(os.getpid(), sent)
 
-    handler = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(sent)
     broken = run(step, walkers(), 200, chunk=20, record_every=4, on_chunk=press, checkpoint=tmp_path)
-    assert broken.outcome == "interrupted"
+    assert broken.outcome == outcome
+    assert capsys.readouterr().err.count("stopping at the end of this chunk") == 1
     assert broken.step % 20 == 0
     assert broken.step <= 80
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(sent) is handler
     whole = resume(step, walkers(), tmp_path)
     reference = run(step, walkers(), 200, chunk=20, record_every=4)
     assert whole.finished

@@ -26,7 +26,6 @@ from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
 from jaxworlds._commands import (
-    STOPPED,
     checked_suffix,
     is_first,
     machine,
@@ -36,6 +35,8 @@ from jaxworlds._commands import (
     show_table,
     working,
 )
+from jaxworlds._ending import code_of, stopped_by
+from jaxworlds.checkpoints import holds_run
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
@@ -94,7 +95,8 @@ def train(
         chunk=CHUNK,
         mesh=mesh,
         checkpoint=checkpoint,
-        resuming=resume,
+        # The same line serves the first time and every time after.
+        resuming=resume and checkpoint is not None and holds_run(checkpoint / "imitation"),
         progress=False if json else None,
     )
     history = trained.history
@@ -112,7 +114,6 @@ def train(
     if is_first():
         save_policy(out, trained.network, story)
     last, rate = float(history["regret"][-CHUNK:].mean()), trained.episodes_per_second
-    stopped = trained.rollout.outcome == "interrupted"
     if json:
         print_json(
             {**story, "episodes_per_second": rate, "regret": last, "out": out, "checkpoint": checkpoint}
@@ -123,9 +124,9 @@ def train(
             f"{rate:,.0f} a second; regret {last:.3f} in the last ones"
         )
         say(f"policy: {out}")
-        if stopped and checkpoint is not None:
-            say("the same command with --resume goes on")
-    return STOPPED if stopped else 0
+        if early := stopped_by(trained.rollout.outcome, checkpoint):
+            say(early)
+    return code_of(trained.rollout.outcome)
 
 
 def evaluate(

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
-from jaxworlds._commands import STOPPED, checked_suffix, is_first, machine, machine_words, print_json, say
+from jaxworlds._commands import checked_suffix, is_first, machine, machine_words, print_json, say
+from jaxworlds._ending import code_of, stopped_by
 from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
+from jaxworlds.checkpoints import holds_run
 from jaxworlds.meshes import shard_worlds, spread_over
 from jaxworlds.rollout import Rollout, resume, run
 
@@ -50,7 +52,12 @@ class Count:
     seconds: float = 0.0
     steps_per_second: float = 0.0
     compile_seconds: float = 0.0
-    stopped: bool = False
+    outcome: str = "finished"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before all steps were taken."""
+        return self.outcome != "finished"
 
 
 def play(
@@ -104,10 +111,10 @@ def play(
             "seed": seed,
             "checkpoint": checkpoint,
         }
-        print_json({**facts, **vars(count), "replay": replay, **where})
+        print_json({**facts, **vars(count), "stopped": count.stopped, "replay": replay, **where})
     else:
         _tell(count, replay, checkpoint)
-    return STOPPED if count.stopped else 0
+    return code_of(count.outcome)
 
 
 def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> None:
@@ -118,11 +125,8 @@ def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> No
     say(f"{count.episodes:,} episodes ended, {count.solved:,} solved ({share:.1f} %){reward}")
     for path in replay:
         say(f"wrote {path}")
-    if count.stopped:
-        saved = (
-            "the same command with --resume goes on" if checkpoint else "--checkpoint makes runs resumable"
-        )
-        say(f"stopped early by Ctrl-C; {saved}")
+    if early := stopped_by(count.outcome, checkpoint):
+        say(early)
 
 
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
@@ -222,8 +226,7 @@ def _at_random(
     start = Tally(with_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
     table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
     folder, goes_on = saved
-    if goes_on:
-        assert folder is not None
+    if goes_on and folder is not None and holds_run(folder):  # the same line serves the first time too
         found = resume(RandomStep(config), start, folder, shared=table, mesh=mesh, progress=progress)
     else:
         chunk = chunk_length(batch, steps)
@@ -258,7 +261,7 @@ def _counted(found: Rollout) -> Count:
         seconds=max(found.seconds - found.compile_seconds, 1e-9),
         steps_per_second=found.world_steps_per_second,
         compile_seconds=found.compile_seconds,
-        stopped=not found.finished,
+        outcome=found.outcome,
     )
 
 

@@ -1,9 +1,10 @@
-"""`jaxtrace run`: open, seed, track, write; stopped by Ctrl-C and resumed from a checkpoint."""
+"""`jaxtrace run`: open, seed, track, write; stopped by Ctrl-C or SIGTERM and resumed from a checkpoint."""
 
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import STOPPED, checked_suffix, is_first, print_json, say
+from jaxworlds._commands import checked_suffix, is_first, print_json, say
+from jaxworlds._ending import code_of, stopped_by
 
 from ..tracking import create_tracker
 from .looking import trajectory_facts
@@ -33,7 +34,6 @@ def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **
         resume=resume,
         progress=False if json else None,
     )
-    stopped = found.outcome == "interrupted"
     if wanted.out is not None and len(found) and is_first():
         found.save(wanted.out)
     if json:
@@ -42,14 +42,9 @@ def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **
         say(found.summary())
         if wanted.out is not None and len(found):
             say(f"wrote {wanted.out}")
-        if stopped:
-            go_on = (
-                "the same command with --resume goes on"
-                if wanted.checkpoint
-                else "--checkpoint makes runs resumable"
-            )
-            say(f"stopped early by Ctrl-C; {go_on}")
-    return STOPPED if stopped else 0
+        if early := stopped_by(found.outcome, wanted.checkpoint):
+            say(early)
+    return code_of(found.outcome)
 
 
 def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:

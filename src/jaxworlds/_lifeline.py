@@ -1,0 +1,180 @@
+"""What binds the processes of a run together beside JAX: they meet before JAX starts, and none outlives another unknowingly.
+
+JAX ends a process whose companions are missing, wrong or lost by `abort`, with a stack of C++ functions and no word about what
+to do. So processes first meet here, where every mistake has its sentence; and each keeps a connection to process 0, which ends
+when its process does, whatever the reason.
+"""
+
+import abc
+import contextlib
+import ctypes
+import dataclasses
+import faulthandler
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, NoReturn
+
+from ._ending import end_at_once
+
+VERSION = 1
+_NOTE_AFTER_S = 10.0
+# Others hear of an end within milliseconds; a host that does not answer for so long is gone itself.
+_PART_S = 3.0
+# How JAX and its transports begin to speak of what other processes may have caused.
+_DOUBTFUL = re.compile(
+    r"\b(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION):|Gloo|NCCL"
+)
+
+
+class MissingHostError(ConnectionError):
+    """Other processes of a run did not come, or could not be reached."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """Who a process is, and what must be the same in all of them."""
+
+    process: int
+    processes: int
+    facts: dict[str, str]
+    node: str = dataclasses.field(default_factory=socket.gethostname)
+
+    def __str__(self) -> str:
+        return f"host {self.process} ({self.node})"
+
+
+class Lifeline(threading.Thread, abc.ABC):
+    """This process's connection with the others of its run."""
+
+    def __init__(self, card: Card, silence_s: int):
+        super().__init__(name="jaxworlds lifeline", daemon=True)
+        self.card, self.silence_s = card, silence_s
+        self.advice = ""
+        """What people can do when a host is lost."""
+        self.erring = threading.Event()
+        """The main thread has met an error of its own."""
+        self.ending = threading.Event()
+        """It has begun to end for that."""
+        self.judged = threading.Event()
+        """A companion is lost, and this process is about to end."""
+        self.parted = threading.Event()
+        """All are done, and connections may end."""
+
+    @abc.abstractmethod
+    def meet(self, patience_s: float) -> int:
+        """Wait for all others and compare cards; the port of process 0 that JAX is to take."""
+
+    @abc.abstractmethod
+    def tell_failure(self, text: str, code: int) -> None:
+        """Let the others know that this process fails, and say why."""
+
+    @abc.abstractmethod
+    def tell_done(self) -> None:
+        """Let the others know that this process has done its part."""
+
+    def fail(self, text: str, code: int) -> NoReturn:
+        """End this process, and with it the run."""
+        self.await_judgement(text)
+        self.ending.set()
+        self.tell_failure(text, code)
+        end_at_once(code)
+
+    def await_judgement(self, error: str) -> None:
+        """Where an error looks as if it came of the loss of another process, wait for the other thread to say so and end."""
+        self.erring.set()
+        if _DOUBTFUL.search(error) and self.judged.wait(_PART_S):
+            self.parted.wait(2 * _PART_S)
+
+    def leave(self) -> None:
+        """Wait until all others are done too, so that none is missed by one that still needs it."""
+        self.tell_done()
+        if not self.parted.wait(_NOTE_AFTER_S):
+            say(f"host {self.card.process} is done and waits for the others")
+            self.parted.wait()
+
+    def close(self) -> None:
+        """Hang up without a word."""
+        self.parted.set()
+        if self.is_alive():
+            self.join()
+
+    def lost(self, who: str) -> str:
+        """What is said when another process has gone."""
+        return (
+            f"{who} is gone: it was killed, crashed, or lost its machine or network; its own output may say more. "
+            f"{self.advice}".strip()
+        )
+
+
+class Noted:
+    """Says once, after a while, what is waited for."""
+
+    def __init__(self) -> None:
+        self.began, self.said = time.monotonic(), False
+
+    def say(self, text: str) -> None:
+        """Say it, if it is time."""
+        if not self.said and time.monotonic() - self.began > _NOTE_AFTER_S:
+            self.said = True
+            say(text)
+
+
+def say(text: str) -> None:
+    """A line on the error stream."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def say_last(text: str) -> None:
+    """A line on the error stream, and nothing after it: JAX would add its own view of a lost process."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.write(kept, text.encode() + b"\n")
+
+
+def difference(first: Card, other: Card) -> str | None:
+    """The first thing that ought to be the same and is not, in a sentence."""
+    mine, theirs = ({"`--hosts`": str(card.processes), **card.facts} for card in (first, other))
+    for name in {**mine, **theirs}:
+        one, two = (facts.get(name, "nothing") for facts in (mine, theirs))
+        if one != two:
+            return f"{name} must be the same on all hosts; {first} has {one}, {other} has {two}."
+    return None
+
+
+def hold_aborts() -> None:
+    """Let a thread that aborts sleep for six seconds first, in which the lifeline ends the process with a sentence.
+
+    JAX aborts as soon as it misses process 0. The handler is C's own `sleep`, which takes the signal's number (6) as its time.
+    """
+    if faulthandler.is_enabled():
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        c = ctypes.CDLL(None)
+        c.signal.argtypes, c.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        c.signal(int(signal.SIGABRT), ctypes.cast(c.sleep, ctypes.c_void_p))
+
+
+def said_of(card: Card) -> dict[str, Any]:
+    """A card as a message."""
+    return {"jaxworlds": VERSION, **dataclasses.asdict(card)}
+
+
+def card_of(message: dict[str, Any]) -> Card | None:
+    """The card in a message; None if there is none."""
+    process, processes, facts, node = (
+        message.get(name) for name in ("process", "processes", "facts", "node")
+    )
+    if type(process) is not int or type(processes) is not int or not isinstance(facts, dict):
+        return None
+    facts = {str(name)[:200]: str(value)[:200] for name, value in facts.items()}
+    if message.get("jaxworlds") != VERSION:
+        facts = {"jaxworlds": "another version"}
+    return Card(process, processes, facts, str(node)[:200])
