@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -219,13 +220,22 @@ def heeded_interrupts() -> Iterator[None]:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             return usual(lost)
         # A moment later, when the main thread is out of the collector.
-        return threading.Timer(0.05, _thread.interrupt_main).start()
+        return threading.Timer(0.05, _interrupt_main).start()
 
     sys.unraisablehook = again
     try:
         yield
     finally:
         sys.unraisablehook = usual
+
+
+def _interrupt_main() -> None:
+    """Ctrl-C for the main thread, also where it sleeps or waits."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
