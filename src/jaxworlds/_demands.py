@@ -1,5 +1,7 @@
 """Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -26,7 +28,21 @@ def demand_call(function: Any, name: str, order: str) -> None:
         raise TypeError(f"`{name}` must be a function; got {short(function)}. The order is {order}.")
 
 
-def short(value: Any, longest: int = 60) -> str:
-    """A value as messages show it: whole where that is short, else its type."""
+def short(value: Any, longest: int = 100) -> str:
+    """A value as messages show it: on one line, whole where that is short, and cut where it is long."""
     text = repr(value)
-    return text if len(text) <= longest and "\n" not in text else type(value).__name__
+    text = " ".join(text.split()) if "\n" in text else text
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def suggestion(name: Any, names: Iterable[str]) -> str:
+    """' Did you mean ...?' where a name comes close, else nothing.
+
+    >>> suggestion("double-gyre", ["double_gyre", "abc_flow"])
+    " Did you mean 'double_gyre'?"
+    """
+    if not isinstance(name, str) or len(name) > 200:
+        return ""
+    folded = {known.casefold(): known for known in names}
+    close = difflib.get_close_matches(name.casefold(), folded, 1)
+    return f" Did you mean {folded[close[0]]!r}?" if close else ""

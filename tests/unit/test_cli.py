@@ -235,7 +235,9 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
     object.__setattr__(ending, "run", lambda: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: ending)
     with pytest.raises(SystemExit) as ended:
-        _commands.run_command(Ending, "tool", "A tool.")
+        _commands.run_command(
+            Ending, "tool", "A tool.", ["run"]
+        )  # from a shell the process would end at once
     assert ended.value.code == 143
     assert capsys.readouterr().err == "stopped by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is handler

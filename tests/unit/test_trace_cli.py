@@ -1,6 +1,7 @@
 """The command `jaxtrace` as a person uses it: files looked into, runs from options and from TOML, pictures, errors."""
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_netcdf_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_run_is_written_looked_at_and_drawn(
-    paths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    paths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = load_trajectory(paths)
     assert found.positions is not None
@@ -85,7 +86,11 @@ def test_a_run_is_written_looked_at_and_drawn(
     assert json.loads(capsys.readouterr().out)["kind"] == "trajectories"
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
     assert run_cli("plot", paths) == 0
-    assert "⠁" <= max(capsys.readouterr().out) <= "⣿"
+    *dots, span, _, _, _ = capsys.readouterr().out.splitlines()
+    assert "⠁" <= max("".join(dots)) <= "⣿"
+    assert {len(line) for line in dots} == {30}, "as wide as the terminal"
+    assert span.startswith("x ")
+    assert span.endswith("t = 10")
     starts = {"paths.png": b"\x89PNG", "paths.svg": b"<?xml", "paths.html": b"<!doctype html>"}
     for name, start in starts.items():
         assert run_cli("plot", paths, "--out", name, "--color", "age", "--field", "double_gyre") == 0

@@ -33,7 +33,7 @@ def optimize(problem: Path, state: Path | None, report: Path | None, trials: int
     if given.simulator is None:
         interact(optimizer, people_console(), trials)
     elif optimizer.remaining >= 1 or optimizer.state.pending:
-        stopped = run(optimizer, trials, progress=not json)
+        stopped = run(optimizer, trials, progress=False if json else None)
     with working("working out what is believed"):
         if report is not None:
             optimizer.report(report, optimum=given.optimum)

@@ -41,7 +41,7 @@ def plot_effects(believed: Believed) -> "Figure":
         _effect(axes, curve)
         axes.set_xlabel(curve.name)
         if number % columns == 0:
-            axes.set_ylabel(f"E[{believed.settings.target} | do]")
+            axes.set_ylabel(f"expected {believed.settings.target}")
     return figure
 
 

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 
-def run(optimizer: "Optimizer", n: int | None, progress: bool) -> bool:
+def run(optimizer: "Optimizer", n: int | None, progress: bool | None) -> bool:
     """Make up to `n` experiments, pending ones first; whether Ctrl-C ended it early."""
     if optimizer.simulator is None:
         raise ValueError(
@@ -21,7 +21,7 @@ def run(optimizer: "Optimizer", n: int | None, progress: bool) -> bool:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    shown = progress and (console.is_terminal or console.is_jupyter)
+    shown = progress or (progress is None and (console.is_terminal or console.is_jupyter))
     with Progress(*columns, console=console, disable=not shown) as bar:
         task = bar.add_task(f"experiments on {optimizer.target}", total=total)
         try:

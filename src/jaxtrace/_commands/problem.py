@@ -18,7 +18,6 @@ kind = "reflective"                 # any of `jaxtrace.tracking.boundary`, with 
 """
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jaxworlds._demands import short, suggestion
 
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
@@ -102,7 +103,7 @@ def read_problem(path: Path) -> Problem:
     for word, value in said.items():
         fits, demand = _DEMANDS[word]
         if not fits(value):
-            raise ValueError(f"`{word}` in {path} must be {demand}; got {_short(value)}.")
+            raise ValueError(f"`{word}` in {path} must be {demand}; got {short(value, 80)}.")
     folder = path.parent
     if said["field"] not in FLOWS and not is_elsewhere(said["field"]):
         said["field"] = str(folder / said["field"])
@@ -112,11 +113,6 @@ def read_problem(path: Path) -> Problem:
     if "seeds" in said:
         said["seeds"] = _seeds(said["seeds"], folder)
     return Problem(**said)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_number(value: Any) -> bool:
@@ -241,13 +237,13 @@ def _corners(bounds: Any) -> Any:
     try:
         flat = np.asarray(bounds, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`bounds` must be numbers; got {_short(bounds)}.") from error
+        raise ValueError(f"`bounds` must be numbers; got {short(bounds, 80)}.") from error
     return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
 
 
 def _known(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
     for word in said:
         if word not in words:
-            near = difflib.get_close_matches(str(word), words, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{where} knows {', '.join(words)}; got {_short(word)}.{hint}")
+            raise ValueError(
+                f"{where} knows {', '.join(words)}; got {short(word, 80)}.{suggestion(str(word), words)}"
+            )

@@ -1,12 +1,13 @@
 """What a command line may mean by a field or by trajectories."""
 
-import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jaxworlds._demands import suggestion
 
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
 from ..io import load_optimized_dataset, load_trajectory
@@ -53,10 +54,8 @@ def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **op
             raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
         return FLOWS[name][0]()
     if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
-        near = difflib.get_close_matches(name, FLOWS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{hint}"
+            f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{suggestion(name, FLOWS)}"
         )
     return load_optimized_dataset(name, velocity=velocity_names(velocity), verbose=not quiet, **options)
 
