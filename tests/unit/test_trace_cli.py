@@ -86,9 +86,11 @@ def test_a_run_is_written_looked_at_and_drawn(
     assert json.loads(capsys.readouterr().out)["kind"] == "trajectories"
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
     assert run_cli("plot", paths) == 0
-    *dots, span, _, _, _ = capsys.readouterr().out.splitlines()
-    assert "⠁" <= max("".join(dots)) <= "⣿"
+    lines = capsys.readouterr().out.splitlines()
+    dots = [line for line in lines if "⠀" <= max(line) <= "⣿"]
+    assert max("".join(dots)) > "⠀"
     assert {len(line) for line in dots} == {30}, "as wide as the terminal"
+    span = lines[len(dots)]
     assert span.startswith("x ")
     assert span.endswith("t = 10")
     starts = {"paths.png": b"\x89PNG", "paths.svg": b"<?xml", "paths.html": b"<!doctype html>"}
