@@ -6,6 +6,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,10 @@ if DEVICES == 1 and not THOROUGH:
     older = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
     given = os.environ.get("XLA_FLAGS", "").replace(older, "")
     os.environ["XLA_FLAGS"] = f"{given} {older}".strip()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts jobs in the background so, and all their children: Ctrl-C could not be tested there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jax
 
