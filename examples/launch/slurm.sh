@@ -13,8 +13,8 @@
 srun "$@" --hosts "$SLURM_NTASKS"
 code=$?
 
-# 143: SIGTERM, here two minutes before the time is over. 75: a node was lost. Both are worth another turn.
-if [[ $code == 143 || $code == 75 ]] && [[ " $* " == *" --resume "* ]] && ((${SLURM_RESTART_COUNT:-0} < 20)); then
+# 143: SIGTERM, here two minutes before the time is over. 75: a node was lost. 137: a process was killed. All go on in a new turn.
+if [[ $code =~ ^(143|75|137)$ && " $* " == *" --resume "* ]] && ((${SLURM_RESTART_COUNT:-0} < 20)); then
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit $code
