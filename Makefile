@@ -24,9 +24,11 @@ setup: $(STAMP)  ## make .venv and install everything (instant when nothing chan
 $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "jaxworlds needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	@echo "Setting up $(VENV) from $(CONSTRAINTS) (once) ..."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	@printf 'Setting up $(VENV) from $(CONSTRAINTS), once: 2 GB, a few minutes '
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@( while sleep 3 && kill -0 $$$$ 2>/dev/null; do printf .; done ) & dots=$$!; \
+	  $(BIN)/python -m pip install --quiet --quiet -c $(CONSTRAINTS) -e '.[dev]'; code=$$?; \
+	  kill $$dots 2>/dev/null; echo; exit $$code
 	@touch $@
 
 demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.html
@@ -45,9 +47,10 @@ unit: $(STAMP)   ## all tests, on one device
 
 thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
+	@JAXWORLDS_TEST_THOROUGH=1 JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit/test_jaxarc_sharding.py
 
 # What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
-ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory
+ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts launchers lifeline scaling newcomer_mistakes
 
 unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
 	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile tests/unit $(foreach name,$(ONE_DEVICE),--ignore-glob='*/test_$(name).py')

@@ -37,6 +37,15 @@ gc.set_threshold(100_000, 20, 50)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `thorough.txt` names, unless it was asked for, all of it or one by one."""
+    if DEVICES > 1:
+        # What acbo learns is tested on one device; here it is asked whether several agree with one.
+        alone = [
+            item
+            for item in items
+            if item.path.name.startswith("test_acbo_") and "devices" not in getattr(item, "fixturenames", ())
+        ]
+        config.hook.pytest_deselected(items=alone)
+        items[:] = [item for item in items if item not in alone]
     lines = (ROOT / "tests" / "thorough.txt").read_text().splitlines()
     named = {line for line in lines if line and not line.startswith("#")}
     if THOROUGH or any("::" in argument for argument in config.args):

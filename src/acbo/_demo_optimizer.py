@@ -118,10 +118,11 @@ def body(runs: list[Run]) -> str:
     return (
         f"<h3>Which experiment next: <code>acbo.Optimizer</code></h3>\n<p>The same plant again, but the graph is unknown and "
         f"only {OBSERVED} observations are there. The optimizer asks for an experiment, is told what it gave, and says what "
-        f"to set for the least {target}; the truth, which it does not see, judges that advice. The line is the mean of "
-        f"{len(runs)} runs that differ in noise, the band holds the middle half, dots are the first run.</p>\n"
-        f"<figure>{chart}</figure>\n<p>{html.escape(story(runs))}.</p>\n"
-        f"<p>What the first run believes at its end. Expected {target} if one variable is set; the band holds nine of ten "
-        "models that fit the data, dots are experiments:</p>\n"
+        f"to set for the least {target}; the truth, which it does not see, judges that advice.</p>\n"
+        f"<figure>{chart}<figcaption>The line is the mean of {len(runs)} runs that differ in noise, the band holds the middle "
+        "half of them, dots are the first run. The dashed line, 0, is the best that can be done.</figcaption></figure>\n"
+        f"<p>{html.escape(story(runs))}.</p>\n"
+        f"<h3>What the first run believes at its end</h3>\n<p>Expected {target} if one variable is set; the band holds nine of "
+        "ten models that fit the data, dots are its experiments.</p>\n"
         f"{effects_part(first.believed)}\n{graph_part(first.believed)}"
     )

@@ -33,7 +33,12 @@ def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, 
         raise ValueError(
             f"`names` must name the variables of the data, at most {len(edges)}; got {len(names)}."
         )
-    return edges[: len(names), : len(names)]
+    d = len(names)
+    if max(edges[d:].max(initial=0.0), edges[:, d:].max(initial=0.0)) > 0:
+        raise ValueError(
+            f"`names` must name all variables of the data, which has more than {d}; got {tuple(names)}."
+        )
+    return edges[:d, :d]
 
 
 def edge_frame(answer: Answer, names: Sequence[str]) -> "pd.DataFrame":

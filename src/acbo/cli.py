@@ -21,44 +21,20 @@ class Optimize(Computing):
     """
 
     problem: tyro.conf.Positional[Path]
-    """The problem."""
+    """The problem, a .toml file."""
     state: Path | None = None
     """File to keep the optimization in, and to go on from. In the terminal, beside the problem by default."""
     report: Path | None = None
     """HTML page to write at the end."""
     trials: int | None = None
-    """Most experiments to make now."""
+    """Most experiments to make now; all that the problem allows unless given."""
+    json: bool = False
+    """Print one JSON object for scripts; needs a simulator."""
 
     def compute(self) -> int:
-        from rich.console import Console
+        from .optimizer.command import optimize
 
-        from .optimizer.problem_file import read_problem
-        from .optimizer.terminal import interact, show_advice
-
-        console = Console()
-        problem = read_problem(self.problem)
-        state = self.state
-        if state is None and problem.simulator is None:
-            state = self.problem.with_suffix(".state.json")
-        resumed = state is not None and state.exists()
-        if resumed:
-            assert state is not None
-            optimizer = problem.resume(state)
-        else:
-            optimizer = problem.start(state)
-        if state is not None:
-            console.print(
-                f"{'going on with' if resumed else 'keeping'} {state}", highlight=False, soft_wrap=True
-            )
-        if problem.simulator is None:
-            interact(optimizer, console, self.trials)
-        elif optimizer.remaining >= 1 or optimizer.state.pending:
-            optimizer.run(self.trials)
-        show_advice(optimizer, console)
-        if self.report is not None:
-            optimizer.report(self.report, optimum=problem.optimum)
-            console.print(f"report: {self.report}", highlight=False, soft_wrap=True)
-        return 0
+        return optimize(**self.own_options())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +45,14 @@ class Show(Computing):
     """
 
     file: tyro.conf.Positional[Path]
-    """What to show."""
+    """A saved optimization (.json), weights (.safetensors) or a problem (.toml)."""
+    json: bool = False
+    """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from rich.console import Console
+        from .optimizer.command import show_file
 
-        from .optimizer.terminal import show
-
-        show(self.file, Console())
-        return 0
+        return show_file(self.file, self.json)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +60,7 @@ class Train(Spreading):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
     Ctrl-C or SIGTERM ends early and still writes what was learned; a second Ctrl-C ends at once and writes nothing. With
-    `--checkpoint` the same command with `--resume` goes on from there.
+    `--checkpoint` the same command and `--resume` goes on with the same bits.
 
     Example: acbo train --out mine.safetensors --updates 500 --size 6
     """
@@ -99,26 +74,24 @@ class Train(Spreading):
     group: int = 16
     """Episodes on each of them."""
     width: int = 32
-    """Of the network."""
+    """Width of the network."""
     layers: int = 2
-    """Of the network."""
+    """Layers of the network."""
     size: int = 10
     """Most variables of a model."""
     seed: int = 0
-    """Of everything random."""
+    """Seed of everything random."""
     checkpoint: Path | None = None
     """Folder to save the training to as it goes."""
     resume: bool = False
-    """Go on with the training in that folder; where there is none, begin."""
+    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
+    json: bool = False
+    """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from rich.console import Console
-
-        from jaxworlds._ending import code_of
-
         from .policy.commands import train
 
-        return code_of(train(**self.own_options(), mesh=self.mesh, console=Console()))
+        return train(**self.own_options(), mesh=self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,17 +114,16 @@ class Evaluate(Spreading):
     models: int = 20
     """Models of every size and family."""
     seed: int = 0
-    """Of models and noise."""
+    """Seed of models and noise."""
     out: Path | None = None
     """CSV file for every size and family."""
+    json: bool = False
+    """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from rich.console import Console
-
         from .policy.commands import evaluate
 
-        evaluate(**self.own_options(), mesh=self.mesh, console=Console())
-        return 0
+        return evaluate(**self.own_options(), mesh=self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,19 +136,18 @@ class Bench(Computing):
     policy: tyro.conf.Positional[str] = "default"
     """A file of `acbo train`, or `default` for the policy of the package."""
     variables: int = 10
-    """Of the causal model."""
+    """Variables of the causal model."""
     rows: int = 60
-    """Of data, a fifth of them experiments."""
+    """Rows of data, a fifth of them experiments."""
     repeats: int = 30
     """Calls that are timed, after one that compiles."""
+    json: bool = False
+    """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from rich.console import Console
-
         from .policy.commands import bench
 
-        bench(**self.own_options(), console=Console())
-        return 0
+        return bench(**self.own_options())
 
 
 Command = (

@@ -1,5 +1,7 @@
 """Data as every part of acbo takes it: padded arrays, so that one program serves models of mixed size."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, Shaped
@@ -36,6 +38,19 @@ class Dataset(eqx.Module):
     def size(self) -> int:
         """Number of variables, the padded ones included."""
         return self.values.shape[-1]
+
+
+def demand_dataset(data: Any) -> None:
+    """Refuse what is no `Dataset`, with the way to make one of it."""
+    if isinstance(data, Dataset):
+        return
+    if isinstance(data, tuple) and data and isinstance(data[0], Dataset):
+        remedy = "Take it apart: `data, names = acbo.from_frame(...)`."
+    elif hasattr(data, "columns"):
+        remedy = "Write `data, names = acbo.from_frame(frame, target=...)` first."
+    else:
+        remedy = "`acbo.dataset(values, intervened, target=0)` makes one of arrays."
+    raise TypeError(f"`data` must be a Dataset; got {type(data).__name__}. {remedy}")
 
 
 def bucket(variables: int) -> int:

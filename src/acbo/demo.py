@@ -16,11 +16,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxworlds.demo import Section, Speed
+from jaxworlds.demo import Section, Speed, facts_table, waiting
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
 from .inference import BGe, auroc, edge_posterior
+from .optimizer.advice import written
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
 from .surrogate import pretrained
@@ -67,12 +68,17 @@ def random_models(count: int, variables: int = SIZE, seed: int = 0) -> list[Caus
 def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experiments: int = 12) -> Section:
     """Run the demo of acbo, print and return what it saw. Raises if an answer is wrong."""
     console.print("[bold]acbo[/]: who causes what, and what to do about it")
+    console.print(
+        f"A plant of 8 variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments: how likely is each arrow?",
+        highlight=False,
+    )
     plant = parse_model(PLANT, size=SIZE)
     names, d = plant.names, len(plant.names)
     truth = np.asarray(plant.scm.adjacency)[:d, :d]
     data = sample_mixed(plant.scm, jr.key(7), ROWS, OBSERVED)
-    exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
-    teacher = probabilities_of(exact, names)
+    with waiting(console, "the teacher sums over all graphs"):
+        exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
+        teacher = probabilities_of(exact, names)
 
     others = random_models(models - 1)
     drawn = [sample_mixed(m.scm, jr.fold_in(jr.key(5), n), ROWS, OBSERVED) for n, m in enumerate(others)]
@@ -80,27 +86,32 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         jax.tree.map(_stacked, data, *drawn),
         _stacked(*(model.scm.adjacency for model in (plant, *others))),
     )
-    edges, answered = _answer_all(cases)
+    with waiting(console, "the surrogate is compiled and answers"):
+        edges, answered = _answer_all(cases)
     quality = float(auroc(edges, cases.adjacency, cases.possible))
     surrogate = probabilities_of(np.asarray(edges[0]), names)
     table = {"truth": truth, "exact teacher": teacher, "surrogate": surrogate}
     console.print(edge_table(table, names, title="probability in per cent"))
 
     decisions = _decide(plant, data, {"teacher": teacher, "surrogate": surrogate})
-    lines = [_decision_line(*decision) for decision in decisions]
-    lines.append(
+    judged = (
         f"surrogate: {len(cases.adjacency)} datasets of {ROWS} rows, {1e3 * answered.value:.1f} ms each "
         f"(compiled once, in {answered.compile_seconds:.1f} s); AUROC {quality:.3f} over {models} models it never saw"
     )
-    for line in lines:
+    console.print(
+        f"What to set for the least {plant.target}, and the regret, how far that is from the best:",
+        highlight=False,
+    )
+    for line in (*(_decision_line(*decision) for decision in decisions), judged):
         console.print(line, highlight=False)
     _check(truth, {"teacher": teacher, "surrogate": surrogate}, decisions, quality)
     made = optimizing.optimize(plant, runs, experiments, console)
     console.print(optimizing.story(made), highlight=False)
     seconds, compiling = optimizing.ask_seconds(made)
     asking = Speed("acbo: next experiment, 8 variables", seconds, "s/ask", compiling)
-    body = f"{_body(plant, table, lines)}\n{optimizing.body(made)}"
-    return Section("acbo: who causes what, and what to do about it", body, (answered, asking))
+    body = f"{_body(plant, table, decisions, judged)}\n{optimizing.body(made)}"
+    summary = "Causes instead of correlations, from few data, and which experiment to make next."
+    return Section("acbo: who causes what, and what to do about it", body, (answered, asking), summary)
 
 
 def _stacked(*leaves: Any) -> jax.Array:
@@ -145,8 +156,7 @@ def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, 
 
 
 def _decision_line(who: str, do: dict[str, float], reached: float, regret: float) -> str:
-    done = ", ".join(f"{name} = {value:g}" for name, value in do.items())
-    return f"{who}: set {done}; expected impurity {reached:.2f}, regret {regret:.2f}"
+    return f"{who}: {written(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
 
 
 def _check(
@@ -171,8 +181,8 @@ def _check(
         )
 
 
-def _body(plant: CausalModel, table: dict[str, Any], lines: list[str]) -> str:
-    names, truth = plant.names, table["truth"]
+def _body(plant: CausalModel, table: dict[str, Any], decisions: list[Decision], judged: str) -> str:
+    names, truth, target = plant.names, table["truth"], html.escape(plant.target)
     places = layered_places(truth)
     graphs = [
         graph_svg(edges, names, target=plant.target, truth=truth, places=places, title=title)
@@ -183,14 +193,21 @@ def _body(plant: CausalModel, table: dict[str, Any], lines: list[str]) -> str:
         for title, edges in table.items()
         if title != "truth"
     ]
-    row = '<div style="display:flex;flex-wrap:wrap;gap:1rem">'
-    said = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    rows = [(who, written(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions]
+    heads = ("who decides", "what", f"expected {plant.target}", "regret")
     return (
-        f"<p>A small plant with {len(names)} variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments, "
-        "each with one variable set at random. Which variable causes which? The exact teacher sums over all graphs; the "
-        "surrogate, a network trained on models like it, looks once. Arrows that are there are green, others red, those "
-        "that were not seen dotted.</p>\n"
+        f"<p>Which knob lowers the {target} of a product? Its colour goes with it most closely, but painting the product helps "
+        f"nobody: colour is an effect and not a cause. A small plant with {len(names)} variables is seen in {OBSERVED} "
+        f"observations and {ROWS - OBSERVED} experiments, each with one variable set at random.</p>\n"
+        "<h3>Who causes what</h3>\n"
+        "<p>First the truth, which serves only to judge. Then two answers: the exact teacher sums over all graphs; the "
+        "surrogate, a network trained on models like it, looks once. Blue arrows are true, dashed orange ones are not, dotted "
+        "grey ones were missed; the stronger, the likelier.</p>\n"
         f"<figure>{graphs[0]}</figure>\n<figure>{graphs[1]}</figure>\n<figure>{graphs[2]}</figure>\n"
-        "<p>The same in numbers: row causes column, in per cent; a frame is a true edge.</p>\n"
-        f"{row}{''.join(squares)}</div>\n<p>What to set, to lower the {html.escape(plant.target)} most?</p>\n<ul>{said}</ul>"
+        "<p>The same in numbers: how likely the row causes the column, in per cent; a frame is a true arrow.</p>\n"
+        f'<div class="row">{"".join(squares)}</div>\n<h3>What to set for the least {target}</h3>\n'
+        "<p>Regret is how far a choice is from the best one; 0 is the best. Correlation alone sets the colour, and nothing "
+        "changes.</p>\n"
+        f"{facts_table(*rows, heads=heads)}\n"
+        f"<p>The {html.escape(judged)}. AUROC is how often a true arrow is ranked above a false one; 1 is always.</p>"
     )

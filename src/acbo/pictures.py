@@ -22,8 +22,15 @@ Point = Float[np.ndarray, "2"]
 
 COLUMN, ROW, HIGH, LETTER = 150, 62, 30, 7.6
 """Distances between nodes, height of a node, and width of a letter, in pixels."""
-FOUND, WRONG, MISSED, PLAIN = "#2a7f62", "#c0392b", "#9aa0a6", "#3b5b92"
-"""Colours of edges that are there and seen, seen and not there, there and not seen, and of all where truth is unknown."""
+FOUND, WRONG, MISSED, PLAIN = "#0072b2", "#d55e00", "#8a9099", "#3d7ab8"
+"""Colours of edges that are there and seen, seen and not there, there and not seen, and of all where truth is unknown.
+
+Blue and orange of Okabe and Ito (2008) differ for every kind of colour vision; wrong edges are dashed as well.
+"""
+FRAME = "#e69f00"
+"""Of a true edge in a matrix: seen around white cells and dark ones."""
+MEASURED = WRONG
+"""Colour of single measurements over a line."""
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 
 
@@ -63,8 +70,8 @@ def graph_svg(
 ) -> str:
     """Nodes with names, arrows as strong as their probability; those below `least` are left out.
 
-    With `truth`, arrows that are there are green, those that are not are red, and those that were not seen are grey and
-    dotted. Pictures with the same `places` (from `layered_places`) can be laid side by side.
+    With `truth`, arrows that are there are blue, those that are not are orange and dashed, and those that were not seen
+    are grey and dotted. Pictures with the same `places` (from `layered_places`) can be laid side by side.
     """
     given = _checked(edges, names)
     if target is not None and target not in names:
@@ -82,7 +89,7 @@ def graph_svg(
     reached = [
         point
         for (i, j), bend in zip(drawn, bends, strict=True)
-        for point in _curve(at[int(i)], bend, at[int(j)])
+        for point in _curve(_rim(at[i], bend, half[i]), bend, _rim(at[j], bend, half[j] + 2))
     ]
     low = np.min([*(at - half), *reached], axis=0) - 8
     high = np.max([*(at + half), *reached], axis=0) + 8
@@ -121,7 +128,7 @@ def edge_matrix_svg(
         for j, effect in enumerate(names):
             p = float(given[i, j])
             framed = truth is not None and bool(truth[i, j])
-            edge = f'stroke="{FOUND}" stroke-width="3"' if framed else 'stroke="#d0d4da" stroke-width="1"'
+            edge = f'stroke="{FRAME}" stroke-width="3"' if framed else 'stroke="#d0d4da" stroke-width="1"'
             x, y = left + cell * j, top + middle - cell / 2
             inset = 1.5 if framed else 0.5
             parts.append(
@@ -136,7 +143,7 @@ def edge_matrix_svg(
                     f'fill="{ink}">{_percent(p)}</text>'
                 )
     # The last of the slanting names leans to the right.
-    width = left + cell * len(names) + LETTER * len(names[-1]) * 0.75 + 8
+    width = max(left + cell * len(names) + LETTER * len(names[-1]) * 0.75, LETTER * len(title) + 8) + 8
     high = np.array([width, top + cell * len(names) + 6])
     return _svg(np.zeros(2), high, title or "Edge probabilities", parts)
 
@@ -245,13 +252,13 @@ def _arrow(
     side = np.array([-back[1], back[0]])
     corners = (end, end + 10 * back + 4.5 * side, end + 10 * back - 4.5 * side)
     head = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    dots = ' stroke-dasharray="2 5"' if missed else ""
+    dashes = {MISSED: ' stroke-dasharray="2 5"', WRONG: ' stroke-dasharray="9 5"'}.get(colour, "")
     clear = 0.8 if missed else 0.25 + 0.75 * p
     tail = end + 7 * back
     return (
         f'<g opacity="{clear:.2f}"><title>{html.escape(f"{names[i]} → {names[j]}: {p:.3f}")}</title>'
         f'<path d="M{start[0]:.1f},{start[1]:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {tail[0]:.1f},{tail[1]:.1f}" '
-        f'fill="none" stroke="{colour}" stroke-width="{1.2 + 1.6 * (0 if missed else p):.1f}"{dots}/>'
+        f'fill="none" stroke="{colour}" stroke-width="{1.2 + 1.6 * (0 if missed else p):.1f}"{dashes}/>'
         f'<polygon points="{head}" fill="{colour}"/></g>'
     )
 

@@ -19,13 +19,21 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 STYLE = """
-  body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-  table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
-  th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid #ddd }
+  :root { color-scheme: light dark; --page: #fff; --ink: #1c2233; --faint: #5d6577; --rule: #dde1ea; --good: #e8f1fa;
+    --mark: #0072b2; --set: #fde9c8 }
+  @media (prefers-color-scheme: dark) {
+    :root { --page: #14161b; --ink: #e8eaf1; --faint: #a3abbd; --rule: #333947; --good: #1b2a3a; --mark: #6cb6ff; --set: #4a3a1c }
+  }
+  body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink);
+    background: var(--page) }
+  p { max-width: 46rem }
+  figure { margin: 1rem 0 }
+  table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; font-variant-numeric: tabular-nums }
+  th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid var(--rule) }
   th:first-child, td:first-child { text-align: left }
-  .advice { background: #eef4ef; border-left: 4px solid #2a7f62; padding: .6rem 1rem; font-size: 1.15rem }
+  .advice { background: var(--good); border-left: 4px solid var(--mark); padding: .6rem 1rem; font-size: 1.15rem }
   .row { display: flex; flex-wrap: wrap; gap: 1rem }
-  td.set { font-weight: bold; background: #fde9c8 }
+  td.set { font-weight: bold; background: var(--set) }
 """
 
 

@@ -39,8 +39,9 @@ class Show:
 class Rollout(Spreading):
     """Play many environments at once and tell what came of it: episodes, solved ones, speed.
 
-    `random` draws actions; `paint` knows the answers and paints them, one episode in each environment. Ctrl-C ends after the
-    chunk in hand and tells of what was played.
+    Actions are random, or with `--policy paint` those that paint the known answers, one episode in each environment. Ctrl-C
+    or SIGTERM ends after the chunk in hand and tells of what was played; with `--checkpoint` the same command and `--resume`
+    goes on with the same bits.
 
     Example: jaxarc rollout --environments 256 --steps 500 --replay episode.html
     """
@@ -60,7 +61,11 @@ class Rollout(Spreading):
     format: Format = "bbox"
     """How actions select cells."""
     seed: int = 0
-    """Of tasks and actions."""
+    """Seed of tasks and actions."""
+    checkpoint: Path | None = None
+    """Folder to save random play to as it goes."""
+    resume: bool = False
+    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
     replay: tuple[Path, ...] = ()
     """Play one more episode and write it: .html to watch, .json as plain data, .npz for `jaxarc show`."""
     json: bool = False

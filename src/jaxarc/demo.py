@@ -1,6 +1,5 @@
 """jaxarc's part of `make demo`: a task, an episode solved by scripted actions, its replay, and how fast chance plays."""
 
-import html
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.demo import Section, Speed
+from jaxworlds.demo import Section, Speed, facts_table, framed, waiting
 
 from . import tasks
 from .envs.config import (
@@ -35,22 +34,28 @@ def demo(out: Path, console: Any, *, batch: int = 1024, steps: int = 100) -> Sec
     training = tasks.load("arc-agi-1", split="training")
     seconds = time.perf_counter() - began
     console.print(f"{len(training)} tasks of ARC-AGI-1 loaded in {seconds:.2f} s")
-    picture, replay, solved = _solve(training, console)
-    report, speed = _random_play(training, batch, steps)
+    with waiting(console, "an episode, step by step"):
+        picture, replay, solved = _solve(training, console)
+    with waiting(console, "random play"):
+        report, speed = _random_play(training, batch, steps)
     console.print(report)
     rows = {
         "tasks": f"{len(training)}, {training.bank.nbytes / 1e6:.1f} MB on the device, loaded in {seconds:.2f} s",
         "the episode": solved,
         "random play": report,
     }
-    table = "".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
     body = (
-        f"<p>The task <code>{TASK}</code>, as the environment holds it.</p>\n<figure>{picture}</figure>\n"
-        "<p>One of its pairs, solved by flooding what is enclosed and submitting; press play, or use the arrow keys.</p>\n"
-        f'<iframe srcdoc="{html.escape(replay)}" title="Replay of the episode" '
-        f'style="width:100%;height:44rem;border:1px solid #ccc"></iframe>\n<table>{table}</table>'
+        "<p>ARC is a collection of puzzles that people solve at a glance and machines do not: from a few examples, find the "
+        "rule, and draw the answer. Here each puzzle is an environment in which an agent edits a grid and hands it in.</p>\n"
+        f"<figure>{picture}<figcaption>The task <code>{TASK}</code>: examples of input and output, and the input to answer. "
+        "The rule: fill what the green loops enclose.</figcaption></figure>\n"
+        "<h3>An episode, to watch</h3>\n"
+        "<p>A short script solves one of its examples: it floods each enclosed region and hands the grid in. Press play, or step "
+        "with the arrow keys. Similarity is the share of cells that agree with the target.</p>\n"
+        f"{framed(replay, 'Replay of the episode', '46rem')}\n{facts_table(*rows.items())}"
     )
-    return Section("jaxarc: ARC puzzles as environments", body, (speed,))
+    summary = "Puzzles of ARC as environments, millions of steps a second, for agents that learn to reason."
+    return Section("jaxarc: ARC puzzles as environments", body, (speed,), summary)
 
 
 def _solve(training: tasks.TaskSet, console: Any) -> tuple[str, str, str]:
@@ -68,7 +73,7 @@ def _solve(training: tasks.TaskSet, console: Any) -> tuple[str, str, str]:
     if not episode.success:
         raise RuntimeError(f"the scripted actions did not solve {TASK}. Please report this.")
     said = f"solved in {episode.length} actions, reward {episode.total_reward:.2f}"
-    console.print(f"{TASK}: {said}", highlight=False)
+    console.print(f"task {TASK}: {said}", highlight=False)
     return task_svg(task), episode_html(episode), said
 
 
@@ -110,7 +115,7 @@ def _random_play(training: tasks.TaskSet, batch: int, steps: int) -> tuple[str, 
     rate = batch * steps / taken
     ended, won = int(played.episodes.sum()), int(played.successes.sum())
     said = (
-        f"{batch:,} environments at 30×30, boxes, new task after each episode: {rate:,.0f} steps/s; "
+        f"{batch:,} environments at once on grids up to 30×30, random actions: {rate:,.0f} steps/s; "
         f"{ended:,} episodes ended, {won} of them solved by chance"
     )
     job = f"jaxarc: random play, {batch:,} environments at 30×30"

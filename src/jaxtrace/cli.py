@@ -8,6 +8,8 @@ import tyro
 
 from jaxworlds._commands import Computing, Spreading, run_command
 
+Missing = Literal["land", "zero", "fill"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Info(Computing):
@@ -17,16 +19,18 @@ class Info(Computing):
     """
 
     file: tyro.conf.Positional[str]
-    """A NetCDF or VTK file, a pattern in quotes, a collection (.pvd), or trajectories (.npz, .nc)."""
+    """A NetCDF or VTK file, a Zarr store, a pattern in quotes, a collection (.pvd), or trajectories (.npz, .nc, .zarr)."""
     velocity: tuple[str, ...] = ()
     """The vector, or one name for each component, where several could be meant."""
+    missing: Missing | None = None
+    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     json: bool = False
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
         from ._commands.looking import info
 
-        return info(self.file, self.velocity, self.json)
+        return info(self.file, self.velocity, self.missing, self.json)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +48,10 @@ class Run(Spreading):
     """A field, or a problem in a .toml file."""
     velocity: tuple[str, ...] = ()
     """The vector, or one name for each component, where several could be meant."""
+    missing: Missing | None = None
+    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     particles: int | None = None
-    """How many, spread evenly over the field."""
+    """How many, spread evenly over the field; 1000 unless given."""
     lattice: tuple[int, ...] = ()
     """Instead: how many along each axis."""
     seeds: Path | None = None
@@ -53,23 +59,23 @@ class Run(Spreading):
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of where particles begin and of the boundary; the field's own unless given."""
     boundary: Literal["none", "reflective", "periodic", "absorbing", "clamping"] | None = None
-    """What happens at the walls of that box."""
+    """What happens at the walls of that box; nothing unless given."""
     integrator: str | None = None
     """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
     dt: float | None = None
-    """Largest step in time."""
+    """Largest step in time, in the field's unit; unless given, a twentieth of the time between two slices."""
     span: tuple[float, float] | None = None
     """First and last time; the field's own unless given. A smaller last one goes back in time."""
     times: int | None = None
     """How many times are recorded; 101 unless given."""
     out: Path | None = None
-    """Trajectories to write: .nc, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
+    """Trajectories to write: .nc, .zarr, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
     checkpoint: Path | None = None
     """Folder to save the run to as it goes."""
     resume: bool = False
     """Go on with the run in that folder; where there is none, begin."""
     seed: int | None = None
-    """Of random walks."""
+    """Seed of random walks."""
     plan: bool = False
     """Say what would be done and what memory it needs, and stop."""
     json: bool = False
@@ -92,11 +98,13 @@ class Plot(Computing):
     """
 
     file: tyro.conf.Positional[str]
-    """Trajectories (.npz, .nc), or a field: a file, a pattern, or a flow by its name."""
+    """Trajectories (.npz, .nc, .zarr), or a field: a file, a store, a pattern, or a flow by its name."""
     out: Path | None = None
     """Picture to write; without it particles are shown in the terminal."""
     field: str | None = None
     """Field to draw behind trajectories."""
+    missing: Missing | None = None
+    """What values of the field that are missing mean, land unless given; fill: those of chunks that a Zarr store lacks."""
     color: Literal["speed", "age", "time", "id", "outcome", "patch"] = "speed"
     """What the colours of particles mean."""
     at: float | None = None
@@ -106,9 +114,9 @@ class Plot(Computing):
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of what to draw of a flow that has no grid."""
     length_unit: str = ""
-    """Written on the axes."""
+    """Written on the axes, such as m."""
     time_unit: str = ""
-    """Written beside times."""
+    """Written beside times, such as s."""
 
     def compute(self) -> int:
         from ._commands.plotting import plot

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxworlds.demo import Section, Speed
+from jaxworlds.demo import Section, Speed, framed
 from jaxworlds.pictures import data_uri
 
 from .fields import TimeSeriesField, UniformGrid
@@ -89,16 +89,20 @@ def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, ti
     if console.is_terminal:
         console.print(terminal_picture(trajectory), highlight=False)
     body = (
-        "<p>A stream past a cylinder that sheds two vortices in every period, known on a grid at "
-        f"{len(field.times)} times. Particles enter on the left as often as fluid does, are turned back by the walls "
-        "and by the cylinder, and leave on the right; the colour says for how many periods each has been under way.</p>"
-        f"\n{_player(trajectory, field, boundary)}\n<figure>{_picture(trajectory, field, boundary)}</figure>\n"
-        f"<p>{html.escape(report)}</p>"
+        "<p>Where does something go that drifts with a flow: smoke, plankton, a pollutant, blood cells? A stream past a cylinder "
+        f"sheds a vortex above and one below in every period, and is known on a grid at {len(field.times)} times, as a "
+        f"simulation leaves it. {particles:,} particles drift with it: they enter on the left, are turned back by the walls "
+        "and the cylinder, and leave on the right.</p>\n"
+        f"{_player(trajectory, field, boundary)}\n<figure>{_picture(trajectory, field, boundary)}"
+        "<figcaption>The same run as a still picture: paths of some particles. Colour: how long ago each entered, in periods "
+        "of shedding. Grey: speed of the flow at the end. Lengths are in radii of the cylinder.</figcaption></figure>\n"
+        f"<p>{html.escape(report)}.</p>"
     )
     info = trajectory.info
-    job = f"jaxtrace: RK4 through a grid in slices, {len(trajectory.ids):,} particles, walls and an inlet"
+    job = f"jaxtrace: {len(trajectory.ids):,} particles, Runge–Kutta, walls and an inlet"
     speed = Speed(job, info["particle_steps_per_second"], "particle-steps/s", info["compile_seconds"])
-    return Section("jaxtrace: particles through time-dependent fields", body, (speed,))
+    summary = "Particles through flows from files, grids, meshes or formulas, past walls and inlets."
+    return Section("jaxtrace: particles through time-dependent fields", body, (speed,), summary)
 
 
 def _check(trajectory: Trajectory) -> None:
@@ -116,7 +120,7 @@ def _report(trajectory: Trajectory) -> str:
     walls = met["x_min"] + met["y_min"] + met["y_max"]
     return (
         f"{len(trajectory.ids):,} particles, {info['steps']:,} Runge–Kutta steps: "
-        f"{info['particle_steps_per_second']:,.0f} particle-steps/s on {info['device']}; "
+        f"{info['particle_steps_per_second']:,.0f} particle-steps/s; "
         f"{met['x_max']:,} left through the outlet and entered anew, "
         f"the walls turned back {walls:,} and the cylinder {met['circle']:,}"
     )
@@ -132,10 +136,7 @@ def _player(trajectory: Trajectory, field: TimeSeriesField, boundary: InletBound
         **LABELS,
         title="Particles in a wake",
     )
-    style = "width:100%;height:31rem;border:0"
-    return (
-        f'<iframe srcdoc="{html.escape(page)}" title="Animation of the particles" style="{style}"></iframe>'
-    )
+    return framed(page, "Animation of the particles", "31rem")
 
 
 def _picture(trajectory: Trajectory, field: TimeSeriesField, boundary: InletBoundary) -> str:
@@ -144,4 +145,4 @@ def _picture(trajectory: Trajectory, field: TimeSeriesField, boundary: InletBoun
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     source = data_uri(file.getvalue())
-    return f'<img src="{source}" alt="Paths of some of the particles" style="width:100%">'
+    return f'<img src="{source}" alt="Paths of some of the particles: they pass the cylinder and curl behind it">'

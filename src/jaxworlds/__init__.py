@@ -85,6 +85,7 @@ _HOMES: dict[str, str] = {
     "set_taps": "taps",
     "settings": "runtime",
     "shard_worlds": "meshes",
+    "spread_over": "meshes",
     "start_processes": "runtime",
     "strong": "static",
     "tap": "taps",
@@ -145,6 +146,7 @@ if TYPE_CHECKING:
     from .memory import predict_memory as predict_memory
     from .meshes import assert_on_device as assert_on_device
     from .meshes import shard_worlds as shard_worlds
+    from .meshes import spread_over as spread_over
     from .meshes import world_mesh as world_mesh
     from .meshes import world_shardings as world_shardings
     from .monitoring import PerformanceMonitor as PerformanceMonitor

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, PyTree
 
+from .meshes import spread_over
 from .static import exact_key
 from .taps import ambient
 
@@ -57,6 +59,11 @@ class Program:
     has_shared: bool
     shardings: Any = None
 
+    @property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """The devices over which the worlds are spread."""
+        return self.shardings[0].mesh if self.shardings else None
+
 
 @functools.partial(jax.jit, static_argnames=("program",), donate_argnames=("carry",))
 def advance(
@@ -79,8 +86,8 @@ def advance(
     def body(carry: Any, x: Any) -> tuple[Any, Any]:
         t, given = x
         arguments = (carry, given if program.has_inputs else t, *((shared,) if program.has_shared else ()))
-        with ambient(step=t, period=period):
-            result = step(*arguments)
+        with ambient(step=t, period=period), spread_over(program.mesh):
+            result = _called(step, arguments)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise TypeError(
                 f"`step` must return (carry, out); got {type(result).__name__}. Return (carry, None) to record nothing."
@@ -105,6 +112,18 @@ def advance(
         carry, records = _scan_with_stride(body, carry, xs, steps, stride)
     observed = None if program.observe is None else program.observe(carry)
     return carry, records, observed, start + steps
+
+
+def _called(step: Any, arguments: tuple[Any, ...]) -> Any:
+    """What the step returns; one that takes other arguments is refused in words."""
+    try:
+        inspect.signature(step).bind(*arguments)
+    except TypeError as error:
+        given = ", ".join(("carry", "t", "shared")[: len(arguments)])
+        raise TypeError(f"`step` must be callable as step({given}); {error}.") from error
+    except ValueError:  # something built in, which tells nothing of itself
+        pass
+    return step(*arguments)
 
 
 def _scan_with_stride(

@@ -4,18 +4,31 @@ Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 75 anothe
 Ctrl-C, 143 ended by SIGTERM.
 """
 
+import _thread
 import abc
 import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ._ending import BAD_INPUT, LOST, PIPE_CLOSED, STOPPED, TERMINATED, Terminated, sigterm_raises
+from ._ending import (
+    BAD_INPUT,
+    LOST,
+    PIPE_CLOSED,
+    STOPPED,
+    TERMINATED,
+    Terminated,
+    end_at_once,
+    sigterm_raises,
+)
+from ._help import tidy, wrapped_output
 from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
 
@@ -162,18 +175,28 @@ def run_command(
     """Read the command line, run the command, and exit with its code; wrong input ends with one line and no traceback."""
     import tyro
 
-    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+    from_shell = arguments is None
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
         say(f"{program} {__version__}")
         sys.exit(0)
     description = f"{description} Version {__version__}, which `--version` prints alone."
-    command = tyro.cli(commands, args=arguments, prog=program, description=description)
+    tidy(commands)
+    with wrapped_output():
+        command = tyro.cli(
+            commands,
+            args=arguments or ["--help"],  # who types the bare name wants to know what there is
+            prog=program,
+            description=description,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
     try:
         with sigterm_raises():
             sys.exit(_run(command))
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
         text = "stopped by SIGTERM" if terminated else "stopped"
-        _end(text, TERMINATED if terminated else STOPPED)
+        _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
     except BrokenPipeError:  # a reader such as `head` has seen enough
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -184,16 +207,45 @@ def run_command(
 
 
 def _run(command: Any) -> int:
-    with plain_warnings():
+    with plain_warnings(), heeded_interrupts():
         return command.run()
 
 
-def _end(text: str, code: int) -> NoReturn:
+@contextlib.contextmanager
+def heeded_interrupts() -> Iterator[None]:
+    """Meanwhile a Ctrl-C that comes while garbage is collected is not lost: Python would only print it and go on."""
+    usual = sys.unraisablehook
+
+    def again(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            return usual(lost)
+        # A moment later, when the main thread is out of the collector.
+        return threading.Timer(0.05, _interrupt_main).start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
+def _interrupt_main() -> None:
+    """Ctrl-C for the main thread, also where it sleeps or waits."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
+def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
     """End with a line; where there are other hosts, with them."""
     line = _joined()
     if line is not None:
         line.fail(text, code)
     print(text, file=sys.stderr)
+    if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
+        end_at_once(code)
     sys.exit(code)
 
 
@@ -253,6 +305,8 @@ def _no_warnings() -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks; its kind where it says nothing."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -279,6 +333,10 @@ def checked_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
         raise ValueError(
             f"`--{option}` must lie in a folder that exists; {path.parent} does not. Make it first."
         )
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ValueError(
+            f"`--{option}` must lie in a folder that can be written; {path.absolute().parent} cannot. Take another one."
+        )
     return path.suffix.lower()
 
 
@@ -292,14 +350,32 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def people_console() -> Any:
+    """A console as wide as the terminal; a file or a pipe has no width to keep to, and a cut table could not be read there."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+@contextlib.contextmanager
+def working(words: str) -> Iterator[Callable[[str], Any]]:
+    """Meanwhile a terminal shows that something goes on, on stderr; call what is given to say what."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(words) as status:
+        yield status.update
+
+
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:
     """A table: words on the left of their column, figures on the right."""
-    from rich.console import Console
     from rich.table import Table
 
-    # A file or a pipe has no width to keep to: a cut table could not be read there.
-    console = Console()
-    console = console if console.is_terminal else Console(width=200)
+    console = people_console()
     table = Table()
     for number, name in enumerate(head):
         figures = all(not row[number] or row[number][0] in "+-0123456789" for row in rows)

@@ -39,7 +39,7 @@ _FOREIGN = {
     b"\x80\x04": "a pickle, which jaxworlds never reads",
     b"\x80\x05": "a pickle, which jaxworlds never reads",
 }
-_DISK_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS)
+DISK_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS)
 DAMAGED = "The file is damaged: restore it from a copy, or save it again."
 
 
@@ -78,13 +78,15 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         os.replace(temporary, target)
     except BaseException as error:  # a KeyboardInterrupt must not leave the temporary behind either
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno in _DISK_ERRORS:
-            error.filename = str(target)  # a full disk does not say which file it was
+        # A full disk does not say which file it was, and nobody knows the temporary.
+        nameless = isinstance(error, OSError) and error.filename is None and error.errno in DISK_ERRORS
+        if isinstance(error, OSError) and (nameless or error.filename == str(temporary)):
+            error.filename = str(target)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` durable; Windows has no such call."""
     if os.name == "nt":
         return

@@ -29,6 +29,15 @@ def cause_of(outcome: str) -> str | None:
     return _CAUSES.get(outcome)
 
 
+def stopped_by(outcome: str, checkpoint: Any) -> str | None:
+    """What a command says of a run that was stopped from outside, and how it goes on; None where nothing stopped it."""
+    cause = cause_of(outcome)
+    if cause is None:
+        return None
+    go_on = "the same command with --resume goes on" if checkpoint else "--checkpoint makes runs resumable"
+    return f"stopped early by {cause}; {go_on}"
+
+
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
     """Meanwhile SIGTERM raises `Terminated`, so that half-written files are removed on the way out."""

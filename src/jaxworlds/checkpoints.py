@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._host import join
+from ._host import join, most_urgent
 from ._paths import is_key
 from .store import MisfitError, StoreError, content_hash, load_state, read_header, save_state
 
@@ -39,11 +39,6 @@ class Checkpoint:
             raise ValueError(
                 f"`every_seconds` must not be negative; got {self.every_seconds}. 0 saves every chunk."
             )
-
-    @property
-    def holds_run(self) -> bool:
-        """Whether there is a run in the folder, which `resume` would go on with."""
-        return any(Path(self.folder).expanduser().glob(_STATE))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +217,12 @@ class CheckpointFolder:
 
     def _states(self) -> list[Path]:
         return sorted(self.folder.glob(_STATE), reverse=True)
+
+
+def holds_run(checkpoint: Checkpoint | str | Path) -> bool:
+    """Whether a folder holds a run to resume. Several processes ask together and get one answer."""
+    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return bool(most_urgent(int(bool(CheckpointFolder(options)._states()))))
 
 
 def _meet(what: str) -> None:

@@ -4,8 +4,13 @@ The world is the Gray–Scott reaction–diffusion system (Pearson, Science 261,
 feeding on the other. Each world has its own feed and kill rate, so one program draws the whole map of patterns.
 """
 
+import contextlib
 import dataclasses
 import html
+import os
+import shutil
+import sys
+import tempfile
 import time
 from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from . import pictures
+from ._commands import people_console
 from ._ending import Terminated
 from ._timing import format_seconds
 from .checkpoints import Checkpoint
@@ -36,6 +42,14 @@ GROUP = "jaxworlds.demos"
 # Rates of Pearson's map that hold spots, worms, mazes and dividing cells.
 FEED = (0.018, 0.026, 0.034, 0.042, 0.050, 0.058)
 KILL = (0.053, 0.056, 0.0585, 0.061, 0.063, 0.065)
+
+TRY = {
+    "jaxarc show 00d62c1b": "a puzzle in the terminal",
+    "jaxtrace plot double_gyre --out gyre.png": "a flow as a picture",
+    "acbo bench": "how long the next experiment takes to choose",
+    "jaxworlds doctor": "whether all is well with this machine",
+}
+"""What to try after the demo, and what it shows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +69,12 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One system's part of the demo's page: a heading, what stands under it as HTML, and how fast it was."""
+    """One system's part of the demo's page: a heading, what stands under it as HTML, how fast it was, and why to look."""
 
     title: str
     body: str
     speeds: tuple[Speed, ...] = ()
+    summary: str = ""
 
 
 class GrayScott(eqx.Module):
@@ -119,10 +134,9 @@ def dishes(size: int = 64) -> GrayScott:
 
 def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     """Run the demo and return the page it wrote. Raises if a promise does not hold."""
-    from rich.console import Console
-
-    console = Console()
+    console = people_console()
     began = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
     report = runtime_report()
     parts = _parts()
     devices = f"{len(report.devices)} × {report.devices[0].kind}"
@@ -138,11 +152,10 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     speeds = [speed for section in sections for speed in section.speeds]
     path = out / "index.html"
     with atomic_write(path) as file:
-        file.write(_page(report, core, machinery, sections, speeds).encode())
+        file.write(_page(report, core, machinery, sections, speeds, time.perf_counter() - began).encode())
+    console.print()
     _show_speeds([*speeds, core.speed], console)
-    console.print(
-        "\nTry also: jaxarc show 00d62c1b, acbo bench, jaxtrace plot double_gyre --out gyre.png, jaxworlds doctor."
-    )
+    console.print(f"\nTry also:\n{_to_try()}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)", soft_wrap=True)
     return path
 
@@ -174,7 +187,8 @@ def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[C
         chunk = stride * max(1, min(250 // stride, steps // stride // 4))
         whole = _unbroken(run(step, worlds, steps, chunk=chunk, record_every=stride))
     console.print(f"Gray–Scott, {size}×{size} cells: {whole}")
-    resumed = _stop_and_resume(worlds, whole, stride, out / "checkpoint")
+    with tempfile.TemporaryDirectory(dir=out, prefix="checkpoint-") as folder:
+        resumed = _stop_and_resume(worlds, whole, stride, Path(folder))
     console.print(f"Checkpoint: {resumed}")
     memory = predict_memory(jax.jit(jax.vmap(advance)), worlds)
     console.print(f"Memory of one step, predicted from the program: {memory.peak / 1e6:.1f} MB")
@@ -191,6 +205,17 @@ def _show_speeds(speeds: list[Speed], console: Any) -> None:
     for speed in speeds:
         table.add_row(speed.job, str(speed), format_seconds(speed.compile_seconds))
     console.print(table)
+
+
+def _to_try() -> str:
+    """The commands of `TRY` as they can be typed here: with the folder of the environment unless it is active."""
+    here = os.path.relpath(os.path.dirname(sys.executable))
+    lines = {
+        (words if shutil.which(words.split()[0]) else os.path.join(here, words)): what
+        for words, what in TRY.items()
+    }
+    width = max(map(len, lines))
+    return "\n".join(f"  {words:<{width}}  # {what}" for words, what in lines.items())
 
 
 def _unbroken(result: Rollout) -> Rollout:
@@ -248,7 +273,12 @@ def _section(part: EntryPoint, out: Path, console: Any) -> Section:
 
 
 def _page(
-    report: RuntimeReport, core: Core, watch: CompileWatch, sections: list[Section], speeds: list[Speed]
+    report: RuntimeReport,
+    core: Core,
+    watch: CompileWatch,
+    sections: list[Section],
+    speeds: list[Speed],
+    seconds: float,
 ) -> str:
     whole = core.whole
     rate = whole.world_steps_per_second
@@ -263,16 +293,20 @@ def _page(
     devices = f"{len(report.devices)} × {report.devices[0].kind} ({report.cpu}, {report.cores} cores)"
     template = resources.files("jaxworlds").joinpath("demo_page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
+        seconds=f"{seconds:.0f}",
         worlds=whole.worlds,
         step=f"{whole.step:,}",
         feeds="".join(f"<span>{f:g}</span>" for f in FEED),
         kills="".join(f"<span>{k:g}</span>" for k in KILL),
         movie=pictures.data_uri(pictures.animated_png(core.frames, 120)),
         still=pictures.data_uri(pictures.png(core.frames[-1])),
-        table="".join(_table_row(name, value) for name, value in rows.items()),
-        speeds="".join(
-            _table_row(speed.job, str(speed), format_seconds(speed.compile_seconds))
-            for speed in (*speeds, core.speed)
+        table=facts_table(*rows.items()),
+        speeds=facts_table(
+            *(
+                (speed.job, str(speed), format_seconds(speed.compile_seconds))
+                for speed in (*speeds, core.speed)
+            ),
+            heads=("job", "speed", "tracing and compiling"),
         ),
         where=html.escape(
             f"{devices}, jax {report.jax}, jaxlib {report.jaxlib}, Python {report.python}, "
@@ -280,18 +314,44 @@ def _page(
         ),
         compilations=html.escape(watch.report()),
         machine=html.escape(str(report)),
-        contents="".join(
-            f'<li><a href="#part{number}">{html.escape(part.title)}</a></li>'
-            for number, part in enumerate(sections)
-        ),
+        commands=html.escape(_to_try()),
+        contents="".join(_card(number, part) for number, part in enumerate(sections)),
         systems="".join(
-            f'<h2 id="part{number}">{html.escape(part.title)}</h2>\n{part.body}\n'
+            f'<section id="part{number}">\n<h2>{html.escape(part.title)}</h2>\n{part.body}\n</section>\n'
             for number, part in enumerate(sections)
         ),
     )
 
 
-def _table_row(head: str, *cells: str) -> str:
+def _card(number: int, part: Section) -> str:
+    """The link to a section, with why to follow it."""
+    name, _, rest = part.title.partition(": ")
+    said = part.summary or rest[:1].upper() + rest[1:]
+    return f'<a href="#part{number}"><b>{html.escape(name)}</b><span>{html.escape(said)}</span></a>\n'
+
+
+def waiting(console: Any, words: str) -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile a terminal shows that something goes on; a file shows nothing."""
+    return console.status(words) if console.is_terminal else contextlib.nullcontext()
+
+
+def framed(page: str, title: str, height: str) -> str:
+    """A page inside the page, as high as what is in it; `height` is taken until that is known."""
+    grow = (
+        "const frame = this, inner = this.contentDocument.body; "
+        "new ResizeObserver(() => { frame.style.height = inner.offsetHeight + 2 + 'px' }).observe(inner)"
+    )
+    return f'<iframe srcdoc="{html.escape(page)}" title="{html.escape(title)}" style="height:{height}" onload="{grow}"></iframe>'
+
+
+def facts_table(*rows: tuple[str, ...], heads: tuple[str, ...] = ()) -> str:
+    """A table as HTML: rows that begin with their name, under `heads` where there are some; wide ones can be scrolled."""
+    top = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads)
+    lines = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th>'
+        f"{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+        for name, *cells in rows
+    )
     return (
-        f"<tr><th>{html.escape(head)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+        f'<div class="scroll"><table>{f"<thead><tr>{top}</tr></thead>" if heads else ""}{lines}</table></div>'
     )

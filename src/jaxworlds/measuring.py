@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ._demands import demand_call
 from ._environment import environment as environment
 from ._timing import CompileEvents, Sampler, iqr, no_garbage_collection
 from ._timing import copy_arrays as copy_arrays
@@ -158,6 +159,7 @@ def measure(
         raise ValueError(
             f"`repeats` must be at least 1; got {repeats}. One sample is the least that can be reported."
         )
+    demand_call(fn, "fn", "measure(fn, *args)")
     label = name or getattr(fn, "__name__", type(fn).__name__)
     with CompileEvents() as events:
         stages: dict[str, Any] = {}

@@ -1,14 +1,20 @@
 """Meshes of devices, and worlds spread over them."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from ._paths import is_key
+
+# Part of JAX's trace key, and made at import, as those of `checking` and `taps` are.
+_spread = jax.make_user_context(default_value=None)
 
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
@@ -74,6 +80,93 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 
     return jax.tree.map(place, tree, world_shardings(tree, mesh, axes))
+
+
+def per_device(fn: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: PyTree) -> Callable[..., Any]:
+    """`jax.shard_map` for worlds: `fn` runs on every device with its part, and loops may begin with constants.
+
+    `in_specs` is a prefix of the tuple of arguments. Arrays without elements do not travel but are made inside: XLA of jax
+    0.11 ends the process when one goes into a `shard_map` (Shardy, `ManualComputationUnusedInputsPattern`).
+    """
+
+    def call(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        is_spec = lambda node: isinstance(node, PartitionSpec)  # noqa: E731
+        specs = jax.tree.leaves(jax.tree.broadcast(in_specs, arguments, is_leaf=is_spec), is_leaf=is_spec)
+        travels = [np.size(leaf) > 0 for leaf in leaves]
+
+        def inside(given: list[Any]) -> Any:
+            left = iter(given)
+            parts = [
+                next(left) if goes else jnp.zeros(_part_shape(leaf, spec, mesh), leaf.dtype)
+                for leaf, spec, goes in zip(leaves, specs, travels, strict=True)
+            ]
+            return fn(*tree.unflatten(parts))
+
+        kept, where = (
+            [item for item, goes in zip(all_, travels, strict=True) if goes] for all_ in (leaves, specs)
+        )
+        spread = jax.shard_map(inside, mesh=mesh, in_specs=(where,), out_specs=out_specs, check_vma=False)
+        return spread(kept)
+
+    return call
+
+
+def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
+    """The shape of one device's part of an array."""
+    return NamedSharding(mesh, spec).shard_shape(leaf.shape)
+
+
+@contextlib.contextmanager
+def spread_over(mesh: Mesh | None) -> Iterator[None]:
+    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step.
+
+    Kernels of jaxarc work over several devices without it too: then XLA asks back when it splits a program. But JAX's key for
+    the cache on disk holds the address of what answers, so that every process compiles the program again, and all arrays
+    of a program must then be placed with one and the same mesh.
+
+    ```python
+    with spread_over(mesh):
+        states = many_steps(states)  # compiled once for all processes
+    ```
+    """
+    if mesh is None:
+        yield
+        return
+    with _spread(mesh):
+        yield
+
+
+def spreading_mesh() -> Mesh | None:
+    """The devices over which the worlds of the step that is being traced are spread; None where nobody said so."""
+    return _spread.value
+
+
+def on_each_device(fn: Callable[..., Any], axes: PyTree, out_axes: PyTree) -> Callable[..., Any]:
+    """`fn` as every device of `spreading_mesh()` does it with its own worlds; `fn` itself where there is no mesh.
+
+    For kernels, which XLA cannot cut by itself, and for what XLA would do with the worlds of all devices at once, such as
+    sorting. `axes` is a prefix of the tuple of arguments and `out_axes` one of the result: 0 where the leading axis counts
+    worlds, None where all devices have the same value. Inside, collectives go over `spreading_mesh().axis_names`.
+    """
+    mesh = spreading_mesh()
+    if mesh is None:
+        return fn
+
+    def spec(axis: int | None) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(mesh.axis_names)
+
+    def call(*arguments: Any) -> Any:
+        arrays, others = eqx.partition(arguments, eqx.is_array)
+        spread = per_device(
+            lambda arrays: fn(*eqx.combine(arrays, others)),
+            mesh,
+            (map_with_axes(lambda _, axis, leaf: spec(axis), axes, arrays),),
+            jax.tree.map(spec, out_axes, is_leaf=lambda axis: axis is None),
+        )
+        return spread(arrays)
+
+    return call
 
 
 def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree: PyTree) -> PyTree:

@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
 from ._chunk import Program, advance, merge, split
+from ._demands import demand_call, short
 from ._host import (
     OUTCOMES,
     STOP,
@@ -141,6 +142,7 @@ def run(
     >>> result.carry.tolist(), result.outcome
     ([10.0, 10.0, 10.0, 10.0], 'finished')
     """
+    demand_call(step, "step", "run(step, carry, length)")
     chunk = _chunk_length(length, chunk, record_every)
     driver = _Driver(
         step=step,
@@ -179,14 +181,17 @@ def resume(
     on_chunk: Callable[[Chunk], Any] | None = None,
     tap_every: int | AdaptivePeriod = 1,
     progress: bool | None = None,
+    restored: Callable[[Any], Any] | None = None,
 ) -> Rollout:
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
     `like` is the carry as it was given to `run`, or its shapes (`jax.eval_shape`); `step`, `inputs` and `shared` (or
     `shared_at`) are those of the run. Length, chunk and recording come from the folder. On another number of devices
-    the run goes on with a warning, since floating-point worlds may then differ in the last bit.
+    the run goes on with a warning, since floating-point worlds may then differ in the last bit. `restored(carry)` may put
+    the worlds of the checkpoint into another order before they are spread, where `step` wants one on every device.
     Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
     """
+    demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
     assert folder is not None
     driver = _Driver(
@@ -206,6 +211,7 @@ def resume(
     like = jax.tree.map(_as_placed, like)
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
+    carry = carry if restored is None else restored(carry)
     driver.check_inputs(start.length)
     return driver.drive(driver.place(carry, copy=True), start, records)
 
@@ -289,6 +295,10 @@ class _Driver:
         progress: bool | None,
         shared_at: Callable[[int, int], Any] | None = None,
     ):
+        if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
+            raise TypeError(
+                f"`mesh` must be a mesh of devices; got {short(mesh)}. Write `world_mesh({short(mesh)})`."
+            )
         if shared is not None and shared_at is not None:
             raise ValueError(
                 "`shared` and `shared_at` must not both be given: the second takes the place of the first. "

@@ -319,6 +319,11 @@ def _cpu_description() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(keep)))
 
 
+def device_words(kind: str, platform: str) -> str:
+    """A device for people: what it is called, and what it is where that says more."""
+    return kind if kind == platform else f"{kind} ({platform})"
+
+
 def cpu_name() -> str:
     """The processor as its maker calls it."""
     for line in _cpu_description().splitlines():
@@ -359,7 +364,7 @@ class RuntimeReport:
     environment: dict[str, str]
 
     def __str__(self) -> str:
-        kinds = ", ".join(dict.fromkeys(f"{d.kind} ({d.platform})" for d in self.devices))
+        kinds = ", ".join(dict.fromkeys(device_words(d.kind, d.platform) for d in self.devices))
         cache = "off"
         if self.cache_dir:
             cache = f"{self.cache_dir} ({self.cache_entries} programs, {self.cache_bytes / 1e6:.1f} MB)"

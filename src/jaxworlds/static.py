@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform, overload
@@ -221,6 +222,12 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     def __post_init__(self: Any, *init_vars: Any) -> None:
         for field in dataclasses.fields(self):
+            if isinstance(getattr(self, field.name), dict) and dataclasses.is_dataclass(field.default):
+                kind = type(field.default).__name__
+                raise TypeError(
+                    f"`{type(self).__name__}.{field.name}` must be of the class {kind}; got a dict. "
+                    f"Write `{field.name}={kind}(...)`."
+                )
             value = _immutable(getattr(self, field.name), f"{type(self).__name__}.{field.name}")
             object.__setattr__(self, field.name, value)
         if validate is not None:
@@ -228,11 +235,39 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     cls.__post_init__ = __post_init__
     made = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
+    made.__init__ = _explained(made.__init__)
     made.__hash__, made.__eq__, made.__getstate__ = _config_hash, _config_eq, _config_state
     if "replace" not in {field.name for field in dataclasses.fields(made)}:
         made.replace = replace
     jax.tree_util.register_static(made)
     return made
+
+
+def _explained(init: Any) -> Any:
+    """`__init__` that names the fields there are, and where a misplaced one belongs."""
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs.keys() - {field.name for field in dataclasses.fields(self) if field.init}:
+            raise TypeError(_no_field(type(self), name))
+        init(self, *args, **kwargs)
+
+    return __init__
+
+
+def _no_field(made: Any, name: str) -> str:
+    """Why a config has no such field: what it has, and which part of it does."""
+    fields = [field for field in dataclasses.fields(made) if field.init]
+    names = [field.name for field in fields]
+    near = difflib.get_close_matches(name, names, n=2)
+    inside = [
+        f"{field.name}={type(field.default).__name__}({name}=...)"
+        for field in fields
+        if dataclasses.is_dataclass(field.default)
+        and name in {part.name for part in dataclasses.fields(field.default)}
+    ]
+    hint = f" Write `{inside[0]}`." if inside else f" Did you mean `{'` or `'.join(near)}`?" if near else ""
+    return f"`{name}` is no field of {made.__name__}; it has {', '.join(names)}.{hint}"
 
 
 def replace(config: T, /, **changes: Any) -> T:
@@ -241,11 +276,7 @@ def replace(config: T, /, **changes: Any) -> T:
     names = [field.name for field in dataclasses.fields(instance) if field.init]
     for name in changes:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise TypeError(
-                f"`{name}` is no field of {type(config).__name__}; it has {', '.join(names)}.{hint}"
-            )
+            raise TypeError(_no_field(type(config), name))
     return dataclasses.replace(instance, **changes)
 
 

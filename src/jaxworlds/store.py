@@ -4,6 +4,7 @@ Nothing here uses pickle. Files appear whole or not at all, and reading verifies
 (of memory-mapped data when asked). A file that is damaged, foreign or of another state raises `StoreError`.
 """
 
+import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -18,6 +19,7 @@ from ._container import PathLike, open_container, write_container
 from ._container import StoreError as StoreError
 from ._container import atomic_write as atomic_write
 from ._encoding import array_from_bytes, decode, encode
+from ._folders import atomic_folder as atomic_folder
 from ._keyed import CompressedStorage as CompressedStorage
 from ._leaves import (
     MALFORMED,
@@ -68,6 +70,10 @@ def save_state(
         save_state("run/state.jxw", state, exclude=[".task_data"], meta={"step": 1000})
         state = load_state("run/state.jxw", like=state)
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"`path` must be the name of a file; got {type(path).__name__}. The order is save_state(path, tree)."
+        )
     leaves, _ = _flatten(tree)
     left_out = _left_out(exclude, list(leaves))
     rows = [_row(leaf_path, leaf, leaf_path in left_out) for leaf_path, leaf in leaves.items()]

@@ -1,6 +1,7 @@
 """Long runs in short: after a warm-up nothing is compiled and no array stays behind. `make soak` runs them at full length."""
 
 import importlib.util
+import mmap
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +62,9 @@ def test_what_grows_is_named(soak: ModuleType) -> None:
         kept.append([[number] for number in range(100)])
 
     def keep_bytes() -> None:
-        kept.append(np.ones(2**21))  # 16 MB
+        pages = mmap.mmap(-1, 2**24)  # an array might take memory that the process holds already
+        pages.write(bytes(2**24))
+        kept.append(pages)
 
     def compile_again() -> None:
         jax.jit(lambda x: x + len(kept))(jnp.float32(1))

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 
-@pytest.mark.parametrize("script", ["operations.py", "architecture.py"])
+@pytest.mark.parametrize("script", ["operations.py", "architecture.py", "seeing.py"])
 def test_pictures_are_up_to_date(script: str) -> None:
     made = runpy.run_path(str(PICTURES / script))["pictures"]()
     for name, text in made.items():

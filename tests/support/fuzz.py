@@ -42,8 +42,10 @@ def loaders() -> dict[str, Loader]:
     import fuzz_arc
     import fuzz_core
     import fuzz_trace
+    import fuzz_zarr
 
-    found = [*fuzz_core.LOADERS, *fuzz_arc.LOADERS, *fuzz_trace.LOADERS, *fuzz_acbo.LOADERS]
+    own = (fuzz_core, fuzz_arc, fuzz_trace, fuzz_zarr, fuzz_acbo)
+    found = [loader for module in own for loader in module.LOADERS]
     return {loader.name: loader for loader in found}
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pkgutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ HEAVY = (
     "hydra",
     "matplotlib",
     "networkx",
+    "numcodecs",
     "omegaconf",
     "optax",
     "pandas",
@@ -33,6 +35,7 @@ HEAVY = (
     "safetensors",
     "vtk",
     "xarray",
+    "zarr",
     "zstandard",
 )
 PLANT = """
@@ -279,6 +282,43 @@ def write_netcdf() -> None:
     assert load_trajectory(save_trajectory(paths, "paths.nc")).positions.shape == paths.positions.shape
 
 
+def write_zarr() -> None:
+    from jaxtrace.io import load_trajectory, save_trajectory
+
+    paths = gyre()
+    assert load_trajectory(save_trajectory(paths, "paths.zarr")).positions.shape == paths.positions.shape
+
+
+def read_zarr() -> None:
+    import jaxtrace as jt
+
+    Path("flow.zarr").mkdir(exist_ok=True)
+    Path("flow.zarr/zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    for name, dims, values in (
+        ("u", ["y", "x"], [0.1] * 6),
+        ("v", ["y", "x"], [0.2] * 6),
+        ("y", ["y"], [0.0, 1.0]),
+        ("x", ["x"], [0.0, 1.0, 2.0]),
+    ):
+        shape = [{"y": 2, "x": 3}[dim] for dim in dims]
+        told = {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": shape,
+            "data_type": "float32",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": 0,
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+            "dimension_names": dims,
+        }
+        chunk = Path("flow.zarr", name, *["c", *["0"] * len(dims)])
+        chunk.parent.mkdir(parents=True, exist_ok=True)
+        chunk.write_bytes(struct.pack(f"<{len(values)}f", *values))
+        Path("flow.zarr", name, "zarr.json").write_text(json.dumps(told))
+    assert jt.load_optimized_dataset("flow.zarr").dim == 2
+
+
 def write_vtk() -> None:
     from jaxtrace.io import save_trajectory
 
@@ -295,7 +335,7 @@ USES: dict[str, tuple[Callable[[], None], ...]] = {
     "fast": (store_with_zstd,),
     "arc": (load_tasks, read_settings),
     "causal": (ask_the_network, ask_the_policy, make_an_update, draw_the_graph, make_a_table),
-    "trace": (read_vtk, write_netcdf, write_vtk, plot_paths),
+    "trace": (read_vtk, write_netcdf, read_zarr, write_zarr, write_vtk, plot_paths),
 }
 
 
@@ -315,6 +355,8 @@ def commands_work() -> None:
     command("jaxarc", "show", "00d62c1b", "--out", "task.png")
     run = ("jaxtrace", "run", "double_gyre", "--particles", "20", "--times", "11", "--dt", "0.1")
     command(*run, "--out", "gyre.nc")
+    command(*run, "--out", "gyre.zarr")
+    command("jaxtrace", "info", "gyre.zarr")
     command("jaxtrace", "plot", "gyre.nc", "--out", "gyre.png")
     Path("plant.toml").write_text(f'experiments = 2\nmodel = """{PLANT}"""\n')
     command("acbo", "optimize", "plant.toml", "--state", "plant.json", "--report", "plant.html")

@@ -12,7 +12,7 @@ from jax._src import xla_bridge
 from jaxworlds._commands import Spreading, is_first, print_json, run_command
 from jaxworlds._ending import code_of
 from jaxworlds._host import to_host
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.checkpoints import Checkpoint, holds_run
 from jaxworlds.rollout import Rollout, resume, run
 
 CHUNK, WORLDS = 5, 8
@@ -45,7 +45,7 @@ class Walk(Spreading):
     def compute(self) -> int:
         saving = None if self.checkpoint is None else Checkpoint(self.checkpoint, every_seconds=0)
         options = {"mesh": self.mesh, "on_chunk": lambda _: time.sleep(self.pause)}
-        if self.resume and saving is not None and saving.holds_run:
+        if self.resume and saving is not None and holds_run(saving):
             found = resume(step, start(), saving, **options)
         else:
             found = run(step, start(), self.steps, chunk=CHUNK, record_every=1, checkpoint=saving, **options)

@@ -26,9 +26,9 @@ from jaxarc.envs import (
 from jaxarc.envs.episodes import play, random_policy
 from jaxarc.envs.state import state_axes, with_tasks
 from jaxarc.testing import create_mock_task
-from jaxtrace.fields import double_gyre
+from jaxtrace.fields import TimeSeriesField, UniformGrid, double_gyre
 from jaxtrace.tracking import create_tracker
-from jaxtrace.tracking.boundary import reflective_boundary
+from jaxtrace.tracking.boundary import absorbing_boundary, reflective_boundary
 from jaxtrace.tracking.seeding import uniform_grid_seeds
 from jaxworlds import shard_worlds
 from jaxworlds._commands import Spreading
@@ -64,7 +64,23 @@ def trace(mesh: Any) -> dict[str, Any]:
     bounds = [[0, 0], [2, 1]]
     tracker = create_tracker("rk4", double_gyre(), reflective_boundary(bounds), mesh=mesh, fused=False)
     found = tracker.track_particles(uniform_grid_seeds((8, 4), bounds), (0.0, 2.0), 5, 0.1, progress=False)
-    return {"trace positions": found.positions, "trace hits": found.alive}
+    kernel = create_tracker("rk4", gyre_on_nodes(), absorbing_boundary(bounds), mesh=mesh, sort_every=4)
+    sorted_in_space = kernel.track_particles(
+        uniform_grid_seeds((8, 4), [[0, 0], [1.9, 0.9]]), (0.0, 2.0), 3, 0.1, progress=False
+    )
+    return {
+        "trace positions": found.positions,
+        "trace hits": found.alive,
+        "trace kernel positions": sorted_in_space.positions,
+        "trace kernel ends": sorted_in_space.alive,
+    }
+
+
+def gyre_on_nodes() -> TimeSeriesField:
+    """The double gyre as numbers on a grid, which kernels know."""
+    grid, times = UniformGrid([0.0, 0.0], [0.25, 0.25], (9, 5)), np.linspace(0, 2, 5)
+    slices = [np.asarray(double_gyre()(grid.positions, float(t))) for t in times]
+    return TimeSeriesField(np.stack(slices), times, grid=grid, layout="direct")
 
 
 def causal(mesh: Any) -> dict[str, Any]:

@@ -112,6 +112,21 @@ def test_a_model_is_simulated_and_goes_on_where_it_was(
     assert "4 experiments" in shown
     assert run_cli("show", file) == 0
     assert "2 + 0.5 per unit" in capsys.readouterr().out
+    assert run_cli("show", whole, "--json") == 0
+    saved = json.loads(capsys.readouterr().out)
+    assert (saved["kind"], saved["experiments"], saved["remaining"], saved["pending"]) == (
+        "optimization",
+        4,
+        0,
+        [],
+    )
+    assert ["dose", "heat", 1.0] in saved["edges"]
+    assert run_cli("optimize", file, "--state", whole, "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["recommended"] == saved["recommended"]
+    assert again["state"] == str(whole)
+    assert run_cli("show", file, "--json") == 0
+    assert [v["name"] for v in json.loads(capsys.readouterr().out)["variables"]] == ["dose", "heat", "pain"]
 
     file.write_text(MODEL.replace("[0, 5]", "[0, 6]"))
     assert run_cli("optimize", file, "--state", whole) == 2
@@ -185,6 +200,37 @@ def test_wrong_problems_end_with_a_sentence(
     assert "Traceback" not in caught.err
 
 
+def test_typed_values_and_json_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli("optimize", problem(tmp_path, TYPED), "--json") == 2
+    assert "`--json` needs a simulator" in capsys.readouterr().err
+    assert run_cli("optimize", problem(tmp_path, MODEL), "--report", tmp_path / "none" / "page.html") == 2
+    assert "`--report` must lie in a folder that exists" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_simulated_optimization_with_its_own_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tired_plant.py").write_text(
+        "made = []\ndef simulate(do):\n    made.append(do)\n    if len(made) > 2:\n        raise KeyboardInterrupt\n"
+        "    return {'x': do.get('x', 0.5), 'y': 1.0 - do.get('x', 0.5)}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = """
+        target = "y"
+        strategy = "random"
+        experiments = 5
+        simulator = "tired_plant:simulate"
+        variables = {x = [0, 1], y = false}
+    """
+    state = tmp_path / "state.json"
+    assert run_cli("optimize", problem(tmp_path, text), "--state", state) == 130
+    caught = capsys.readouterr()
+    assert "stopped" in caught.err
+    assert "recommended: set x" in caught.out
+    assert len(read_state(state).made) == 2
+    assert len(read_state(state).pending) == 1
+
+
 def test_weights_are_shown_and_other_files_are_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +238,9 @@ def test_weights_are_shown_and_other_files_are_not(
     shown = capsys.readouterr().out
     assert "acbo-surrogate-1" in shown
     assert "numbers" in shown
+    assert run_cli("show", pretrained_path(), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["kind"], facts["format"], facts["numbers"]) == ("weights", "acbo-surrogate-1", 382_484)
     (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
     assert run_cli("show", tmp_path / "other.json") == 2
     assert "must be a saved optimization" in capsys.readouterr().err
@@ -206,9 +255,12 @@ def test_a_policy_is_trained_and_written(tmp_path: Path, capsys: pytest.CaptureF
     tiny = ["--updates", "1", "--models", "8", "--group", "8", "--width", "8", "--layers", "1", "--size", "3"]
     assert run_cli("train", "--out", tmp_path / "none" / "mine.safetensors", *tiny) == 2
     assert "folder that exists" in capsys.readouterr().err
+    assert run_cli("train", "--out", tmp_path / "mine.npz", *tiny) == 2
+    assert "`--out` must end in .safetensors" in capsys.readouterr().err
     file = tmp_path / "mine.safetensors"
-    assert run_cli("train", "--out", file, *tiny) == 0
-    assert "finished after 1 updates of 64 episodes" in capsys.readouterr().out
+    assert run_cli("train", "--out", file, *tiny, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["updates"], told["episodes"], told["outcome"]) == (1, 64, "finished")
     assert load_policy(file).network.config.width == 8
     story = policy_metadata(file)["metadata"]
     assert (story["updates"], story["episodes"], story["outcome"]) == (1, 64, "finished")
@@ -230,6 +282,10 @@ def test_strategies_are_compared_on_the_same_models(
     assert float(other["minus_policy"]) == pytest.approx(gap, abs=1e-6)
     assert f"{gap:+.4f}" in shown
     assert float(policy["regret"]) >= -1e-3
+    assert run_cli("eval", "default", *given, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in told["strategies"]] == ["policy", "random"]
+    assert told["strategies"][1]["minus_policy"] == pytest.approx(gap, abs=1e-6)
     assert run_cli("eval", "default", "--families", "chian") == 2
     assert "Did you mean 'chain'?" in capsys.readouterr().err
     assert run_cli("eval", tmp_path / "none.safetensors") == 2
@@ -245,5 +301,9 @@ def test_the_next_experiment_is_timed(capsys: pytest.CaptureFixture[str]) -> Non
         first, middle, slowest = (float(part) for part in row.split("│")[2:5])
         assert first > 0
         assert 0 < middle <= slowest
+    assert run_cli("bench", "--variables", "3", "--rows", "10", "--repeats", "2", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in told["strategies"]] == ["policy", "cbo, graph known"]
+    assert all(0 < row["median_seconds"] <= row["slowest_seconds"] for row in told["strategies"])
     assert run_cli("bench", "--repeats", "0") == 2
-    assert "`repeats` must be at least 1" in capsys.readouterr().err
+    assert "`--repeats` must be at least 1" in capsys.readouterr().err

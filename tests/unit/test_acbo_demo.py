@@ -10,7 +10,17 @@ from rich.console import Console
 
 import acbo._demo_optimizer as optimizing
 import acbo.demo as demo
-from acbo.pictures import COLUMN, FOUND, MISSED, WRONG, edge_matrix_svg, edge_table, graph_svg, layered_places
+from acbo.pictures import (
+    COLUMN,
+    FOUND,
+    FRAME,
+    MISSED,
+    WRONG,
+    edge_matrix_svg,
+    edge_table,
+    graph_svg,
+    layered_places,
+)
 from acbo.surrogate import pretrained
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -95,6 +105,9 @@ def test_a_graph_is_drawn_with_names_strengths_and_colours() -> None:
         "a < b → goal: 0.300": WRONG,
         "c → goal: 0.020": MISSED,
     }
+    dashes = {name: group.find(f"{SVG}path").get("stroke-dasharray") for name, group in arrows.items()}  # type: ignore[union-attr]
+    assert dashes["a < b → c: 0.900"] is None
+    assert len({*dashes.values()}) == 3, "colour is not all that tells them apart"
     assert float(arrows["a < b → c: 0.900"].get("opacity", 0)) > float(
         arrows["a < b → goal: 0.300"].get("opacity", 1)
     )
@@ -103,6 +116,25 @@ def test_a_graph_is_drawn_with_names_strengths_and_colours() -> None:
     np.testing.assert_allclose(np.diff(left), COLUMN, atol=0.2)
     assert boxes[2].get("fill") != boxes[1].get("fill"), "the target stands out"
     assert len(ET.fromstring(graph_svg(SEEN, NAMES)).findall(f"{SVG}g")) == 2, "0.02 is left out"
+
+
+def test_bent_arrows_stay_within_the_picture() -> None:
+    """The first of six in a row causes the last; its arrow bends around those between."""
+    chain = np.diag([0.9] * 5, 1)
+    chain[0, 5] = 0.9
+    picture = ET.fromstring(graph_svg(chain, ("a long name", "b", "c", "e", "f", "d")))
+    left, top, width, height = map(float, (picture.get("viewBox") or "").split())
+    arrow = next(
+        group.find(f"{SVG}path")
+        for group in picture.iter(f"{SVG}g")
+        if "a long name → d" in (group.find(f"{SVG}title").text or "")  # type: ignore[union-attr]
+    )
+    numbers = np.array(re.findall(r"[-\d.]+", arrow.get("d")), float).reshape(3, 2)  # type: ignore[union-attr]
+    part = np.linspace(0, 1, 200)[:, None]
+    drawn = (1 - part) ** 2 * numbers[0] + 2 * part * (1 - part) * numbers[1] + part**2 * numbers[2]
+    assert np.ptp(drawn[:, 1]) > 20, "it bends"
+    assert (drawn >= [left + 2, top + 2]).all()
+    assert (drawn <= [left + width - 2, top + height - 2]).all()
 
 
 def test_causes_stand_left_of_effects_even_where_probabilities_go_round() -> None:
@@ -119,7 +151,7 @@ def test_a_matrix_is_drawn_row_by_row() -> None:
     cells = picture.findall(f"{SVG}rect")
     assert len(cells) == 9
     assert [cell.find(f"{SVG}title").text for cell in cells][1] == "a < b → c: 0.900"  # type: ignore[union-attr]
-    assert [cell.get("stroke") == FOUND for cell in cells] == TRUTH.ravel().tolist()
+    assert [cell.get("stroke") == FRAME for cell in cells] == TRUTH.ravel().tolist()
     assert [text.text for text in picture.iter(f"{SVG}text")].count("90") == 1
     dark, pale = (int((cells[k].get("fill") or "")[1:3], 16) for k in (1, 2))
     assert dark < pale < 255

@@ -404,10 +404,12 @@ def test_a_strategy_of_ones_own_is_given_again(tmp_path: Path) -> None:
 def test_a_simulator_is_run_until_the_means_end(capsys: pytest.CaptureFixture[str]) -> None:
     optimizer = random_optimizer(simulator=simulate, experiments=5)
     waiting = optimizer.ask(2)
-    history = optimizer.run()
+    history = optimizer.run(progress=True)
     assert history["experiment"].tolist() == [0, 1, 2, 3, 4]
     assert list(waiting.index) == [0, 1]
-    assert "5/5" in capsys.readouterr().out
+    caught = capsys.readouterr()
+    assert "5/5" in caught.err
+    assert not caught.out
     assert len(optimizer.run(progress=False)) == 5
     advice = optimizer.recommend()
     assert advice.expected == pytest.approx(history["pain"].min(), abs=1e-5)
@@ -431,7 +433,9 @@ def test_ctrl_c_keeps_what_was_told(capsys: pytest.CaptureFixture[str]) -> None:
 
     optimizer = random_optimizer(simulator=interrupted)
     assert len(optimizer.run(5)) == 2
-    assert "kept" in capsys.readouterr().out
+    caught = capsys.readouterr()
+    assert caught.err == "stopped; what was told is kept\n"
+    assert not caught.out, "where nobody looks there is no bar, and what is printed stays clean"
     assert list(optimizer.pending().index) == [2]
     assert len(optimizer.run(3, progress=False)) == 5
     assert calls[3] == calls[2], "the experiment in hand is made first"

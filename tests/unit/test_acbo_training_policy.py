@@ -23,9 +23,8 @@ from acbo.policy import (
 )
 from acbo.policy.training import PolicyState, PolicyUpdate, begin
 from acbo.scms.scm import SCM, linear_scm
-from jaxworlds import Checkpoint, world_mesh
+from jaxworlds import Checkpoint, Chunk, world_mesh
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.store import StoreError
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -147,30 +146,44 @@ def test_devices_agree(misled: PolicyNetwork, devices: list[jax.Device]) -> None
         train_policy(PROBE, misled, odd, mesh=world_mesh())
 
 
-def test_imitation_comes_first_and_teaches_to_experiment(
-    trained: TrainedPolicy, misled: PolicyNetwork, tmp_path: Path
-) -> None:
-    """The wish to stop is gone before GRPO begins, in the same program as ever; a run that stopped before goes on."""
-    lessons = learning(4 * CHUNK, imitate=0.5)
+TAUGHT = learning(6 * CHUNK, imitate=0.5)
+
+
+@pytest.fixture(scope="module")
+def taught(trained: TrainedPolicy, misled: PolicyNetwork) -> TrainedPolicy:
+    """Imitation, and then GRPO in the same program as ever."""
     with CompileWatch() as watch:
-        taught = train_policy(PROBE, misled, lessons, chunk=CHUNK)
-        saving = Checkpoint(tmp_path, every_seconds=0)
-        early = train_policy(PROBE, misled, lessons, chunk=CHUNK, checkpoint=saving, on_chunk=lambda _: True)
-        resumed = train_policy(PROBE, misled, lessons, checkpoint=tmp_path, resuming=True)
-        again = train_policy(PROBE, misled, lessons, checkpoint=tmp_path, resuming=True)
+        taught = train_policy(PROBE, misled, TAUGHT, chunk=CHUNK)
     assert watch["advance"].compiles == 1
-    assert early.rollout.step < early.rollout.length == 2 * CHUNK, "stopped while it imitates"
-    for other in (resumed, again):
-        assert_same(other.state, taught.state)
-        assert_same(other.history, taught.history)
-    with pytest.raises(StoreError, match="must be a folder without a run"):
-        train_policy(PROBE, misled, lessons, checkpoint=tmp_path)
+    return taught
+
+
+def test_imitation_comes_first_and_teaches_to_experiment(taught: TrainedPolicy) -> None:
+    """The wish to stop is gone before GRPO begins."""
     history = taught.history
     assert history is not None
-    assert history["regret"].shape == (4 * CHUNK,)
+    assert history["regret"].shape == (6 * CHUNK,)
     assert history["experiments"][:3].mean() < 1
-    assert history["experiments"][2 * CHUNK : 2 * CHUNK + 3].mean() > 2.5
+    assert history["experiments"][3 * CHUNK : 3 * CHUNK + 3].mean() > 2.5
     assert "imitation_loss" not in history
+
+
+@pytest.mark.parametrize("stops_at", [CHUNK, 4 * CHUNK], ids=["imitation", "grpo"])
+def test_either_part_goes_on_from_its_checkpoint(
+    stops_at: int, taught: TrainedPolicy, misled: PolicyNetwork, tmp_path: Path
+) -> None:
+    seen = 0
+
+    def stop(chunk: Chunk) -> bool:
+        nonlocal seen
+        seen += CHUNK
+        return seen == stops_at
+
+    stopped = train_policy(PROBE, misled, TAUGHT, chunk=CHUNK, on_chunk=stop, checkpoint=tmp_path)
+    assert stopped.rollout.outcome == "stopped"
+    resumed = train_policy(PROBE, misled, TAUGHT, chunk=CHUNK, checkpoint=tmp_path, resuming=True)
+    assert_same(resumed.state, taught.state)
+    assert_same(resumed.history, taught.history)
 
 
 def test_imitation_alone_makes_no_other_update(misled: PolicyNetwork) -> None:

@@ -103,29 +103,69 @@ def test_painting_solves_every_task(folder: Path, tmp_path: Path, capsys: pytest
     assert '"outcome": "solved"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_between_chunks_and_tell_what_was_played(
-    sent: signal.Signals,
-    code: int,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+PLAY = ["--environments", "3", "--steps", "28", "--format", "point", "--json"]
+
+
+@pytest.fixture(params=[signal.SIGINT])
+def interrupted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of seven steps, and a signal when the first one is done: Ctrl-C, unless another is asked for."""
+    run = playing.run
+
+    def press(chunk: Any) -> None:
+        if chunk.step == 7:
+            signal.raise_signal(request.param)
+
+    monkeypatch.setattr(playing, "run", lambda *args, **options: run(*args, **options, on_chunk=press))
+    monkeypatch.setattr(playing, "_PER_CHUNK_CPU", 3 * 7)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_ctrl_c_ends_between_chunks_and_tells_what_was_played(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add, calls = playing._add, []
-
-    def interrupt(count: Any, played: Any) -> None:
-        add(count, played)
-        calls.append(count.steps)
-        signal.raise_signal(sent)
-
-    monkeypatch.setattr(playing, "_add", interrupt)
-    monkeypatch.setattr(playing, "CHUNK", 7)
-    sizes = ["--environments", "3", "--steps", "14", "--format", "point"]
-    assert run_cli("rollout", "--dataset", folder, *sizes, "--json") == code
+    assert run_cli("rollout", "--dataset", folder, *PLAY) == 130
     found = json.loads(capsys.readouterr().out)
     assert found["stopped"] is True
-    assert found["outcome"] == {130: "interrupted", 143: "terminated"}[code]
-    assert calls == [found["steps"]] == [21]
+    assert found["steps"] == 3 * 14, "the chunk that was under way is played to its end"
+    assert run_cli("rollout", "--dataset", folder, *PLAY[:-1]) == 130
+    assert "stopped early by Ctrl-C; --checkpoint makes runs resumable" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("interrupted", [signal.SIGTERM], indirect=True)
+@pytest.mark.usefixtures("interrupted")
+def test_sigterm_ends_between_chunks_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli("rollout", "--dataset", folder, *PLAY) == 143
+    found = json.loads(capsys.readouterr().out)
+    assert (found["outcome"], found["steps"]) == ("terminated", 3 * 14)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_random_play_goes_on_from_its_checkpoint(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = ["--checkpoint", tmp_path / "saved"]
+    # The same line, with --resume, serves the first time and every time after.
+    assert run_cli("rollout", "--dataset", folder, *PLAY, *saved, "--resume") == 130
+    capsys.readouterr()
+    assert run_cli("rollout", "--dataset", folder, *PLAY, *saved, "--resume") == 0
+    resumed = json.loads(capsys.readouterr().out)
+    monkeypatch.undo()
+    assert run_cli("rollout", "--dataset", folder, *PLAY) == 0
+    whole = json.loads(capsys.readouterr().out)
+    same = ("steps", "episodes", "solved", "reward", "stopped")
+    assert {name: resumed[name] for name in same} == {name: whole[name] for name in same}
+    assert whole["steps"] == 3 * 28
+    for other in (["--seed", "1"], ["--steps", "35"]):
+        assert run_cli("rollout", "--dataset", folder, *PLAY, *other, *saved, "--resume") == 2
+        assert "saved" in capsys.readouterr().err
+
+
+def test_chunks_are_short_for_many_environments_and_divide_the_steps() -> None:
+    assert playing.chunk_length(1024, 1000) == 1000
+    assert playing.chunk_length(10_000_000, 1000) == 1
+    assert playing.chunk_length(2000, 5000) == 1000
+    assert playing.chunk_length(2000, 997 * 2) == 997
+    assert playing.chunk_length(2000, 1009 * 3) == 1000, "no divisor is near: the last chunk is shorter"
 
 
 def test_data_is_listed_described_checked_and_converted(
@@ -176,11 +216,13 @@ def test_stepping_is_timed(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["show", "one", "--dataset", "{}", "--out", "nowhere/task.svg"], "folder that exists"),
         (["show", "none.json"], "a path that exists"),
         (["show", "none.npz"], "is not there"),
-        (["show", "one", "--dataset", "arc-agi-9"], "must be 'arc-agi-1'"),
+        (["show", "one", "--dataset", "arc-agi-9"], "`--dataset` must be 'arc-agi-1'"),
         (["rollout", "--dataset", "{}", "--steps", "0"], "`--steps` must be at least 1"),
-        (["rollout", "--dataset", "{}", "--split", "none"], "must be a split"),
+        (["rollout", "--dataset", "{}", "--split", "none"], "`--split` must be a split"),
         (["rollout", "--dataset", "{}", "--task", "three"], "must be one of the 2 ids"),
         (["rollout", "--dataset", "{}", "--replay", "a.gif"], "must end in .html"),
+        (["rollout", "--dataset", "{}", "--resume"], "`--resume` needs `--checkpoint`"),
+        (["rollout", "--dataset", "{}", "--policy", "paint", "--checkpoint", "run"], "goes with random play"),
         (["data", "--check"], "`source` must be given"),
         (["data", "{}", "--out", "tasks.csv"], "must end in .arcbank, .json"),
         (["bench", "--dataset", "{}", "--canvas", "99"], "from 1 to 32"),

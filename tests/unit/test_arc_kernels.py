@@ -77,7 +77,7 @@ def assert_equal(got: Any, want: Any) -> None:
 def test_the_kernel_gives_the_same_bits(
     config: JaxArcConfig, per_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "_per_program", lambda states: per_program)
+    monkeypatch.setattr(stepping, "_per_program", lambda canvas, batch: per_program)
     states, bank = started(config)
     plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
     fused = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config, interpret=True))

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxworlds._timing import CompileEvents
 from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world_mesh, world_shardings
-from jaxworlds.meshes import assert_on_device
+from jaxworlds.meshes import assert_on_device, on_each_device, spread_over, spreading_mesh
 from jaxworlds.planning import plan_batch_size
 
 # --- meshes ---
@@ -78,6 +78,34 @@ def test_a_leaf_without_a_leading_axis_names_itself():
     with pytest.raises(ValueError, match=r"`tree\['rate'\]` has no leading axis"):
         shard_worlds({"rate": 0.5}, world_mesh())
     assert shard_worlds({"rate": 0.5}, world_mesh(), {"rate": None}) == {"rate": 0.5}
+
+
+def test_each_device_works_with_its_own_worlds(devices):
+    worlds, settings = jnp.arange(16)[::-1], {"offset": jnp.int32(100), "name": "static"}
+
+    def sort(worlds, settings):
+        assert settings["name"] == "static"
+        found = {"sorted": jnp.sort(worlds) + settings["offset"], "own": jnp.full(1, worlds.shape[0])}
+        mesh = spreading_mesh()
+        return found, worlds.sum() if mesh is None else jax.lax.psum(worlds.sum(), mesh.axis_names)
+
+    @jax.jit
+    def call(worlds):
+        return on_each_device(sort, (0, None), (0, None))(worlds, settings)
+
+    assert on_each_device(sort, 0, 0) is sort
+    whole, total = call(worlds)
+    assert whole["own"].tolist() == [16]
+    assert whole["sorted"].tolist() == list(range(100, 116))
+    with spread_over(world_mesh()):
+        parts, sum_of_parts = call(worlds)
+    each = 16 // len(devices)
+    assert parts["own"].tolist() == [each] * len(devices)
+    assert parts["sorted"].tolist() == [
+        100 + each * k + place for k in reversed(range(len(devices))) for place in range(each)
+    ]
+    assert int(sum_of_parts) == int(total) == 120
+    assert spreading_mesh() is None
 
 
 def test_axes_are_zero_or_none():

@@ -217,7 +217,7 @@ def test_every_command_ends_with_its_code(
 ) -> None:
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(error))
     with pytest.raises(SystemExit) as ended:
-        _commands.run_command(Ending, "tool", "A tool.")
+        _commands.run_command(Ending, "tool", "A tool.", [])
     assert ended.value.code == code
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "note: take care", "a warning is a line, without a place in our code"
@@ -235,7 +235,9 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
     object.__setattr__(ending, "run", lambda: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: ending)
     with pytest.raises(SystemExit) as ended:
-        _commands.run_command(Ending, "tool", "A tool.")
+        _commands.run_command(
+            Ending, "tool", "A tool.", ["run"]
+        )  # from a shell the process would end at once
     assert ended.value.code == 143
     assert capsys.readouterr().err == "stopped by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is handler
@@ -302,7 +304,7 @@ def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(RuntimeError("a bug")))
     monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)
     with pytest.raises(RuntimeError, match="a bug"):
-        _commands.run_command(Ending, "tool", "A tool.")
+        _commands.run_command(Ending, "tool", "A tool.", [])
 
 
 @pytest.mark.own_process
@@ -315,3 +317,59 @@ def test_help_starts_no_jax(program: str) -> None:
 def test_what_json_cannot_hold_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
     _commands.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
     assert json.loads(capsys.readouterr().out) == {"rate": None, "sizes": [3, None], "file": "a"}
+
+
+@pytest.mark.own_process
+def test_a_ctrl_c_in_the_collector_is_heeded() -> None:
+    """Python swallows what is raised in a callback of the collector; JAX has one, and it runs often while tracing."""
+    program = """
+import gc, signal, sys, time
+from jaxworlds._commands import heeded_interrupts
+gc.callbacks.append(lambda phase, info: signal.raise_signal(signal.SIGINT) if phase == "start" else None)
+try:
+    with heeded_interrupts():
+        gc.collect()
+        gc.callbacks.clear()
+        time.sleep(20)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.own_process
+def test_ctrl_c_ends_with_its_code_also_while_threads_work() -> None:
+    program = """
+import signal, sys, threading, time, tyro
+from jaxworlds import _commands
+
+class Work:
+    def run(self):
+        threading.Thread(target=time.sleep, args=(30,)).start()  # an interpreter would wait for it
+        signal.raise_signal(signal.SIGINT)
+
+sys.argv = ["work"]
+tyro.cli = lambda *a, **k: Work()
+_commands.run_command(Work, "work", "Works.")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "stopped\n"
+
+
+def test_a_missing_file_is_named_without_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    error = FileNotFoundError(2, "No such file or directory", "none.toml")
+    assert _commands.one_line(error) == "none.toml: No such file or directory"
+
+
+def test_outputs_are_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match=r"`--out` must lie in a folder that can be written; .* cannot"):
+        _commands.checked_suffix(tmp_path / "a.png", (".png",), "out")
+
+
+def test_the_bare_name_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli() == 0
+    assert "doctor" in capsys.readouterr().out

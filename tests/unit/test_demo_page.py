@@ -1,7 +1,11 @@
 """The page of `make demo`: all systems on it, and nothing that it would have to fetch."""
 
 import functools
+import os
 import re
+import shutil
+import sys
+import xml.etree.ElementTree as ET
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -36,9 +40,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(
     page = (tmp_path / "index.html").read_text()
     assert "every bit equals the uninterrupted run" in page
     assert page.count("data:image/png;base64,") == 3
-    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["index.html"], (
-        "one page, and no other"
-    )
+    assert [file.name for file in tmp_path.iterdir()] == ["index.html"], "one page, and nothing else"
     assert page.count("<iframe srcdoc=") == 2, "the replay and the animation"
     assert "Regret of the advice" in page
     speeds = page.split('id="speeds"')[1].split("</table>")[0]
@@ -56,3 +58,26 @@ def test_demo_writes_a_page_that_needs_nothing_else(
     assert "Report:" in shown
     assert "stopped at step 24" in page or "stopped at step 36" in page
     assert run_cli("demo", "--steps", "7") == 2
+
+
+def test_commands_to_try_can_be_typed_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the folder of the environment where that is not active: a newcomer has only run `make demo`."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", os.path.join(os.getcwd(), ".venv", "bin", "python"))
+    lines = [line.split("#")[0].strip() for line in jaxworlds.demo._to_try().splitlines()]
+    assert ".venv/bin/jaxarc show 00d62c1b" in lines
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert "  jaxarc show 00d62c1b " in jaxworlds.demo._to_try()
+
+
+def test_a_page_inside_the_page_keeps_its_text() -> None:
+    framed = jaxworlds.demo.framed('<p class="a">1 & 2</p>', 'a "replay"', "3rem")
+    frame = ET.fromstring(framed)
+    assert frame.get("srcdoc") == '<p class="a">1 & 2</p>'
+    assert frame.get("title") == 'a "replay"'
+
+
+def test_tables_escape_what_they_show() -> None:
+    table = ET.fromstring(jaxworlds.demo.facts_table(("a < b", "1"), heads=("what", "how much")))
+    assert [cell.text for cell in table.iter("th")] == ["what", "how much", "a < b"]
+    assert [cell.text for cell in table.iter("td")] == ["1"]

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from acbo.surrogate.weights import save_weights
 from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.tasks.mapped import write_task_file
 from jaxarc.utils.visualization.archive import EpisodeArchive
-from jaxtrace.io import save_trajectory
+from jaxtrace.io import load_trajectory, save_trajectory
 from jaxworlds.baselines import Baseline
 from jaxworlds.checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun, ResumeWarning
 from jaxworlds.store import CompressedStorage, StoreError, load_state, save_array, save_state
@@ -99,6 +100,10 @@ WRITERS: dict[str, tuple[str, Callable[[Path, int], Any]]] = {
     "trajectory npz": ("a.npz", lambda path, size: save_trajectory(trajectory(1 + 300 * (size - 1)), path)),
     "trajectory netcdf": ("a.nc", lambda path, size: save_trajectory(trajectory(1 + 300 * (size - 1)), path)),
     "trajectory vtp": ("a.vtp", lambda path, size: save_trajectory(trajectory(1 + 300 * (size - 1)), path)),
+    "trajectory zarr": (
+        "a.zarr",
+        lambda path, size: save_trajectory(trajectory(1 + 300 * (size - 1)), path, compress=False),
+    ),
     "surrogate": ("a.safetensors", lambda path, size: save_weights(path, network("surrogate", 8 * size))),
     "policy": ("a.safetensors", lambda path, size: save_policy(path, network("policy", 8 * size))),
     "baselines": (
@@ -110,21 +115,28 @@ WRITERS: dict[str, tuple[str, Callable[[Path, int], Any]]] = {
 }
 
 
+def content(path: Path) -> Any:
+    """The bytes of a file, or those of all files of a folder."""
+    if path.is_file():
+        return path.read_bytes()
+    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, name: str) -> None:
     file, write = WRITERS[name]
     path = tmp_path / "run" / file
     write(path, 2)  # whatever is imported or compiled for it is on disk before the disk is full
-    path.unlink()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
     write(path, 1)
-    before = path.read_bytes()
+    before = content(path)
     limit = LIMIT if name not in ("episode", "trajectory netcdf", "surrogate", "policy") else len(before) // 2
     with full_disk(limit), pytest.raises((OSError, ValueError), match=r"a\."):
         write(path, 2)
-    assert path.read_bytes() == before
+    assert content(path) == before
     assert [one.name for one in path.parent.iterdir()] == [file], "nothing is left behind"
     write(path, 2)  # once there is room again
-    assert path.read_bytes() != before or name == "episode"
+    assert content(path) != before or name == "episode"
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -209,6 +221,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [{support!r}, {here!r}]
+import xarray  # before the forks, each of which would import it
 import test_failing_disks as disks
 folder = Path({folder!r})
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
@@ -220,7 +233,9 @@ for name in {names!r}:
         if not child:
             write(path, 1)
             if moment == "sync": os.fsync = die
-            if moment == "rename": os.replace = die
+            if moment == "rename":
+                import jaxworlds._folders
+                os.replace = jaxworlds._folders.exchange = die
             if moment == "write":
                 import resource
                 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel ends the process in the middle of a write
@@ -234,7 +249,7 @@ for name in {names!r}:
 
 @pytest.mark.own_process
 def test_a_process_killed_while_it_saves_leaves_the_old_file(tmp_path: Path) -> None:
-    names = ["state", "optimization", "trajectory npz"]
+    names = ["state", "optimization", "trajectory npz", "trajectory zarr"]
     here = Path(__file__).resolve().parent
     script = KILLED.format(
         support=str(here.parent / "support"), here=str(here), folder=str(tmp_path), names=names
@@ -253,7 +268,9 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(tmp_path: Path) -> 
         assert int(code) in deaths, (name, moment, code)
         file, write = WRITERS[name]
         write(tmp_path / "fresh" / file, 1)
-        found = (tmp_path / name.replace(" ", "_") / moment / file).read_bytes()
-        assert len(found) == len((tmp_path / "fresh" / file).read_bytes()), (name, moment)
+        found = content(tmp_path / name.replace(" ", "_") / moment / file)
+        assert len(found) == len(content(tmp_path / "fresh" / file)), (name, moment)
+    whole = load_trajectory(tmp_path / "trajectory_zarr" / "rename" / "a.zarr")
+    np.testing.assert_array_equal(whole.positions, trajectory(1).positions)
     found = load_state(tmp_path / "state" / "write" / "a.jxw", {"x": NOISE[:100]})
     np.testing.assert_array_equal(found["x"], NOISE[:100])

@@ -1,5 +1,7 @@
 """Particles spread over devices: the same paths, the same counts, and one program."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from jaxtrace.tracking.preparing import prepare
 from jaxtrace.tracking.reductions import histogram
 from jaxtrace.tracking.units import Shared, tables_of
 from jaxworlds import no_recompile, shard_worlds, world_mesh
+from jaxworlds.meshes import spread_over
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -47,14 +50,19 @@ def test_steps_send_nothing_between_devices(devices: list[jax.Device]) -> None:
     field = TimeSeriesField(np.zeros((3, 45, 2), np.float32), np.linspace(0, 1, 3), grid=grid)
     mesh = world_mesh()
     tracker = create_tracker(
-        field=field, boundary_condition=reflective_boundary(BOX), mesh=mesh, layout="rows"
+        field=field, boundary_condition=reflective_boundary(BOX), mesh=mesh, layout="rows", fused=False
     )
     plan = tracker.plan((0.0, 1.0), 3, 0.1, particles=4 * len(devices))
     job, _ = prepare(tracker.options, seeds(4 * len(devices)), plan)
     particles = start(job, job.motion, 0, 4 * len(devices))
     shared = Shared(job.motion, tables_of(plan, job.cutting), None)
     spread = shard_worlds((particles, shared), mesh, (axes_of(particles), None))
-    program = eqx.filter_jit(lambda particles, shared: job.unit(particles, jnp.int32(1), shared))
+
+    @eqx.filter_jit
+    def program(particles: Any, shared: Shared) -> Any:
+        with spread_over(mesh):
+            return job.unit(particles, jnp.int32(1), shared)
+
     text = program.lower(*spread).compile().compiled.as_text()
     for word in ("all-gather", "all-to-all", "collective-permute"):
         assert word not in text

@@ -502,7 +502,7 @@ def test_the_span_rules() -> None:
     assert (run.ids.tolist(), run.release_times.tolist()) == (list(range(24)), [0.0] * 24)
     with pytest.raises(ValueError, match=r"`dt` must not exceed the length of `time_span`, 4; got 7\.5"):
         jt.create_tracker("rk4", stream()).track_particles(seeds(), (0.0, 4.0), 1500, dt=7.5)
-    with pytest.raises(ValueError, match="`n_timesteps` must be at least 2"):
+    with pytest.raises(ValueError, match="`n_timesteps` must be a whole number, at least 2"):
         jt.create_tracker("rk4", stream()).track_particles(seeds(), (0.0, 4.0), 1)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from jaxworlds.batching import world_mesh
 from jaxworlds.checkpoints import Checkpoint, ResumeWarning
 from jaxworlds.compiling import CompileWatch
+from jaxworlds.meshes import on_each_device, spreading_mesh
 from jaxworlds.rollout import Chunk, resume, run
 from jaxworlds.store import StoreError
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
@@ -475,6 +477,32 @@ def test_a_checkpoint_of_eight_devices_goes_on_with_one_or_two(tmp_path: Path) -
         with pytest.warns(ResumeWarning, match="written on 8 device"):
             result = resume(step, walkers(), tmp_path / name, mesh=world_mesh(jax.devices()[:count]))
         assert same((result.carry, result.records), (last, xs))
+
+
+def test_a_step_knows_its_mesh_and_its_program_is_noted_without_one(
+    devices: list[jax.Device], tmp_path: Path
+) -> None:
+    """So that a program that differs on other devices is not mistaken for another step."""
+    known = []
+
+    def shuffle(worlds: jax.Array, t: jax.Array) -> tuple[jax.Array, None]:
+        known.append(spreading_mesh())
+        return on_each_device(lambda worlds: worlds[::-1] + 1, 0, 0)(worlds), None
+
+    mesh, start = world_mesh(), jnp.arange(16)
+    stop = lambda chunk: chunk.step == 3  # noqa: E731
+    saving = Checkpoint(tmp_path, every_seconds=0)
+    part = run(shuffle, start, 8, chunk=1, mesh=mesh, checkpoint=saving, on_chunk=stop)
+    assert part.outcome == "stopped"
+    assert set(known) == {mesh, None}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = resume(shuffle, start, tmp_path, restored=lambda worlds: jnp.sort(worlds))
+    assert [str(one.message).partition("was ")[2][:20] for one in said] == (
+        ["written on 8 device("] if len(devices) > 1 else []
+    )
+    turned = (8 - part.step) % 2
+    assert result.carry.tolist() == [*range(8, 24)][:: -1 if turned else 1]
 
 
 # Found by review: each of these once gave a wrong result or lost a run.

@@ -12,7 +12,14 @@ import jax
 import pytest
 
 from jaxworlds import runtime
-from jaxworlds.runtime import RuntimeConflictError, configure, runtime_report, settings, start_processes
+from jaxworlds.runtime import (
+    RuntimeConflictError,
+    configure,
+    device_words,
+    runtime_report,
+    settings,
+    start_processes,
+)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -281,3 +288,8 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
         x = [3 * v + t for v in x]
     for out, _ in outputs:
         assert json.loads(out.splitlines()[-1]) == [2, 4, x, sums]
+
+
+def test_a_device_is_named_once() -> None:
+    assert device_words("cpu", "cpu") == "cpu"
+    assert device_words("NVIDIA H200", "gpu") == "NVIDIA H200 (gpu)"

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxworlds import _container
+from jaxworlds import _container, _folders
 from jaxworlds.store import (
     CompressedStorage,
     StoreError,
+    atomic_folder,
     atomic_write,
     content_hash,
     device_rows,
@@ -113,6 +114,74 @@ def test_readers_see_the_old_file_until_the_end(tmp_path):
         file.flush()
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
+
+
+def filled(path, text):
+    with atomic_folder(path) as folder:
+        (folder / "part").mkdir()
+        (folder / "part/a").write_text(text)
+
+
+def texts(folder):
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_atomic_folder_replaces_a_folder_whole(tmp_path, monkeypatch, at_once):
+    """In one step where the system has one, and in two where it has not."""
+    if not at_once:
+        monkeypatch.setattr(_folders, "_exchanging", lambda: None)
+    path = tmp_path / "deep/run.zarr"
+    for text in ("one", "two"):
+        filled(path, text)
+        assert texts(tmp_path) == {"deep/run.zarr/part/a": text}
+    (path / "old").write_text("gone with the folder")
+    filled(path, "three")
+    assert texts(tmp_path) == {"deep/run.zarr/part/a": "three"}
+    assert [p.name for p in path.parent.iterdir()] == ["run.zarr"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_atomic_folder_leaves_the_old_one_when_writing_fails(tmp_path, error):
+    path = tmp_path / "run"
+    filled(path, "one")
+
+    def fail_halfway() -> None:
+        with atomic_folder(path) as folder:
+            (folder / "half").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail_halfway()
+    assert texts(tmp_path) == {"run/part/a": "one"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_atomic_folder_when_the_last_step_fails(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    filled(path, "one")
+    monkeypatch.setattr(_folders, "_exchanging", lambda: None)
+    replace, calls = os.replace, []
+
+    def second_fails(one, other):
+        calls.append(other)
+        if len(calls) == 2:
+            raise OSError(5, "no such luck")
+        replace(one, other)
+
+    monkeypatch.setattr(os, "replace", second_fails)
+    with pytest.raises(OSError, match="no such luck"):
+        filled(path, "two")
+    assert texts(tmp_path) == {"run/part/a": "one"}
+    monkeypatch.undo()
+    monkeypatch.setattr(_folders, "_exchanging", lambda: lambda one, other: -1)
+    monkeypatch.setattr(_folders.ctypes, "get_errno", lambda: 13)
+    with pytest.raises(PermissionError, match="run"):
+        filled(path, "two")
+    assert texts(tmp_path) == {"run/part/a": "one"}
+    monkeypatch.setattr(_folders.ctypes, "get_errno", lambda: 22)  # a file system that knows no exchange
+    filled(path, "two")
+    assert texts(tmp_path) == {"run/part/a": "two"}
 
 
 def test_atomic_write_refuses_to_append(tmp_path):

@@ -1,6 +1,7 @@
 """The command `jaxtrace` as a person uses it: files looked into, runs from options and from TOML, pictures, errors."""
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_netcdf_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_run_is_written_looked_at_and_drawn(
-    paths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    paths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = load_trajectory(paths)
     assert found.positions is not None
@@ -83,8 +84,15 @@ def test_a_run_is_written_looked_at_and_drawn(
     assert "4 particles, 3 recorded times from 0 to 10: finished" in capsys.readouterr().out
     assert run_cli("info", paths, "--json") == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "trajectories"
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
     assert run_cli("plot", paths) == 0
-    assert "⠁" <= max(capsys.readouterr().out) <= "⣿"
+    lines = capsys.readouterr().out.splitlines()
+    dots = [line for line in lines if "⠀" <= max(line) <= "⣿"]
+    assert max("".join(dots)) > "⠀"
+    assert {len(line) for line in dots} == {30}, "as wide as the terminal"
+    span = lines[len(dots)]
+    assert span.startswith("x ")
+    assert span.endswith("t = 10")
     starts = {"paths.png": b"\x89PNG", "paths.svg": b"<?xml", "paths.html": b"<!doctype html>"}
     for name, start in starts.items():
         assert run_cli("plot", paths, "--out", name, "--color", "age", "--field", "double_gyre") == 0
@@ -193,12 +201,13 @@ def test_tracking_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "missing.toml"], "must say center, radius"),
         (["run", "option.toml"], "`options` must be those of rk4"),
         (["run", "none_*.vtu"], "no file matches"),
+        (["run", "doublegyre"], "Did you mean 'double_gyre'?"),
         (["run", "double_gyre", "--out", "a.csv"], "must end in .nc"),
         (["run", "double_gyre", "--resume"], "needs `--checkpoint`"),
         (["run", "double_gyre", "--bounds", "0", "1"], "must be 4 numbers"),
         (["run", "double_gyre", "--velocity", "u"], "must be left out"),
         (["run", "double_gyre", "--integrator", "rk5"], "must be one of"),
-        (["run", "double_gyre", "--particles", "0"], "must be at least 1"),
+        (["run", "double_gyre", "--particles", "0"], "`--particles` must be at least 1"),
         (["run", "double_gyre", "--particles", "4", "--lattice", "2", "2"], "give one of them"),
         (["run", "double_gyre", "--seeds", "none.csv"], "does not exist"),
         (["plot", "double_gyre"], "`--out` must name a picture"),
@@ -224,3 +233,56 @@ def test_wrong_input_ends_with_one_line(
     assert said in error
     assert error.startswith("jaxtrace: ")
     assert len(error.splitlines()) == 1
+
+
+def test_zarr_is_read_and_written_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    metres, axes = {"units": "m"}, (np.linspace(0, 1, 6), np.linspace(0, 2, 9))
+    moving = np.full((3, 6, 9), 0.04, "f4")
+    flow = {
+        "u": (("time", "y", "x"), moving, {"units": "m s-1"}),
+        "v": (("time", "y", "x"), 0 * moving, {"units": "m s-1"}),
+    }
+    places = {
+        "y": ("y", axes[0], metres),
+        "x": ("x", axes[1], metres),
+        "time": ("time", [0, 5, 10], {"units": "s"}),
+    }
+    data = xarray.Dataset(flow, places)
+    data.to_zarr("ocean.zarr", zarr_format=3, consolidated=False, encoding={"v": {"fill_value": 0.0}})
+    assert run_cli("info", "ocean.zarr") == 2
+    assert "`missing='fill'`" in capsys.readouterr().err
+    assert run_cli("info", "ocean.zarr", "--missing", "fill", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["slices"], found["last time"], found["variables"]["u"]) == (
+        3,
+        10.0,
+        {"time": 3, "y": 6, "x": 9},
+    )
+    Path("run.toml").write_text(
+        'field = "ocean.zarr"\nout = "paths.zarr"\ntimes = 3\n[reading]\nmissing = "fill"\n'
+    )
+    assert run_cli("run", "run.toml", "--lattice", "2", "2") == 0
+    assert run_cli("run", "ocean.zarr", "--missing", "zero", *SMALL, "--out", "again.zarr", "--json") == 0
+    capsys.readouterr()
+    one, other = load_trajectory("paths.zarr"), load_trajectory("again.zarr")
+    np.testing.assert_array_equal(one.positions, other.positions)
+    np.testing.assert_allclose(one.positions[-1, :, 0] - one.positions[0, :, 0], 0.4, rtol=1e-5)
+    assert run_cli("info", "paths.zarr", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["particles"] == 4
+    assert (
+        run_cli("plot", "paths.zarr", "--field", "ocean.zarr", "--missing", "fill", "--out", "paths.png") == 0
+    )
+    assert run_cli("plot", "ocean.zarr", "--missing", "fill", "--out", "ocean.svg") == 0
+    assert Path("paths.png").stat().st_size > 1000
+    assert "<svg" in Path("ocean.svg").read_text()
+    for command in (("info", "s3://bucket/ocean.zarr"), ("run", "s3://bucket/ocean.zarr")):
+        capsys.readouterr()
+        assert run_cli(*command) == 2
+        assert "Open it with xarray" in " ".join(capsys.readouterr().err.split())
+    Path("far.toml").write_text('field = "s3://bucket/ocean.zarr"\n')
+    assert run_cli("run", "far.toml") == 2
+    assert "is an address" in " ".join(capsys.readouterr().err.split())

@@ -173,6 +173,8 @@ def test_times_that_are_not_there():
     with pytest.warns(UserWarning, match=r"slice numbers 0 … 3 stand in"):
         np.testing.assert_allclose(open_dataset(box().drop_vars("time")).times, np.arange(4))
     np.testing.assert_allclose(open_dataset(box().drop_vars("time"), times=[0, 1, 4, 9]).times, [0, 1, 4, 9])
+    with pytest.raises(DatasetError, match=r"variable 'u' has no slice; its dimension of time is empty"):
+        open_dataset(box().isel(time=slice(0)))
     steady = open_dataset(box(("y", "x")))
     assert len(steady) == 1
     assert "steady" in str(steady)

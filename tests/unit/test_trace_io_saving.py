@@ -93,18 +93,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["npz", "nc"])
+@pytest.mark.parametrize("suffix", ["npz", "nc", "zarr"])
 @pytest.mark.parametrize("case", CASES)
 def test_round_trip(tmp_path, suffix, case):
-    if suffix == "nc":
+    if suffix != "npz":
         pytest.importorskip("xarray", reason="xarray is not installed")
-        pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
+        needed = "h5netcdf" if suffix == "nc" else "numcodecs"
+        pytest.importorskip(needed, reason=f"{needed} is not installed")
     one = trajectory(**CASES[case])
     path = save_trajectory(one, tmp_path / f"new/run.{suffix}")
     assert path == tmp_path / f"new/run.{suffix}"
     assert [p.name for p in path.parent.iterdir()] == [path.name]  # no temporary is left
     assert_same(one, load_trajectory(path))
     assert_same(one, Trajectory.load(one.save(path)))  # and over the old file
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_netcdf_speaks_cf(tmp_path):
@@ -128,18 +130,105 @@ def test_netcdf_speaks_cf(tmp_path):
     np.testing.assert_array_equal(one.to_dataset().y, one.positions[..., 1].T)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_zarr_is_what_xarray_expects(tmp_path, case):
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    one = trajectory(**CASES[case])
+    for options in ({}, {"units": "degrees", "since": "2015-11-16 06:00:00", "compress": False}):
+        path = save_trajectory(one, tmp_path / "a.zarr", **options)
+        right = trajectory_dataset(one, **{k: v for k, v in options.items() if k != "compress"})
+        found = xarray.open_zarr(path, decode_times=False)
+        assert dict(found.attrs) == right.attrs
+        assert set(found.variables) == set(right.variables)
+        for name, variable in right.variables.items():
+            assert found[name].dims == variable.dims
+            assert found[name].dtype == variable.dtype, name
+            np.testing.assert_array_equal(found[name].values, variable.values, err_msg=str(name))
+            assert {k: np.ravel(v).tolist() for k, v in found[name].attrs.items()} == {
+                k: np.ravel(v).tolist() for k, v in variable.attrs.items()
+            }
+        with xarray.open_zarr(path) as data:  # and with its times as dates
+            assert data.sizes["trajectory"] == 5
+        assert_same(one, load_trajectory(path))
+
+
+def test_zarr_chunks_are_cut_along_particles_and_times():
+    from jaxtrace.io.zarr_writing import CHUNK, chunk_shape
+
+    assert chunk_shape((1000, 101), 4) == (1000, 101)
+    assert chunk_shape((1_000_000, 101), 4) == (62_500, 13)
+    assert chunk_shape((10, 10_000_000), 8) == (1, 312_500)
+    assert chunk_shape((), 8) == ()
+    assert chunk_shape((0, 5), 4) == (1, 5)
+    for shape in ((123_457, 1009), (7, 3, 5_000_011)):
+        assert CHUNK / 8 < np.prod(chunk_shape(shape, 4)) * 4 <= CHUNK
+
+
+def test_a_large_zarr_store_is_written_in_several_chunks(tmp_path):
+    pytest.importorskip("numcodecs", reason="numcodecs is not installed")
+    n, times = 3001, 501
+    one = trajectory(
+        n=5,
+        times=np.arange(float(times)),
+        ids=np.arange(n),
+        positions=RNG.normal(size=(times, n, 2)).astype("f4"),
+        **dict.fromkeys(("velocities", "alive", "ages", "generation", "reduced")),
+        release_times=np.zeros(n),
+        outcomes=np.zeros(n, np.int8),
+        patches=np.zeros(n, np.int32),
+    )
+    path = save_trajectory(one, tmp_path / "a.zarr")
+    assert sorted(p.name for p in (path / "x").glob("[0-9]*")) == ["0.0", "1.0"]
+    np.testing.assert_array_equal(load_trajectory(path).positions, one.positions)
+
+
+def test_a_zarr_store_replaces_only_a_store(tmp_path):
+    pytest.importorskip("numcodecs", reason="numcodecs is not installed")
+    one = trajectory()
+    (tmp_path / "a.zarr").mkdir()
+    save_trajectory(one, tmp_path / "a.zarr")  # an empty folder holds nothing to lose
+    (tmp_path / "thesis.zarr").mkdir()
+    (tmp_path / "thesis.zarr/chapter.txt").write_text("years of work")
+    (tmp_path / "file.zarr").write_text("a file")
+    for name in ("thesis.zarr", "file.zarr"):
+        with pytest.raises(
+            FileExistsError, match=rf"{name}: only a Zarr store or an empty folder is replaced"
+        ):
+            save_trajectory(one, tmp_path / name)
+    assert (tmp_path / "thesis.zarr/chapter.txt").read_text() == "years of work"
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "a.zarr")
+    other = dataclasses.replace(one, times=TIMES + 1)
+    save_trajectory(other, tmp_path / "link.zarr")
+    assert (tmp_path / "link.zarr").is_symlink()
+    assert_same(other, load_trajectory(tmp_path / "a.zarr"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_zarr_store_that_lost_a_chunk_is_refused(tmp_path):
+    pytest.importorskip("numcodecs", reason="numcodecs is not installed")
+    path = save_trajectory(trajectory(), tmp_path / "a.zarr")
+    (path / "alive/0.0").unlink()
+    with pytest.raises(DatasetError, match=r"a\.zarr: variable 'alive': chunk 'alive/0\.0' is not stored"):
+        load_trajectory(path)
+    with pytest.raises(ValueError, match=r"`path` must be one of this machine; s3://b/a\.zarr is an address"):
+        save_trajectory(trajectory(), "s3://b/a.zarr")
+
+
 def test_what_cannot_be_saved_or_loaded_is_told(tmp_path):
     one = trajectory()
-    with pytest.raises(ValueError, match=r"`path` must end in \.npz, \.nc, \.vtp or \.pvd; got .*a\.csv"):
+    with pytest.raises(
+        ValueError, match=r"`path` must end in \.npz, \.nc, \.zarr, \.vtp or \.pvd; got .*a\.csv"
+    ):
         save_trajectory(one, tmp_path / "a.csv")
-    with pytest.raises(TypeError, match=r"options units are for \.nc files"):
+    with pytest.raises(TypeError, match=r"options units are for \.nc and \.zarr"):
         save_trajectory(one, tmp_path / "a.npz", units="m")
     with pytest.raises(TypeError, match=r"`reduced_spread` of the trajectory is a set"):
         save_trajectory(dataclasses.replace(one, reduced={"spread": {1}}), tmp_path / "a.npz")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError, match=r"a\.npz: the file is missing"):
         load_trajectory(tmp_path / "a.npz")
-    with pytest.raises(ValueError, match=r"a\.vtp: .*save to \.npz or \.nc"):
+    with pytest.raises(ValueError, match=r"a\.vtp: .*save to \.npz, \.nc or \.zarr"):
         load_trajectory(tmp_path / "a.vtp")
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with pytest.raises(DatasetError, match=r"a\.npz: no trajectory can be read"):
@@ -157,13 +246,19 @@ def test_what_cannot_be_saved_or_loaded_is_told(tmp_path):
         ("vtkmodules", lambda folder: load_optimized_dataset(folder / "a.vti")),  # arrays packed with LZ4
         ("xarray", lambda folder: save_trajectory(trajectory(), folder / "a.nc")),
         ("xarray", lambda folder: load_optimized_dataset(folder / "a.nc")),
+        ("xarray", lambda folder: save_trajectory(trajectory(), folder / "a.zarr")),
+        ("xarray", lambda folder: load_optimized_dataset(folder / "b.zarr")),
+        ("numcodecs", lambda folder: save_trajectory(trajectory(), folder / "a.zarr")),
+        ("numcodecs", lambda folder: load_trajectory(folder / "b.zarr")),
     ],
 )
 def test_a_missing_package_is_named(tmp_path, monkeypatch, package, call):
     pytest.importorskip("vtkmodules", reason="vtk is not installed")
     (tmp_path / "a.vti").write_bytes(fuzz_trace._xml(fuzz_trace._image(), "lz4", tmp_path))
     (tmp_path / "a.nc").write_text("")
-    monkeypatch.setitem(sys.modules, package, None)
+    save_trajectory(trajectory(), tmp_path / "b.zarr")
+    for name in [package, *(one for one in sys.modules if one.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'pip install "jaxworlds\[trace\]"'):
         call(tmp_path)
 

@@ -253,9 +253,3 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     core._registered.cache_clear()
     assert _native.kernels() is not None
-
-
-def test_a_kernel_is_not_asked_of_several_devices() -> None:
-    tracker = create_tracker("rk4", box_field(2), fused=True, mesh=1)
-    with pytest.raises(ValueError, match="a kernel runs on one device; got 1 of them"):
-        tracker.track_particles(seeds(2)[:4], (0.0, 1.0), 2, 0.5, progress=False)

@@ -274,6 +274,15 @@ def test_outcomes_have_a_colour_and_a_count_each() -> None:
     assert [text.get_text() for text in patches] == ["no patch: 4", "x_max: 1"]
 
 
+def test_the_list_of_kinds_hides_no_path() -> None:
+    figure = plot_paths(ended_and_waiting(), color="outcome")
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    below = axes.get_legend().get_window_extent()
+    assert below.y1 < axes.xaxis.label.get_window_extent().y0, "under the name of the axis"
+    assert below.y0 >= 0, "and within the picture"
+
+
 def test_faster_is_lighter() -> None:
     slow, fast = straight(particles=1).positions, straight(particles=1, velocity=(0.3, 0.0)).positions
     figure = plot_paths(trajectory_of(np.concatenate([slow, fast], axis=1)))

@@ -20,7 +20,7 @@ from acbo.scms.optima import best_intervention
 from acbo.scms.prior import SCMPrior, scm_prior
 from acbo.scms.scm import SCM
 from jaxworlds._host import to_host
-from jaxworlds.meshes import shard_worlds
+from jaxworlds.meshes import per_device, shard_worlds
 
 from .episode import run_episode
 from .problem import known_graph, problem_of
@@ -194,11 +194,8 @@ def _play(
     if mesh is None:
         return some(strategy, turns)
     arrays, rest = eqx.partition(strategy, eqx.is_array)
-    each_device = jax.shard_map(
-        lambda arrays, turns: some(eqx.combine(arrays, rest), turns),
-        mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(mesh.axis_names)),
-        out_specs=PartitionSpec(mesh.axis_names),
-        check_vma=False,
+    split = PartitionSpec(mesh.axis_names)
+    each_device = per_device(
+        lambda arrays, turns: some(eqx.combine(arrays, rest), turns), mesh, (PartitionSpec(), split), split
     )
     return each_device(arrays, turns)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Int32
 
-from ..data import Dataset, Key
+from ..data import Dataset, Key, demand_dataset
 from .knowledge import Knowledge, check_parent_counts
 from .order_mcmc import OrderSampling, sample_orders
 from .parent_prior import log_order_mass, log_parent_prior
@@ -148,6 +148,7 @@ def plan_for(
     dtype: Any = None,
 ) -> Plan:
     """The program that these arguments ask for; what they cannot mean is refused."""
+    demand_dataset(dataset)
     size = dataset.size
     chosen_score = score_named(score)
     if max_parents is None:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from acbo.pictures import FONT, PLAIN
+from acbo.pictures import FONT, MEASURED, PLAIN
 
 Line = Float[np.ndarray, " n"]
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 42
@@ -75,7 +75,7 @@ def chart_svg(
             parts.append(f'<polygon points="{around}" fill="{PLAIN}" fill-opacity="0.2"/>')
         xs, ys = (np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]) if steps else (x, y)
         parts.append(f'<polyline points="{path(xs, ys)}" fill="none" stroke="{PLAIN}" stroke-width="2"/>')
-    parts += [_dot(across(a), up(b), "#c0392b", 3.5) for a, b in marks]
+    parts += [_dot(across(a), up(b), MEASURED, 3.5) for a, b in marks]
     inside = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -96,7 +96,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [float(f"{k * step:.10g}") for k in range(first, last + 1)]
 
 
-_GRID = 'stroke="#d8dce2" stroke-width="1"'
+_GRID = 'stroke="currentColor" stroke-opacity="0.15" stroke-width="1"'
 
 
 def _reach(values: Line, margin: float = 0.0) -> tuple[float, float]:

@@ -304,11 +304,11 @@ class Optimizer:
         kept = tuple(p for p in state.pending if p.experiment != experiment)
         self._keep(dataclasses.replace(state, pending=kept, cancelled=(*state.cancelled, experiment)))
 
-    def run(self, n: int | None = None, *, progress: bool = True) -> "pd.DataFrame":
+    def run(self, n: int | None = None, *, progress: bool | None = None) -> "pd.DataFrame":
         """Ask, simulate and tell: `n` times, or until the budget, the experiments or the strategy end it.
 
         Pending experiments come first. Ctrl-C ends it early; what was told is kept, and the experiment in hand is pending.
-        Returns the history.
+        `progress` shows a bar on stderr; by default only on a terminal and in a notebook. Returns the history.
         """
         from .running import run
 

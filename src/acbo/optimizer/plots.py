@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acbo.pictures import PLAIN, layered_places
+from acbo.pictures import MEASURED, PLAIN, layered_places
 
 from .believed import Believed, Curve
 
@@ -23,7 +23,7 @@ def plot_regret(believed: Believed, optimum: float | None = None) -> "Figure":
         best, measured = sign * (best - optimum), sign * (measured - optimum)
         axes.axhline(0.0, color="#9aa0a6", linestyle="--")
     axes.step(found.cost, best, where="post", color=PLAIN, label="best so far, expected")
-    axes.plot(found.cost[1:], measured[1:], "o", color="#c0392b", markersize=4, label="measured")
+    axes.plot(found.cost[1:], measured[1:], "o", color=MEASURED, markersize=4, label="measured")
     axes.set_xlabel("cost of the experiments")
     axes.set_ylabel(target if optimum is None else f"regret of {target}")
     axes.legend()
@@ -41,7 +41,7 @@ def plot_effects(believed: Believed) -> "Figure":
         _effect(axes, curve)
         axes.set_xlabel(curve.name)
         if number % columns == 0:
-            axes.set_ylabel(f"E[{believed.settings.target} | do]")
+            axes.set_ylabel(f"expected {believed.settings.target}")
     return figure
 
 
@@ -52,7 +52,7 @@ def _effect(axes: Any, curve: Curve) -> None:
     else:
         axes.fill_between(curve.x, curve.low, curve.high, color=PLAIN, alpha=0.2, linewidth=0)
         axes.plot(curve.x, curve.mean, color=PLAIN)
-    axes.plot(curve.tried[:, 0], curve.tried[:, 1], "o", color="#c0392b", markersize=4)
+    axes.plot(curve.tried[:, 0], curve.tried[:, 1], "o", color=MEASURED, markersize=4)
 
 
 def plot_graph(believed: Believed, least: float = 0.1) -> "Figure":

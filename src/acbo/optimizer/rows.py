@@ -1,6 +1,7 @@
 """What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,8 +43,24 @@ def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
                 )
             made.add(experiment)
             names = _set_by(pending[experiment].do, record, names, experiment, where)
+        elif not names:
+            _note_likely_result(record, pending, where)
         found.append(_row(state.settings, record, names, experiment, where))
     return tuple(found)
+
+
+def _note_likely_result(record: Mapping[str, Any], pending: Mapping[int, Any], where: str) -> None:
+    """Warn of a row that has what a pending experiment sets and not its number: it counts as an observation."""
+    for number, asked in pending.items():
+        if asked.do and all(
+            name in record and _same(record[name], value) for name, value in asked.do.items()
+        ):
+            warnings.warn(
+                f"`{where}` counts as an observation, though it has what experiment {number} sets. If it is its result, "
+                f"tell it with `experiment={number}`; the experiment is still pending.",
+                stacklevel=4,
+            )
+            return
 
 
 def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:

@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 
-def run(optimizer: "Optimizer", n: int | None, progress: bool) -> None:
-    """Make up to `n` experiments, pending ones first."""
+def run(optimizer: "Optimizer", n: int | None, progress: bool | None) -> bool:
+    """Make up to `n` experiments, pending ones first; whether Ctrl-C ended it early."""
     if optimizer.simulator is None:
         raise ValueError(
             "`simulator` must be given to run; got None. Pass a function from values by name to one row of all "
@@ -16,10 +16,13 @@ def run(optimizer: "Optimizer", n: int | None, progress: bool) -> None:
     if n is not None and n < 1:
         raise ValueError(f"`n` must be at least 1; got {n}. Pass None to go on to the end of the budget.")
     total = _total(optimizer, n)
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, disable=not progress) as bar:
+    console = Console(stderr=True)
+    shown = progress or (progress is None and (console.is_terminal or console.is_jupyter))
+    with Progress(*columns, console=console, disable=not shown) as bar:
         task = bar.add_task(f"experiments on {optimizer.target}", total=total)
         try:
             for _ in range(total):
@@ -27,8 +30,10 @@ def run(optimizer: "Optimizer", n: int | None, progress: bool) -> None:
                     break
                 bar.advance(task)
         except KeyboardInterrupt:
-            bar.console.print("stopped; what was told is kept")
+            console.print("stopped; what was told is kept")
+            return True
         bar.update(task, total=bar.tasks[0].completed)
+    return False
 
 
 def _total(optimizer: "Optimizer", n: int | None) -> int:

@@ -1,7 +1,5 @@
 """An optimization in the terminal: the next experiment, prompts for what it gave, and pictures of what is known."""
 
-import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +9,9 @@ import numpy as np
 from acbo.pictures import edge_table
 
 from .advice import written
+from .facts import saved_optimization, weights_facts
 from .optimizer import Optimizer
-from .state import FORMAT, Settings
+from .state import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +58,7 @@ def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], st
             try:
                 said = read(f"{name}: ").strip()
             except EOFError:
+                console.print()  # the prompt has no line of its own
                 return "stop"
             if said in ("stop", "skip"):
                 return said
@@ -98,12 +98,7 @@ def show(path: Path, console: "Console") -> None:
     elif path.suffix == ".safetensors":
         _show_weights(path, console)
     else:
-        text = path.read_bytes()[:200]
-        if FORMAT.encode() not in text:
-            raise ValueError(
-                f"`file` must be a saved optimization, a .safetensors file or a problem .toml; {path} is none of them."
-            )
-        show_optimization(Optimizer.load(path, keep=False), console)
+        show_optimization(saved_optimization(path), console)
 
 
 def show_settings(settings: Settings, console: "Console") -> None:
@@ -140,22 +135,20 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
         ends = f"{curve.x[0]:g} to {curve.x[-1]:g}"
         line = f"{curve.name} ({ends}): {sparkline(curve.mean)} {optimizer.target} {curve.mean[0]:.3g} to {curve.mean[-1]:.3g}"
         console.print(line, highlight=False, markup=False)
-    console.print(edge_table({"probability": believed.edges}, optimizer.state.settings.names, title="edges"))
-    show_advice(optimizer, console)
+    console.print(
+        edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
+    )
+    console.print(advice(optimizer), highlight=False, markup=False, soft_wrap=True)
 
 
-def show_advice(optimizer: Optimizer, console: "Console") -> None:
+def advice(optimizer: Optimizer) -> str:
     """The recommendation in a line."""
     if not optimizer.state.rows:
-        console.print("No rows yet: nothing is recommended.")
-        return
+        return "No rows yet: nothing is recommended."
     found = optimizer.recommend()
-    console.print(
+    return (
         f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
-        f"({found.low:.4g} to {found.high:.4g})",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"({found.low:.4g} to {found.high:.4g})"
     )
 
 
@@ -174,20 +167,11 @@ def sparkline(values: Any) -> str:
 def _show_weights(path: Path, console: "Console") -> None:
     from rich.table import Table
 
-    with path.open("rb") as file:
-        try:
-            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 1 << 24)))
-            facts = dict(header.pop("__metadata__", {}))
-            for row in header.values():
-                if not isinstance(row["dtype"], str) or not all(type(n) is int for n in row["shape"]):
-                    raise ValueError("an array has no type or shape")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} must be a safetensors file; its header cannot be read.") from error
-    table = Table("array", "shape", "type", title=f"{path.name}: {facts.pop('format', 'weights')}")
-    for name, row in header.items():
+    found = weights_facts(path)
+    table = Table("array", "shape", "type", title=f"{path.name}: {found['format']}")
+    for name, row in found["arrays"].items():
         table.add_row(name, "×".join(map(str, row["shape"])) or "1", row["dtype"])
     console.print(table)
-    total = sum(math.prod(row["shape"]) for row in header.values())
-    console.print(f"{total:,} numbers", highlight=False)
-    for name, fact in facts.items():
+    console.print(f"{found['numbers']:,} numbers", highlight=False)
+    for name, fact in found["facts"].items():
         console.print(f"{name}: {fact}", highlight=False, markup=False, soft_wrap=True)

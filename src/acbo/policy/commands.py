@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,9 +25,18 @@ from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
-from jaxworlds._commands import is_first
-from jaxworlds._ending import cause_of
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds._commands import (
+    checked_suffix,
+    is_first,
+    machine,
+    machine_words,
+    print_json,
+    say,
+    show_table,
+    working,
+)
+from jaxworlds._ending import code_of, stopped_by
+from jaxworlds.checkpoints import holds_run
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum
@@ -35,9 +44,6 @@ from .settings import PolicyConfig
 from .strategy import Policy
 from .training import PolicyLearning, train_policy
 from .weights import load_policy, pretrained_policy, save_policy
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 CHUNK = 10
 """Updates between two looks at the keyboard."""
@@ -61,16 +67,21 @@ def train(
     layers: int,
     size: int,
     seed: int,
-    console: "Console",
     checkpoint: Path | None = None,
     resume: bool = False,
+    json: bool = False,
     mesh: Any = None,
-) -> str:
-    """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes. The outcome of the run."""
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"`out` must lie in a folder that exists; got {out}. Make the folder first.")
-    if size < 3:
-        raise ValueError(f"`size`, the most variables of a model, must be at least 3; got {size}.")
+) -> int:
+    """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
+    checked_suffix(out, (".safetensors",), "out")
+    _at_least(
+        updates=(updates, 1),
+        models=(models, 1),
+        group=(group, 2),
+        width=(width, 1),
+        layers=(layers, 1),
+        size=(size, 3),
+    )
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     config = PolicyConfig(width=width, layers=layers, surrogate_layers=layers)
@@ -85,7 +96,8 @@ def train(
         mesh=mesh,
         checkpoint=checkpoint,
         # The same line serves the first time and every time after.
-        resuming=resume and checkpoint is not None and _begun(checkpoint),
+        resuming=resume and checkpoint is not None and holds_run(checkpoint / "imitation"),
+        progress=False if json else None,
     )
     history = trained.history
     assert history is not None, "every update is recorded"
@@ -101,25 +113,20 @@ def train(
     }
     if is_first():
         save_policy(out, trained.network, story)
-    last = history["regret"][-CHUNK:].mean()
-    console.print(
-        f"{trained.rollout.outcome} after {done:,} updates of {trained.episodes:,} episodes, "
-        f"{trained.episodes_per_second:,.0f} a second; regret {last:.3f} in the last ones",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print(f"policy: {out}", highlight=False, soft_wrap=True)
-    cause = cause_of(trained.rollout.outcome)
-    if cause is not None:
-        go_on = (
-            "the same command with --resume goes on" if checkpoint else "--checkpoint makes runs resumable"
+    last, rate = float(history["regret"][-CHUNK:].mean()), trained.episodes_per_second
+    if json:
+        print_json(
+            {**story, "episodes_per_second": rate, "regret": last, "out": out, "checkpoint": checkpoint}
         )
-        console.print(f"stopped early by {cause}; {go_on}", highlight=False, soft_wrap=True)
-    return trained.rollout.outcome
-
-
-def _begun(folder: Path) -> bool:
-    return any(Checkpoint(place).holds_run for place in (folder, folder / "imitation"))
+    else:
+        say(
+            f"{trained.rollout.outcome} after {done:,} updates of {trained.episodes:,} episodes, "
+            f"{rate:,.0f} a second; regret {last:.3f} in the last ones"
+        )
+        say(f"policy: {out}")
+        if early := stopped_by(trained.rollout.outcome, checkpoint):
+            say(early)
+    return code_of(trained.rollout.outcome)
 
 
 def evaluate(
@@ -130,23 +137,24 @@ def evaluate(
     models: int,
     seed: int,
     out: Path | None,
-    console: "Console",
+    json: bool = False,
     mesh: Any = None,
-) -> None:
+) -> int:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
-    if models < 2:
-        raise ValueError(f"`models` must be at least 2, for an interval; got {models}.")
+    _at_least(models=(models, 2))
     if not sizes or min(sizes) < 2:
-        raise ValueError(f"`sizes` must be numbers of variables, 2 at least; got {tuple(sizes)}.")
+        raise ValueError(f"`--sizes` must be numbers of variables, 2 at least; got {tuple(sizes)}.")
+    if out is not None:
+        checked_suffix(out, (".csv",), "out")
     for family in families:
         if family not in FAMILIES:
             names = ", ".join(FAMILIES)
             raise ValueError(
-                f"`families` must be of {names}; got {family!r}.{suggestion(family, tuple(FAMILIES))}"
+                f"`--families` must be of {names}; got {family!r}.{suggestion(family, tuple(FAMILIES))}"
             )
     others = [name for name in dict.fromkeys(strategies) if name != "policy"]
     compared = {"policy": policy_of(policy)} | {name: strategy_named(name) for name in others}
-    with console.status("compiling and playing") as status:
+    with working("compiling and playing") as tell:
         found = compare(
             compared,
             cells(sizes, families),
@@ -155,28 +163,47 @@ def evaluate(
             known=("cbo",),
             seed=seed,
             mesh=mesh,
-            report=lambda name, cell, _: status.update(f"{name}: {cell.variables} variables, {cell.family}"),
+            report=lambda name, cell, _: tell(f"{name}: {cell.variables} variables, {cell.family}"),
         )
-    console.print(_regret_table(found))
-    if out is not None:
-        if is_first():
-            _write_cells(out, found)
-        console.print(f"cells: {out}", highlight=False, soft_wrap=True)
+    if out is not None and is_first():
+        _write_cells(out, found)
+    if json:
+        rows = [_cell_row(found, name, cell) for name in found.strategies for cell in found.cells]
+        print_json({"strategies": _totals(found), "cells": rows, "out": out, **machine()})
+    else:
+        _show_totals(found)
+        if out is not None:
+            say(f"cells: {out}")
+    return 0
 
 
-def _regret_table(found: Comparison) -> Any:
-    from rich.table import Table
-
-    count = len(found.regrets("policy"))
-    table = Table(
-        "strategy", "regret", "minus the policy's", "ms an episode", title=f"{count} models, 95 % intervals"
-    )
+def _totals(found: Comparison) -> list[dict[str, Any]]:
+    """Each strategy over all cells, with halves of 95 % intervals."""
+    rows, count = [], len(found.regrets("policy"))
     for name in found.strategies:
-        seconds = sum(found.results[name, cell].seconds for cell in found.cells)
-        gap = "" if name == "policy" else _written(found.difference(name, "policy"), "+")
-        label = f"{name}, graph known" if name == "cbo" else name
-        table.add_row(label, _written(found.mean(name)), gap, f"{1e3 * seconds / count:.1f}")
-    return table
+        (regret, half), (gap, gap_half) = found.mean(name), found.difference(name, "policy")
+        seconds = sum(found.results[name, cell].seconds for cell in found.cells) / count
+        facts = {"strategy": name, "models": count, "regret": regret, "half": half}
+        rows.append(
+            facts | {"minus_policy": gap, "minus_policy_half": gap_half, "seconds_per_episode": seconds}
+        )
+    return rows
+
+
+def _show_totals(found: Comparison) -> None:
+    rows = [
+        (
+            f"{row['strategy']}, graph known" if row["strategy"] == "cbo" else row["strategy"],
+            _written((row["regret"], row["half"])),
+            ""
+            if row["strategy"] == "policy"
+            else _written((row["minus_policy"], row["minus_policy_half"]), "+"),
+            f"{1e3 * row['seconds_per_episode']:.1f}",
+        )
+        for row in _totals(found)
+    ]
+    title = f"{len(found.regrets('policy'))} models, 95 % intervals; regret 0 is the best intervention, 1 is to do nothing"
+    show_table(title, ("strategy", "regret", "minus the policy's", "ms an episode"), rows)
 
 
 def _written(estimate: tuple[float, float], sign: str = "") -> str:
@@ -220,13 +247,9 @@ def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
     }
 
 
-def bench(policy: str, variables: int, rows: int, repeats: int, console: "Console") -> None:
+def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = False) -> int:
     """How long the next experiment takes, from arrays on the host to values on the host."""
-    from rich.table import Table
-
-    for name, value, least in (("variables", variables, 2), ("rows", rows, 2), ("repeats", repeats, 1)):
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
+    _at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
     prior = scm_prior(mechanisms="linear", variables=(variables, variables))
     scm = sample_scm(jr.key(0), prior, bucket(variables), 0)
     data = jax.tree.map(np.asarray, sample_mixed(scm, jr.key(1), rows, rows - rows // 5))
@@ -234,17 +257,35 @@ def bench(policy: str, variables: int, rows: int, repeats: int, console: "Consol
         "policy": (policy_of(policy), problem_of(scm)),
         "cbo, graph known": (CausalBO(), problem_of(scm, knowledge=known_graph(scm.adjacency))),
     }
-    table = Table(
-        "strategy",
-        "first call, s",
-        "median, ms",
-        "slowest, ms",
-        title=f"next experiment: {variables} variables, {rows} rows, {jax.devices()[0].device_kind}",
-    )
+    where = machine()
+    found = []
     for name, (strategy, problem) in asked.items():
-        first, *later = _seconds(strategy, problem, data, repeats + 1)
-        table.add_row(name, f"{first:.2f}", f"{1e3 * np.median(later):.2f}", f"{1e3 * max(later):.2f}")
-    console.print(table)
+        with working(f"{name}: compiling and timing"):
+            first, *later = _seconds(strategy, problem, data, repeats + 1).tolist()
+        times = {"first": first, "median": float(np.median(later)), "slowest": max(later)}
+        found.append({"strategy": name, **{f"{word}_seconds": seconds for word, seconds in times.items()}})
+    if json:
+        print_json({"variables": variables, "rows": rows, "repeats": repeats, "strategies": found, **where})
+        return 0
+    shown = [
+        (
+            row["strategy"],
+            f"{row['first_seconds']:.2f}",
+            f"{1e3 * row['median_seconds']:.2f}",
+            f"{1e3 * row['slowest_seconds']:.2f}",
+        )
+        for row in found
+    ]
+    title = f"next experiment: {variables} variables, {rows} rows"
+    show_table(title, ("strategy", "first call, s", "median, ms", "slowest, ms"), shown, machine_words(where))
+    return 0
+
+
+def _at_least(**given: tuple[int, int]) -> None:
+    """Refuse a number below its least one."""
+    for name, (value, least) in given.items():
+        if value < least:
+            raise ValueError(f"`--{name}` must be at least {least}; got {value}.")
 
 
 def _seconds(strategy: Any, problem: Any, data: Any, calls: int) -> Float[np.ndarray, " calls"]:

@@ -18,7 +18,8 @@ from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
-from jaxworlds.checkpoints import Checkpoint, CheckpointFolder
+from jaxworlds.checkpoints import Checkpoint, holds_run
+from jaxworlds.meshes import per_device
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
@@ -88,12 +89,11 @@ class PolicyUpdate(eqx.Module):
             network, moments, figures = self._learn(state, keys)
         else:
             axes = self.mesh.axis_names
-            spread = jax.shard_map(
+            spread = per_device(
                 lambda state, keys: self._learn(state, keys, axes),
-                mesh=self.mesh,
-                in_specs=(PartitionSpec(), PartitionSpec(axes)),
-                out_specs=PartitionSpec(),
-                check_vma=False,
+                self.mesh,
+                (PartitionSpec(), PartitionSpec(axes)),
+                PartitionSpec(),
             )
             network, moments, figures = spread(state, keys)
         return PolicyState(network, state.reference, moments, state.step + 1, state.key), figures
@@ -332,8 +332,8 @@ def train_policy(
     - `draw`: by default the curriculum of random models of up to ten variables. It is part of the program: pass a
       function of a module, or an Equinox module.
     - `mesh`: spread the models of an update over these devices; gradients are averaged over them.
-    - `checkpoint`, `resuming`: a folder to save to, and whether to go on from what it holds, with the same bits. The part
-      that imitates has a folder of its own in it.
+    - `checkpoint`, `resuming`: a folder to save to, the two parts apart in it, and whether to go on from what it holds, with
+      the same bits.
     """
     learning = PolicyLearning() if learning is None else learning
     draw = Curriculum() if draw is None else draw
@@ -350,37 +350,39 @@ def train_policy(
         size = min(100, updates) if chunk is None else min(chunk, updates)
         return size if record_every is None else max(record_every, size // record_every * record_every)
 
-    def part_of(update: PolicyUpdate, state: PolicyState, updates: int, place: Checkpoint | None) -> Rollout:
-        if resuming and place is not None and place.holds_run:
-            return resume(update, state, place, **options)
-        stride = {"chunk": chunk_of(updates), "record_every": record_every}
-        return run(update, state, updates, checkpoint=place, **stride, **options)
+    def learned(imitates: bool, state: PolicyState, updates: int, begun: bool) -> Rollout:
+        """One part of the training, or the rest of it where it was `begun` before."""
+        update = PolicyUpdate(draw, total, part, imitates, mesh)
+        folder = _part_of(checkpoint, "imitation" if imitates else "grpo")
+        if begun:
+            assert folder is not None
+            return resume(update, state, folder, **options)
+        sizes = {"chunk": chunk_of(updates), "record_every": record_every}
+        return run(update, state, updates, checkpoint=folder, **sizes, **options)
 
     if resuming and checkpoint is None:
         raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
-    place = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
-    early = None if place is None else dataclasses.replace(place, folder=Path(place.folder) / "imitation")
-    improve = PolicyUpdate(draw, total, part, False, mesh)
-    if resuming and place is not None and early is not None and not early.holds_run:
-        # Nothing to imitate any more, or nothing there at all, which `resume` says.
-        rollout = resume(improve, state, place, **options)
-        return _trained(rollout, [rollout.records], learning)
-    if place is not None and first and not resuming:
-        CheckpointFolder(
-            place
-        ).begin()  # a full folder is better refused before hours of imitation than after
-    histories = []
+    histories, begun = [], resuming
     if first:
-        rollout = part_of(PolicyUpdate(draw, total, part, True, mesh), state, first, early)
+        rollout = learned(True, state, first, begun)
         histories.append(rollout.records)
         state = rollout.carry
         if rollout.outcome != "finished" or first == learning.updates:
             return _trained(rollout, histories, learning)
         if state.reference is not None:
             state = eqx.tree_at(lambda s: s.reference, state, state.network)
-    rollout = part_of(improve, state, learning.updates - first, place)
+        begun = resuming and holds_run(_part_of(checkpoint, "grpo"))
+    rollout = learned(False, state, learning.updates - first, begun)
     histories.append(rollout.records)
     return _trained(rollout, histories, learning)
+
+
+def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
+    """Where a part of the training is saved: a folder in that of the whole."""
+    if checkpoint is None:
+        return None
+    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return dataclasses.replace(options, folder=Path(options.folder) / name)
 
 
 def _trained(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:

@@ -97,8 +97,8 @@ class _Reader:
     def __init__(self, text: str, known: Mapping[str, str], functions: Functions) -> None:
         self.text, self.known, self.functions = text, known, functions
 
-    def refuse(self, demand: str) -> ValueError:
-        return ValueError(f"`text` must {demand}; got {short(self.text)}.")
+    def refuse(self, demand: str, hint: str = "") -> ValueError:
+        return ValueError(f"`text` must {demand}; got {short(self.text)}.{hint}")
 
     def read(self, node: ast.expr) -> Expression:
         match node:
@@ -202,7 +202,7 @@ class _Reader:
             known = [*_FUNCTIONS, *self.functions, *_NOISES, "clip"]
             hint = suggestion(function, known)
             raise self.refuse(
-                f"call {', '.join(known)} with their arguments, not {short(function)}.{hint} It must"
+                f"call one of {', '.join(known)}, with its arguments, and not {short(function)}", hint
             )
         if (number := args[0].constant) is not None:
             value = _VALUES.get(function) or (lambda x: float(self.functions[function](x)))

@@ -191,6 +191,11 @@ def from_frame(
     """
     from .building import padded_size
 
+    if not hasattr(frame, "columns"):
+        raise TypeError(
+            f"`frame` must be a data frame; got {type(frame).__name__}. `acbo.dataset(values, intervened, target=0)` takes "
+            "arrays."
+        )
     said = None
     if isinstance(intervened, str):
         place(intervened, [str(column) for column in frame.columns], "intervened")

@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -17,7 +17,7 @@ from .mechanisms import MECHANISMS
 from .names import place, require_distinct
 from .noise import NOISES
 from .optima import best_intervention
-from .sampling import sample
+from .sampling import demand_rows, sample, seeded
 from .scm import SCM, permute
 
 Level = float | Float[Array, " rows"] | Float[np.ndarray, " rows"]
@@ -140,7 +140,7 @@ class CausalModel:
             v = self.index(name, word)
             mask[..., v] = True
             for k, part in enumerate(parts):
-                numbers[k, ..., v] = np.asarray(part)
+                numbers[k, ..., v] = _numbers(part, word, name)
         if not ((numbers[1] >= 0) & (numbers[1] <= 1)).all():
             raise ValueError(
                 f"`soft` must give strengths from 0 (nothing) to 1 (set); got {soft}. Write "
@@ -151,7 +151,8 @@ class CausalModel:
 
     def sample(self, rows: int, key: Key | int = 0, do: Levels | None = None, **others: Mapping) -> Dataset:
         """Rows under an intervention, named as in `intervention`; an integer key is a seed."""
-        return sample(self.scm, self.intervention(do, **others), _key(key), rows)
+        demand_rows(rows)
+        return sample(self.scm, self.intervention(do, **others), seeded(key), rows)
 
     def effect(self, do: Levels | None = None, *, samples: int = SAMPLES, **others: Mapping) -> float:
         """Expected target under an intervention, named as in `intervention`."""
@@ -172,5 +173,9 @@ class CausalModel:
         return to_text(self)
 
 
-def _key(key: Key | int) -> Key:
-    return jr.key(key) if isinstance(key, int) else key
+def _numbers(value: Any, word: str, name: str) -> Any:
+    """A number, or one for each row; words are refused."""
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{word}` must hold numbers by name; got {value!r} for {name!r}.") from error

@@ -1,9 +1,11 @@
 """Names of variables: looked up with a suggestion when misspelt, and checked for doubles."""
 
-import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from jaxworlds._demands import short as short
+from jaxworlds._demands import suggestion as suggestion
 
 
 def place(name: str, names: Sequence[str], argument: str) -> int:
@@ -17,22 +19,6 @@ def place(name: str, names: Sequence[str], argument: str) -> int:
     listed = ", ".join(names)
     listed = listed if len(listed) <= 600 else f"{listed[:600]}…"
     raise ValueError(f"`{argument}` must be one of {listed}; got {short(name)}.{suggestion(name, names)}")
-
-
-def short(value: Any, longest: int = 100) -> str:
-    """A value as messages show it: whole where that is a line, and cut where it is more."""
-    text = repr(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """' Did you mean ...?' where a name comes close, else nothing."""
-    known = list(names)
-    if not isinstance(name, str) or len(name) > 200:
-        return ""
-    folded = {known_name.casefold(): known_name for known_name in known}
-    close = difflib.get_close_matches(name.casefold(), folded, 1)
-    return f" Did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def require_distinct(names: Sequence[str], argument: str) -> None:

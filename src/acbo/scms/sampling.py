@@ -1,13 +1,16 @@
 """Ancestral sampling: variables are computed in topological order, all rows of a model at once."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key
+from jaxworlds._demands import demand_key, short
 
 from .draws import draw_uniform
 from .interventions import Intervention, nothing, random_interventions
@@ -92,11 +95,37 @@ def sample(
     )
 
 
-@partial(jax.jit, static_argnames=("rows", "at_once"))
 def sample_mixed(
-    scm: SCM, key: Key, rows: int, observational: int | Int[Array, ""], at_once: int = 1
+    scm: SCM, key: Key | int, rows: int, observational: int | Int[Array, ""], at_once: int = 1
 ) -> Dataset:
-    """`observational` rows without intervention, then rows with `at_once` random variables set to random values."""
+    """`observational` rows without intervention, then rows with `at_once` random variables set to random values.
+
+    An integer key is a seed.
+    """
+    if not isinstance(scm, SCM):
+        remedy = " Pass `model.scm`." if hasattr(scm, "scm") else ""
+        raise TypeError(f"`scm` must be the arrays of a model; got {type(scm).__name__}.{remedy}")
+    demand_rows(rows)
+    if isinstance(observational, int) and not 0 <= observational <= rows:
+        raise ValueError(f"`observational` must be from 0 to the {rows} rows; got {observational}.")
+    return _sample_mixed(scm, seeded(key), rows, observational, at_once)
+
+
+def demand_rows(rows: Any) -> None:
+    """Refuse what is no number of rows."""
+    if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
+        raise TypeError(f"`rows` must be a whole number, how many to draw; got {short(rows)}.")
+
+
+def seeded(key: Any) -> Key:
+    """A key, or the key of a seed."""
+    return jr.key(key) if isinstance(key, int) else demand_key(key)
+
+
+@partial(jax.jit, static_argnames=("rows", "at_once"))
+def _sample_mixed(
+    scm: SCM, key: Key, rows: int, observational: int | Int[Array, ""], at_once: int
+) -> Dataset:
     key_do, key_rows = jr.split(key)
     done = random_interventions(key_do, scm, rows, observational=observational, at_once=at_once)
     return sample(scm, done, key_rows, rows)

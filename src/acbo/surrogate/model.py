@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from acbo.data import Dataset, Key
+from acbo.data import Dataset, Key, demand_dataset
 
 from .attention import AxialBlock
 from .calibration import Calibration
@@ -197,6 +197,7 @@ class Surrogate(eqx.Module):
 
     def __call__(self, data: Dataset) -> Prediction:
         """The calibrated prediction for one dataset; compiled once per shape. For many datasets, `vmap`."""
+        demand_dataset(data)
         return _answer(self, data)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int32, PyTree
 
 from acbo.data import Dataset, Key
 from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.meshes import per_device
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
@@ -107,14 +108,7 @@ class Update(eqx.Module):
         def local(network: Network, keys: Key) -> Any:
             return jax.lax.pmean(self._accumulated(network, keys), axes)
 
-        # Replication is not checked: the models' own loops begin with constants, which it would refuse.
-        spread = jax.shard_map(
-            local,
-            mesh=self.mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(axes)),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )
+        spread = per_device(local, self.mesh, (PartitionSpec(), PartitionSpec(axes)), PartitionSpec())
         return spread(network, keys)
 
     def _accumulated(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:

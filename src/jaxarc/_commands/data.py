@@ -10,6 +10,7 @@ from ..tasks import datasets
 from ..tasks.parsing import parse_file
 from ..tasks.taskset import TaskSet
 from .showing import task_json
+from .sources import load_tasks
 
 # What people bring themselves, and how it is read.
 _OWN = {
@@ -69,7 +70,7 @@ def read_tasks(source: str, *, null_as: int | None, flat_rows: bool, id_from: st
     if Path(source).suffix == ".json" and (null_as is not None or flat_rows):
         tasks = parse_file(source, null_as=null_as, flat_rows=flat_rows)
         return TaskSet.of(tasks, name=Path(source).stem, source=source)
-    return datasets.load(source)
+    return load_tasks(source, "source")
 
 
 def find_faults(path: Path, *, null_as: int | None, flat_rows: bool) -> list[str]:

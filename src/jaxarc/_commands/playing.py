@@ -5,14 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
 from jaxworlds._commands import checked_suffix, is_first, machine, machine_words, print_json, say
-from jaxworlds._ending import cause_of, code_of
-from jaxworlds._host import OUTCOMES, most_urgent, stop_on_signal, to_host
+from jaxworlds._ending import code_of, stopped_by
+from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
-from jaxworlds.meshes import shard_worlds
+from jaxworlds.checkpoints import holds_run
+from jaxworlds.meshes import shard_worlds, spread_over
+from jaxworlds.rollout import Rollout, resume, run
 
 from ..envs.config import (
     EnvironmentConfig,
@@ -21,28 +26,31 @@ from ..envs.config import (
     UnifiedActionConfig,
     UnifiedDatasetConfig,
 )
-from ..envs.episodes import Played, random_actions, random_policy
 from ..envs.episodes import play as play_steps
-from ..envs.functional import arc_reset, batch_reset
+from ..envs.episodes import random_actions, random_policy
+from ..envs.functional import arc_reset, batch_reset, batch_step
 from ..envs.scripted import painting_actions, solve_by_painting
-from ..envs.state import state_axes, with_tasks
-from ..tasks import datasets
+from ..envs.state import ArcEnvState, state_axes, with_tasks
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
+from .sources import load_tasks
 
-CHUNK = 50
-"""Steps of one compiled call: progress is shown, and Ctrl-C and SIGTERM heeded, between two."""
+# Environment steps between two looks at Ctrl-C and the clock, about a second's worth: 3 million steps/s on two CPU cores,
+# 2.9 billion on an H200 (benchmarks/results).
+_PER_CHUNK, _PER_CHUNK_CPU = 1_000_000_000, 2_000_000
+_LONGEST_CHUNK = 2048
 
 
 @dataclass
 class Count:
-    """What came of playing; seconds without compiling."""
+    """What came of playing; seconds of this call, without compiling."""
 
     steps: int = 0
     episodes: int = 0
     solved: int = 0
     reward: float | None = 0.0
     seconds: float = 0.0
+    steps_per_second: float = 0.0
     compile_seconds: float = 0.0
     outcome: str = "finished"
 
@@ -61,6 +69,8 @@ def play(
     steps: int,
     format: str,
     seed: int,
+    checkpoint: Path | None,
+    resume: bool,
     replay: tuple[Path, ...],
     json: bool,
     mesh: Any = None,
@@ -69,6 +79,10 @@ def play(
     for name, value in (("environments", environments), ("steps", steps)):
         if value < 1:
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
+    if checkpoint is not None and policy == "paint":
+        raise ValueError("`--checkpoint` goes with random play; painting takes seconds. Leave it out.")
+    if resume and checkpoint is None:
+        raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     for path in replay:
         checked_suffix(path, (".html", ".json", ".npz"), "replay")
     tasks = chosen_tasks(dataset, split, task)
@@ -79,12 +93,15 @@ def play(
         say(f"{len(tasks)} tasks of {tasks.name}, {environments:,} environments at {side}, {format} actions")
         say(f"on {machine_words(where)}")
     states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
-    if mesh is not None:
-        states = shard_worlds(states, mesh, state_axes(states))
-    count = _paint(states, config) if policy == "paint" else _at_random(states, config, steps, seed, not json)
+    if policy == "paint":
+        placed = states if mesh is None else shard_worlds(states, mesh, state_axes(states))
+        with spread_over(mesh):
+            count = _paint(placed, config)
+    else:
+        saved = (checkpoint, resume)
+        count = _at_random(states, config, steps, seed, saved, mesh, False if json else None)
     for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
-    rate = count.steps / count.seconds if count.seconds else 0.0
     if json:
         facts = {
             "tasks": len(tasks),
@@ -92,25 +109,29 @@ def play(
             "policy": policy,
             "format": format,
             "seed": seed,
+            "checkpoint": checkpoint,
         }
-        told = {**facts, **vars(count), "stopped": count.stopped, "steps_per_second": rate, "replay": replay}
-        print_json({**told, **where})
+        print_json({**facts, **vars(count), "stopped": count.stopped, "replay": replay, **where})
     else:
-        share = 100 * count.solved / count.episodes if count.episodes else 0.0
-        say(f"compiled in {count.compile_seconds:.2f} s")
-        say(f"{count.steps:,} steps in {count.seconds:.3f} s: {rate:,.0f} steps/s")
-        reward = "" if count.reward is None else f", reward {count.reward:,.2f}"
-        say(f"{count.episodes:,} episodes ended, {count.solved:,} solved ({share:.1f} %){reward}")
-        for path in replay:
-            say(f"wrote {path}")
-        if count.stopped:
-            say(f"stopped early by {cause_of(count.outcome)}")
+        _tell(count, replay, checkpoint)
     return code_of(count.outcome)
+
+
+def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> None:
+    share = 100 * count.solved / count.episodes if count.episodes else 0.0
+    say(f"compiled in {count.compile_seconds:.2f} s")
+    say(f"{count.steps:,} steps in {count.seconds:.3f} s: {count.steps_per_second:,.0f} steps/s")
+    reward = "" if count.reward is None else f", reward {count.reward:,.2f}"
+    say(f"{count.episodes:,} episodes ended, {count.solved:,} solved ({share:.1f} %){reward}")
+    for path in replay:
+        say(f"wrote {path}")
+    if early := stopped_by(count.outcome, checkpoint):
+        say(early)
 
 
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
     """The tasks to play: all of a set, a split of it, or one."""
-    tasks = datasets.load(dataset, split=split)
+    tasks = load_tasks(dataset, "--dataset", split)
     return tasks if task is None else tasks.subset([task])
 
 
@@ -150,46 +171,98 @@ def compiled_play(config: JaxArcConfig, states: Any, steps: int) -> Program:
     return Program(lambda bare, bank, key: program(None, bare, bank, key), seconds, events.disk_hits > 0)
 
 
-def _at_random(states: Any, config: JaxArcConfig, steps: int, seed: int, progress: bool) -> Count:
-    from rich.console import Console
-    from rich.progress import Progress
+class Tally(eqx.Module):
+    """What random play carries: the states without their tasks, and what each environment has come to."""
 
-    chunk = min(CHUNK, steps)
-    sizes = [chunk] * (steps // chunk) + ([steps % chunk] if steps % chunk else [])
-    programs: dict[int, Any] = {}
-    count = Count()
-    for size in dict.fromkeys(sizes):
-        program = compiled_play(config, states, size)
-        programs[size] = program.call
-        count.compile_seconds += program.seconds
-    bare, tasks = with_tasks(states, None), states.task_data
-    console = Console(stderr=True)
-    key = jr.fold_in(jr.key(seed), 1)
-    quiet = not (progress and console.is_terminal)
-    with stop_on_signal() as asked, Progress(console=console, transient=True, disable=quiet) as bar:
-        shown = bar.add_task("steps", total=steps)
-        for number, size in enumerate(sizes):
-            began = time.perf_counter()
-            played: Played = jax.block_until_ready(programs[size](bare, tasks, jr.fold_in(key, number)))
-            count.seconds += time.perf_counter() - began
-            bare = played.states
-            _add(count, played)
-            bar.advance(shown, size)
-            level = most_urgent(asked.level)  # several hosts stop at the same chunk
-            if level and number + 1 < len(sizes):
-                count.outcome = OUTCOMES[level]
-                break
-    return count
+    states: ArcEnvState
+    steps: Int32[Array, " b"]
+    episodes: Int32[Array, " b"]
+    solved: Int32[Array, " b"]
+    reward: Float32[Array, " b"]
 
 
-def _add(count: Count, played: Played) -> None:
-    steps, episodes, solved, reward = to_host(
-        (played.steps, played.episodes, played.successes, played.reward)
+class Table(eqx.Module):
+    """What all environments share; a checkpoint of another one is refused."""
+
+    tasks: Any
+    key: PRNGKeyArray
+    length: Int32[Array, ""]
+
+
+@dataclass(frozen=True)
+class RandomStep:
+    """The driver's step: random actions for all environments."""
+
+    config: JaxArcConfig
+
+    def __call__(self, tally: Tally, t: Int32[Array, ""], table: Table) -> tuple[Tally, None]:
+        """Draw, step and count."""
+        batch = tally.steps.shape[0]
+        actions = random_actions(jr.fold_in(table.key, t), self.config, batch)
+        states, _, reward, done, info = batch_step(
+            with_tasks(tally.states, table.tasks), actions, self.config
+        )
+        return Tally(
+            states=with_tasks(states, None),
+            steps=tally.steps + 1,
+            episodes=tally.episodes + done,
+            solved=tally.solved + (info["success"] & done),
+            reward=tally.reward + reward,
+        ), None
+
+
+def _at_random(
+    states: ArcEnvState,
+    config: JaxArcConfig,
+    steps: int,
+    seed: int,
+    saved: tuple[Path | None, bool],
+    mesh: Any,
+    progress: bool | None,
+) -> Count:
+    """Random play by the core's driver: over devices, with progress, and from where a run was left."""
+    batch = states.height.shape[0]
+    zero = jnp.zeros(batch, jnp.int32)
+    start = Tally(with_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
+    table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
+    folder, goes_on = saved
+    if goes_on and folder is not None and holds_run(folder):  # the same line serves the first time too
+        found = resume(RandomStep(config), start, folder, shared=table, mesh=mesh, progress=progress)
+    else:
+        chunk = chunk_length(batch, steps)
+        found = run(
+            RandomStep(config),
+            start,
+            steps,
+            shared=table,
+            mesh=mesh,
+            chunk=chunk,
+            checkpoint=folder,
+            progress=progress,
+        )
+    return _counted(found)
+
+
+def chunk_length(environments: int, steps: int) -> int:
+    """Steps of one compiled call, about a second's worth: a divisor of all steps where one is near."""
+    worth = _PER_CHUNK_CPU if jax.default_backend() == "cpu" else _PER_CHUNK
+    most = min(max(worth // environments, 1), _LONGEST_CHUNK, steps)
+    return next((size for size in range(most, most // 2, -1) if steps % size == 0), most)
+
+
+def _counted(found: Rollout) -> Count:
+    tally: Tally = found.carry
+    steps, episodes, solved, reward = to_host((tally.steps, tally.episodes, tally.solved, tally.reward))
+    return Count(
+        steps=int(steps.sum()),
+        episodes=int(episodes.sum()),
+        solved=int(solved.sum()),
+        reward=float(reward.sum(dtype="float64")),
+        seconds=max(found.seconds - found.compile_seconds, 1e-9),
+        steps_per_second=found.world_steps_per_second,
+        compile_seconds=found.compile_seconds,
+        outcome=found.outcome,
     )
-    count.steps += int(steps.sum())
-    count.episodes += int(episodes.sum())
-    count.solved += int(solved.sum())
-    count.reward = (count.reward or 0.0) + float(reward.sum())
 
 
 def _paint(states: Any, config: JaxArcConfig) -> Count:
@@ -198,12 +271,14 @@ def _paint(states: Any, config: JaxArcConfig) -> Count:
         painted = jax.block_until_ready(solve_by_painting(states, config))
     whole = time.perf_counter() - began
     steps, done, solved = to_host((painted.steps, painted.states.done, painted.success))
+    seconds = max(whole - events.seconds, 1e-9)
     return Count(
         steps=int(steps.sum()),
         episodes=int(done.sum()),
         solved=int(solved.sum()),
         reward=None,
-        seconds=max(whole - events.seconds, 1e-9),
+        seconds=seconds,
+        steps_per_second=float(steps.sum()) / seconds,
         compile_seconds=events.seconds,
     )
 

@@ -7,16 +7,21 @@ from typing import Any
 from jaxworlds._commands import checked_suffix, print_json, say
 from jaxworlds.store import atomic_write
 
-from ..tasks import datasets
 from ..tasks.parsing import RawTask
 from ..utils.visualization.archive import EpisodeArchive
 from ..utils.visualization.records import EpisodeRecord
+from .sources import load_tasks
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<body style="font:16px system-ui,sans-serif;max-width:60rem;margin:2rem auto">
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>
+  :root {{ color-scheme: light dark }}
+  body {{ font: 16px system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+  figure {{ margin: 0 }}
+  svg {{ max-width: 100%; height: auto; border-radius: .5rem }}
+</style>
 <h1>{title}</h1>
-<figure style="margin:0">{picture}</figure>
+<figure>{picture}</figure>
 </html>
 """
 
@@ -38,14 +43,14 @@ def show(task: str, dataset: str, answers: bool, out: Path | None, json: bool) -
 def find_task(name: str, dataset: str) -> RawTask:
     """The task with this id in a data set, or the only one of a JSON file."""
     if name.endswith(".json"):
-        tasks = datasets.load(name)
+        tasks = load_tasks(name, "task")
         if len(tasks) > 1:
             raise ValueError(
                 f"`task` must name one task; {name} holds {len(tasks)}. Write `jaxarc show ID --dataset {name}`, with an id "
                 f"such as {tasks.ids[0]}."
             )
         return tasks.raw(tasks.ids[0])
-    return datasets.load(dataset).raw(name)
+    return load_tasks(dataset, "--dataset").raw(name)
 
 
 def read_episode(path: Path) -> EpisodeRecord:
@@ -89,7 +94,7 @@ def write_picture(found: RawTask | EpisodeRecord, path: Path, answers: bool) -> 
         made = (
             pictures.task_png(found, title=name, answers=answers)
             if kind == ".png"
-            else pictures.task_svg(found, title=name, answers=answers)
+            else pictures.task_svg(found, title="" if kind == ".html" else name, answers=answers)
         )
         if kind == ".html":
             made = _PAGE.format(title=html.escape(name), picture=made)

@@ -7,14 +7,14 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds._commands import machine, machine_words, print_json, show_table
+from jaxworlds._commands import machine, machine_words, print_json, show_table, working
 from jaxworlds.measuring import format_seconds
 
 from ..envs.functional import batch_reset
 from ..envs.state import with_tasks
-from ..tasks import datasets
 from ..tasks.taskset import TaskSet
 from .playing import compiled_play, settings
+from .sources import load_tasks
 
 
 def bench(
@@ -34,9 +34,12 @@ def bench(
         raise ValueError("`--formats` must name at least one of point, bbox, mask; got none.")
     if not 1 <= canvas <= 32:
         raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
-    tasks = datasets.load(dataset).fits(canvas, canvas).with_canvas(canvas, canvas)
+    tasks = load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
     where = machine()
-    found = {form: time_format(tasks, form, environments, steps, rounds) for form in formats}
+    found = {}
+    for form in formats:
+        with working(f"{form}: compiling and timing"):
+            found[form] = time_format(tasks, form, environments, steps, rounds)
     if json:
         sizes = {
             "environments": environments,

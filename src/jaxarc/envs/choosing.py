@@ -8,6 +8,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
+from jaxworlds._demands import demand_key
+
 from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
 from .config import JaxArcConfig
 
@@ -74,6 +76,7 @@ def _demand_there(task_data: JaxArcTask | TaskBank, chosen: dict[str, np.ndarray
 
 def demand_batch(keys: Array, chosen: dict[str, Array]) -> None:
     """Raise unless there are several keys, and one choice for all or one for each."""
+    demand_key(keys, "keys")
     typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if keys.ndim != (1 if typed else 2):
         raise ValueError(

@@ -252,7 +252,10 @@ class JaxArcConfig:
         for name, kind in _PARTS.items():
             part = getattr(self, name)
             if not isinstance(part, kind):
-                raise TypeError(f"`{name}` must be a {kind.__name__}; got {type(part).__name__}.")
+                raise TypeError(
+                    f"`{name}` must be of the class {kind.__name__}; got {type(part).__name__}. "
+                    f"Write `{name}={kind.__name__}(...)`."
+                )
         if self.environment.solve == "all" and not self.action.control_operations:
             raise ValueError(
                 "`solve='all'` needs operations that change the pair. "

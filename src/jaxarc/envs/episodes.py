@@ -12,6 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 
+from jaxworlds._demands import demand_call
 from jaxworlds.static import config, replace
 
 from ..tasks import planes
@@ -91,6 +92,9 @@ class Played(eqx.Module):
     steps: Int32[Array, " b"]
 
 
+ROLLOUT = "rollout(policy, params, states, observations, key, config, steps)"
+
+
 def rollout(
     policy: Policy,
     params: PyTree,
@@ -105,6 +109,11 @@ def rollout(
     Without autoreset, environments whose episode is over wait: they earn nothing and count no step. `observations` are
     not used: the loop looks at the states itself.
     """
+    demand_call(policy, "policy", ROLLOUT)
+    if not isinstance(states, ArcEnvState):
+        raise TypeError(
+            f"`states` must come from batch_reset; got {type(states).__name__}. The order is {ROLLOUT}."
+        )
     tasks = states.task_data
     played = play(policy, params, with_tasks(states, None), tasks, key, config, steps)
     return eqx.tree_at(lambda p: p.states, played, with_tasks(played.states, tasks))

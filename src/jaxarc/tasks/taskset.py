@@ -98,6 +98,10 @@ class TaskSet:
     def __iter__(self) -> Iterator[RawTask]:
         return (self._raw(row) for row in range(len(self)))
 
+    def __getitem__(self, which: int | str) -> RawTask:
+        """The task with this id or number, as it was read; `get_task_by_id` pads it for an environment."""
+        return self._raw(self._row(which)) if isinstance(which, int) else self.raw(which)
+
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._places
 

@@ -11,13 +11,13 @@ from jaxworlds.memory import device_memory_limit
 
 from ..io import load_trajectory, open_dataset
 from ..io.dataset import SHARE
-from ..io.series import find_files
+from ..io.series import find_files, is_store
 from ..io.vtk_files import SUFFIXES
 from ..tracking.trajectory import Trajectory
 from .sources import FLOWS, is_trajectory, velocity_names
 
 
-def info(file: str, velocity: Sequence[str], json: bool) -> int:
+def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) -> int:
     """Tell what a file holds."""
     if file in FLOWS:
         raise ValueError(
@@ -30,7 +30,7 @@ def info(file: str, velocity: Sequence[str], json: bool) -> int:
         else:
             say(found.summary())
         return 0
-    facts = field_facts(file, velocity)
+    facts = field_facts(file, velocity, missing)
     if json:
         print_json(facts)
         return 0
@@ -47,9 +47,10 @@ def info(file: str, velocity: Sequence[str], json: bool) -> int:
     return 0
 
 
-def field_facts(file: str, velocity: Sequence[str]) -> dict[str, Any]:
+def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
-    opened = open_dataset(file, velocity=velocity_names(velocity))
+    given: dict[str, Any] = {} if missing is None else {"missing": missing}
+    opened = open_dataset(file, velocity=velocity_names(velocity), **given)
     low, high = np.asarray(opened.grid.bounds, np.float64)
     total = len(opened) * opened.slice_bytes
     limit = device_memory_limit()
@@ -82,13 +83,21 @@ def _variables(file: str) -> dict[str, Any]:
 
         arrays = read_frame(first).arrays
         return {f"{name} ({place} data)": list(np.shape(values)) for (place, name), values in arrays.items()}
+    if is_store(first[0]):
+        from ..io.zarr_reading import open_data
+
+        return _shapes(open_data(first[0]))
     from ..io.xarray_reading import open_file
 
     with open_file(first[0]) as dataset:
-        return {
-            str(name): dict(zip(map(str, variable.dims), variable.shape, strict=True))
-            for name, variable in dataset.variables.items()
-        }
+        return _shapes(dataset)
+
+
+def _shapes(dataset: Any) -> dict[str, Any]:
+    return {
+        str(name): dict(zip(map(str, variable.dims), variable.shape, strict=True))
+        for name, variable in dataset.variables.items()
+    }
 
 
 def trajectory_facts(found: Trajectory) -> dict[str, Any]:

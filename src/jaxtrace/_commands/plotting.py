@@ -2,13 +2,19 @@
 
 import html
 import io
+import shutil
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from jaxworlds._commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
+from ..tracking.box import AXES
+from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
+from ..visualization.shown import axis_numbers
 from .sources import box_of, is_trajectory, open_field, read_trajectory
 
 STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
@@ -18,6 +24,7 @@ def plot(
     file: str,
     out: Path | None,
     field: str | None,
+    missing: str | None,
     color: str,
     at: float | None,
     dims: str | None,
@@ -26,20 +33,23 @@ def plot(
     time_unit: str,
 ) -> int:
     """Draw what is in a file."""
+    reading: dict[str, Any] = {} if missing is None else {"missing": missing}
     units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
     kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
         if out is None or kind == ".gif":
             raise ValueError("`--out` must name a picture of the field: .png, .svg, .pdf or .html.")
-        draw_field(file, out, at, dims, bounds, units)
+        draw_field(file, out, at, dims, bounds, units, reading)
         say(f"wrote {out}")
         return 0
     found = read_trajectory(file)
     if out is None:
-        say(terminal_picture(found, at, dims=dims))
+        columns = shutil.get_terminal_size().columns
+        say(terminal_picture(found, at, min(72, columns), dims))
+        say(frame_words(found, at, dims))
         say(found.summary())
         return 0
-    behind = None if field is None else open_field(field)
+    behind = None if field is None else open_field(field, **reading)
     if kind in MOVING and at is None:
         animate(found, out, dims, color, behind, title=Path(file).stem, **units)
     elif at is None:
@@ -52,11 +62,28 @@ def plot(
     return 0
 
 
+def frame_words(found: Trajectory, at: float | None, dims: str | None) -> str:
+    """What the picture in the terminal spans: both axes from end to end, and its time."""
+    assert found.positions is not None
+    row = len(found.times) - 1 if at is None else int(np.argmin(np.abs(found.times - at)))
+    ends = [
+        f"{AXES[axis]} {np.nanmin(found.positions[..., axis]):.4g} to {np.nanmax(found.positions[..., axis]):.4g}"
+        for axis in axis_numbers(dims or "xy", found.positions.shape[-1])[:2]
+    ]
+    return f"{', '.join(ends)}, t = {found.times[row]:.4g}"
+
+
 def draw_field(
-    name: str, out: Path, at: float | None, dims: str | None, bounds: tuple[float, ...], units: dict[str, Any]
+    name: str,
+    out: Path,
+    at: float | None,
+    dims: str | None,
+    bounds: tuple[float, ...],
+    units: dict[str, Any],
+    reading: dict[str, Any],
 ) -> None:
     """The speed of a field at one time; on a page as SVG."""
-    field = open_field(name)
+    field = open_field(name, **reading)
     first = float(field.times[0]) if hasattr(field, "times") else 0.0
     box = box_of(name, field, bounds)
     figure = plot_speed(field, time=first if at is None else at, bounds=box, dims=dims, **units)

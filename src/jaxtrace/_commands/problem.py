@@ -1,6 +1,6 @@
 """A problem for `jaxtrace run`, from a TOML file or from options: field, seeds, walls, times, and where to write.
 
-field = "flow_*.nc"                 # in the folder of this file; or a flow by its name, such as "double_gyre"
+field = "flow_*.nc"                 # or "ocean.zarr"; in the folder of this file; or a flow by its name, such as "double_gyre"
 velocity = ["u", "v"]               # where several could be meant
 integrator = "dopri5"
 options = {rtol = 1e-6}             # of the integrator
@@ -18,7 +18,6 @@ kind = "reflective"                 # any of `jaxtrace.tracking.boundary`, with 
 """
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxworlds._demands import short, suggestion
+
+from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
 from .sources import FLOWS, box_of, open_field, span_of
 
@@ -101,9 +103,9 @@ def read_problem(path: Path) -> Problem:
     for word, value in said.items():
         fits, demand = _DEMANDS[word]
         if not fits(value):
-            raise ValueError(f"`{word}` in {path} must be {demand}; got {_short(value)}.")
+            raise ValueError(f"`{word}` in {path} must be {demand}; got {short(value, 80)}.")
     folder = path.parent
-    if said["field"] not in FLOWS:
+    if said["field"] not in FLOWS and not is_elsewhere(said["field"]):
         said["field"] = str(folder / said["field"])
     for name in ("out", "checkpoint"):
         if name in said:
@@ -111,11 +113,6 @@ def read_problem(path: Path) -> Problem:
     if "seeds" in said:
         said["seeds"] = _seeds(said["seeds"], folder)
     return Problem(**said)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_number(value: Any) -> bool:
@@ -173,16 +170,20 @@ def with_options(problem: Problem, **given: Any) -> Problem:
     count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
     if count > 1:
         raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
-    table, particles, lattice, wall = (
-        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary")
+    table, particles, lattice, wall, missing = (
+        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "missing")
     )
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
+        if particles < 1:
+            raise ValueError(f"`--particles` must be at least 1; got {particles}.")
         changed["seeds"] = {"kind": "even", "n": particles}
     elif lattice:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
+    if missing is not None:
+        changed["reading"] = {**problem.reading, "missing": missing}
     if wall is not None:
         changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
     return dataclasses.replace(problem, **changed)
@@ -236,13 +237,13 @@ def _corners(bounds: Any) -> Any:
     try:
         flat = np.asarray(bounds, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`bounds` must be numbers; got {_short(bounds)}.") from error
+        raise ValueError(f"`bounds` must be numbers; got {short(bounds, 80)}.") from error
     return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
 
 
 def _known(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
     for word in said:
         if word not in words:
-            near = difflib.get_close_matches(str(word), words, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{where} knows {', '.join(words)}; got {_short(word)}.{hint}")
+            raise ValueError(
+                f"{where} knows {', '.join(words)}; got {short(word, 80)}.{suggestion(str(word), words)}"
+            )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxworlds._commands import checked_suffix, is_first, print_json, say
-from jaxworlds._ending import cause_of, code_of
+from jaxworlds._ending import code_of, stopped_by
 
 from ..tracking import create_tracker
 from .looking import trajectory_facts
@@ -16,7 +16,7 @@ def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
     wanted = with_options(start, **given)
     if wanted.out is not None:
-        checked_suffix(wanted.out, (".nc", ".npz", ".vtp", ".pvd"), "out")
+        checked_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
     if resume and wanted.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     scene = ready(wanted)
@@ -42,14 +42,8 @@ def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **
         say(found.summary())
         if wanted.out is not None and len(found):
             say(f"wrote {wanted.out}")
-        cause = cause_of(found.outcome)
-        if cause is not None:
-            go_on = (
-                "the same command with --resume goes on"
-                if wanted.checkpoint
-                else "--checkpoint makes runs resumable"
-            )
-            say(f"stopped early by {cause}; {go_on}")
+        if early := stopped_by(found.outcome, wanted.checkpoint):
+            say(early)
     return code_of(found.outcome)
 
 

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxworlds._demands import suggestion
+
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
 from ..io import load_optimized_dataset, load_trajectory
+from ..io.series import is_store
 from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
+from ..io.zarr_reading import attributes_of
 from ..tracking.trajectory import Trajectory
 
 # Flows by their name, with the box and the time that are usually looked at.
@@ -26,6 +30,8 @@ def is_trajectory(name: str) -> bool:
     path = Path(os.path.expanduser(name))
     if path.suffix.lower() == ".npz":
         return True
+    if path.exists() and is_store(path):
+        return "jaxtrace" in attributes_of(path)
     if path.suffix.lower() not in NETCDF_SUFFIXES or not path.is_file():
         return False
     with open_file(path) as dataset:
@@ -47,6 +53,10 @@ def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **op
             given = "velocity" if velocity else next(iter(options))
             raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
         return FLOWS[name][0]()
+    if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
+        raise ValueError(
+            f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{suggestion(name, FLOWS)}"
+        )
     return load_optimized_dataset(name, velocity=velocity_names(velocity), verbose=not quiet, **options)
 
 

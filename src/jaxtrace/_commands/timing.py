@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxworlds._commands import machine, machine_words, print_json, show_table
+from jaxworlds._commands import machine, machine_words, print_json, show_table, working
 from jaxworlds.measuring import format_seconds
 
 from ..fields import TimeSeriesField, UniformGrid, double_gyre
@@ -24,7 +24,10 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
     if not integrators:
         raise ValueError("`--integrators` must name at least one; got none.")
     where, field = machine(), sampled_gyre()
-    found = {name: time_integrator(name, field, particles, steps, rounds) for name in integrators}
+    found = {}
+    for name in integrators:
+        with working(f"{name}: compiling and timing"):
+            found[name] = time_integrator(name, field, particles, steps, rounds)
     if json:
         print_json({"particles": particles, "steps": steps, "rounds": rounds, "integrators": found, **where})
         return 0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -35,6 +36,22 @@ class AnalyticField(AbstractField):
         if dim < 1:
             raise ValueError(f"`dim` must be at least 1; got {dim}.")
         self.function, self.dim, self.params, self.domain = function, dim, params, domain
+        if params is None:  # otherwise they may be stacked, to be mapped over
+            self._try()
+
+    def _try(self) -> None:
+        """Ask for the velocity's shape at one point, so that a wrong function is refused here and not within a run."""
+        number = jnp.result_type(float)
+        point = jax.ShapeDtypeStruct((self.dim,), number), jax.ShapeDtypeStruct((), number)
+        try:
+            jax.eval_shape(lambda x, t: self.sample(x, t).velocity, *point)
+        except (TypeError, IndexError) as error:
+            if type(error) not in (TypeError, IndexError):
+                raise  # of JAX's own, which say more
+            raise type(error)(
+                f"`function` must be callable as function(x, t), x one point of shape ({self.dim},) and not many; "
+                f"it raised: {error}"
+            ) from error
 
     def start(self, x: Float[Array, " dim"]) -> PyTree:
         return ()

@@ -1,6 +1,8 @@
-"""When and where the slices of a NetCDF variable are stored: in one file or several, with physical times or without."""
+"""When and where the slices of a NetCDF or Zarr variable are stored: in one file or several, with physical times or without."""
 
 import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +14,11 @@ from .series import DatasetError
 
 
 class Source(NamedTuple):
-    """An open data set and how messages call it."""
+    """An open data set, how messages call it, and variables of it that cannot be read, each with the reason."""
 
     name: str
     data: Any
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 class Moment(NamedTuple):
@@ -42,7 +45,12 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             continue
         clock = source.data.variables[told]
         try:
-            seconds, since, bare = decode_times(np.atleast_1d(clock.values), clock.attrs)
+            values = np.atleast_1d(clock.values)
+            if values.shape != (len(numbers),):
+                raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
+            seconds, since, bare = decode_times(values, clock.attrs)
+        except DatasetError:
+            raise
         except ValueError as error:
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
         if bare and options.times is None and seconds.size > 1:
@@ -57,9 +65,13 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             )
         reference = since
         found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
+    if not found:
+        raise DatasetError(
+            f"{sources[0].name}: variable {name!r} has no slice; its dimension of time is empty."
+        )
     if all(moment.time is not None for moment in found):
         found.sort(key=lambda moment: moment.time or 0.0)
-        if reference is not None and found:
+        if reference is not None:
             start = found[0].time or 0.0
             found = [moment._replace(time=(moment.time or 0.0) - start) for moment in found]
     return found

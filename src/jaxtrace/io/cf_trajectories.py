@@ -1,4 +1,4 @@
-"""Trajectories as NetCDF by the CF conventions (featureType trajectory), through xarray."""
+"""Trajectories by the CF conventions (featureType trajectory): as xarray data sets, as NetCDF, and back from either."""
 
 import io
 from pathlib import Path
@@ -40,7 +40,9 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: str |
     try:
         import xarray
     except ImportError as error:
-        raise ImportError('NetCDF needs the package xarray: pip install "jaxworlds[trace]".') from error
+        raise ImportError(
+            'NetCDF and Zarr need the package xarray: pip install "jaxworlds[trace]".'
+        ) from error
     places = _PLACES.get(units, _PLACES["m"])
     both, one = ("trajectory", "time"), ("trajectory",)
     data: dict[str, Any] = {}
@@ -132,6 +134,11 @@ def read_netcdf(path: Path) -> Trajectory:
                 f"{path}: the file cannot be read: {str(error)[:300]}. It is damaged."
             ) from error
         header = dataset.attrs.get("jaxtrace")
+    return from_variables(path, stored, header)
+
+
+def from_variables(path: Path, stored: dict[str, Any], header: Any) -> Trajectory:
+    """The trajectory from the variables of its data set, by their names, and the attribute `jaxtrace`."""
     if header is None:
         raise DatasetError(
             f"{path}: the file was not written by `save_trajectory`; it has no attribute 'jaxtrace'."

@@ -1,4 +1,4 @@
-"""Files to fields: `load_optimized_dataset` reads a VTK series or NetCDF grids as a time series on the device."""
+"""Files to fields: `load_optimized_dataset` reads VTK series, NetCDF and Zarr as a time series on the device."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,11 @@ from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .naming import VelocityNames
 from .opened import OpenedDataset, Options, checked_dtype
-from .series import DatasetError, PathLike, find_files
+from .series import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store
 from .vtk_files import SUFFIXES
 from .vtk_reading import open_vtk
 from .xarray_reading import NETCDF_SUFFIXES, open_netcdf, open_xarray
+from .zarr_reading import open_zarr
 
 Pattern = PathLike | Sequence[PathLike]
 SHARE = 0.5
@@ -47,9 +48,10 @@ def load_optimized_dataset(
     """The velocity field in the files that `pattern` names, on the device and ready to be sampled.
 
     `pattern` is a path, a glob, a ParaView collection (`.pvd`), a list of paths, or an open xarray data set. VTK files
-    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files hold any number. Files
-    are put in natural order (2 before 10) and then in the order of the physical times they hold: the collection's time
-    steps, field data `TimeValue` or `TIME`, NetCDF's time in seconds from the first slice. `times` replaces them.
+    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files and Zarr stores hold any
+    number. Files are put in natural order (2 before 10) and then in the order of the physical times they hold: the
+    collection's time steps, field data `TimeValue` or `TIME`, the time of NetCDF and Zarr in seconds from the first slice.
+    `times` replaces them.
     What was read, and by which rule the velocity was found, is printed; `verbose=False` keeps silent.
 
     - `velocity` names the vector array, or one array for each component (None: zero). Left out, it is found by rule, and
@@ -102,7 +104,7 @@ def open_dataset(
     dtype: DTypeLike = "float32",
     origin: Sequence[float] | None = None,
     land_values: LandValues = "keep",
-    missing: Literal["land", "zero"] = "land",
+    missing: Literal["land", "zero", "fill"] = "land",
     select: Mapping[str, int] | None = None,
     convert_units: bool = True,
     earth_radius: float = 6_371_000.0,
@@ -110,10 +112,11 @@ def open_dataset(
     """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
 
     Beyond the arguments of `load_optimized_dataset`: `origin` is subtracted from all coordinates (large ones lose digits in
-    float32). For NetCDF: values that are missing in every slice are land, or zero velocity with `missing="zero"`;
+    float32). For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`;
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
     velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
-    `earth_radius` in metres) unless `convert_units=False`.
+    `earth_radius` in metres) unless `convert_units=False`. A chunk that a Zarr store does not hold stands for the fill
+    value. Where that marks missing values it is one; else it may be lost, and is an error: `missing="fill"` takes it.
     """
     chosen = Options(
         velocity=velocity,
@@ -130,6 +133,8 @@ def open_dataset(
         convert_units=convert_units,
         earth_radius=earth_radius,
     )
+    if missing not in ("land", "zero", "fill"):
+        raise ValueError(f"`missing` must be 'land', 'zero' or 'fill'; got {missing!r}.")
     if hasattr(pattern, "data_vars"):
         return open_xarray(pattern, chosen)
     entries = find_files(pattern)
@@ -138,7 +143,9 @@ def open_dataset(
         return open_vtk(entries, chosen)
     if suffix in NETCDF_SUFFIXES:
         return open_netcdf([path for entry in entries for path in entry.paths], chosen)
-    known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES))
+    if is_store(entries[0].paths[0]):
+        return open_zarr([path for entry in entries for path in entry.paths], chosen)
+    known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES))
     raise DatasetError(
         f"{os.fspath(entries[0].paths[0])}: files ending in {suffix!r} are not read; known are {known}."
     )

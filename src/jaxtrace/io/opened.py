@@ -28,7 +28,7 @@ class Options:
     dtype: np.dtype = dataclasses.field(default_factory=lambda: np.dtype(np.float32))
     origin: Sequence[float] | None = None
     land_values: LandValues = "keep"
-    missing: Literal["land", "zero"] = "land"
+    missing: Literal["land", "zero", "fill"] = "land"
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
     earth_radius: float = 6_371_000.0

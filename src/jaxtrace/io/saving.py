@@ -13,7 +13,7 @@ import numpy as np
 from jaxworlds.store import atomic_write, read_archive
 
 from ..tracking.trajectory import Trajectory
-from .series import DatasetError, PathLike
+from .series import ZARR_SUFFIXES, DatasetError, PathLike, is_elsewhere
 
 ARRAYS = (
     "positions",
@@ -37,20 +37,31 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
     - `.npz`: NumPy arrays, nothing lost.
     - `.nc`: NetCDF by the CF conventions for trajectories, nothing lost. Options: `units` of the positions ("m"; "degrees"
       for longitudes and latitudes), `since` (the date at time 0), `compress`.
+    - `.zarr`: a Zarr store (a folder) with the content of `.nc`, in chunks and compressed, nothing lost. Same options.
     - `.vtp`: the paths as lines for ParaView, with time, age and velocity along them.
     - `.pvd`: a collection for animations: one `.vtp` of points for each recorded time in the folder `NAME_frames`, and the
       paths in `NAME_paths.vtp`.
     """
+    if is_elsewhere(path):
+        raise ValueError(
+            f"`path` must be one of this machine; {os.fspath(path)} is an address. Write the data set there: "
+            "`trajectory.to_dataset().to_zarr(address)`."
+        )
     target = Path(path).expanduser()
-    if target.suffix.lower() not in (".npz", ".nc", ".vtp", ".pvd"):
-        raise ValueError(f"`path` must end in .npz, .nc, .vtp or .pvd; got {os.fspath(path)!r}.")
+    if target.suffix.lower() not in (".npz", ".nc", ".zarr", ".vtp", ".pvd"):
+        raise ValueError(f"`path` must end in .npz, .nc, .zarr, .vtp or .pvd; got {os.fspath(path)!r}.")
     if target.suffix.lower() == ".nc":
         from .cf_trajectories import write_netcdf
 
         write_netcdf(trajectory, target, **options)
         return target
+    if target.suffix.lower() == ".zarr":
+        from .zarr_writing import write_zarr
+
+        write_zarr(trajectory, target, **options)
+        return target
     if options:
-        raise TypeError(f"options {', '.join(options)} are for .nc files; {target.suffix} takes none.")
+        raise TypeError(f"options {', '.join(options)} are for .nc and .zarr; {target.suffix} takes none.")
     if target.suffix.lower() == ".npz":
         _write_npz(trajectory, target)
     else:
@@ -61,14 +72,18 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
 
 
 def load_trajectory(path: PathLike) -> Trajectory:
-    """Read a trajectory that `save_trajectory` wrote to `.npz` or `.nc`."""
+    """Read a trajectory that `save_trajectory` wrote to `.npz`, `.nc` or `.zarr` (or a `.zip` of that folder)."""
     source = Path(path).expanduser()
     if source.suffix.lower() in (".vtp", ".pvd"):
         raise ValueError(
-            f"{source}: .vtp and .pvd are for ParaView and do not hold all; save to .npz or .nc to load again."
+            f"{source}: .vtp and .pvd are for ParaView and do not hold all; save to .npz, .nc or .zarr to load again."
         )
-    if source.suffix.lower() not in (".npz", ".nc"):
-        raise ValueError(f"`path` must end in .npz or .nc; got {os.fspath(path)!r}.")
+    if source.suffix.lower() not in (".npz", ".nc", *ZARR_SUFFIXES):
+        raise ValueError(f"`path` must end in .npz, .nc or .zarr; got {os.fspath(path)!r}.")
+    if source.suffix.lower() in ZARR_SUFFIXES and source.exists():
+        from .zarr_writing import read_zarr
+
+        return read_zarr(source)
     if not source.is_file():
         raise FileNotFoundError(f"{source}: the file is missing.")
     if source.suffix.lower() == ".nc":

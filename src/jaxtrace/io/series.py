@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import re
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ from jaxtyping import Float, Int
 from ..fields.sources import natural_key
 
 PathLike = str | os.PathLike[str]
+ZARR_SUFFIXES = (".zarr", ".zip")
+"""A folder, or a zip archive of one."""
+_ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a drive of Windows has one letter
 
 
 class DatasetError(ValueError):
@@ -38,7 +42,8 @@ class Entry(NamedTuple):
 def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
     """The files that `pattern` names, in natural order: a path, a glob (`**` too), a collection, or a list of these.
 
-    A ParaView collection (`.pvd`, `.series`) is replaced by the files it lists, with their times.
+    A Zarr store counts as one file. A ParaView collection (`.pvd`, `.series`) is replaced by the files it lists, with their
+    times.
     """
     patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     paths: list[Path] = []
@@ -58,7 +63,27 @@ def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
     return [Entry((path,)) for path in paths]
 
 
+def is_store(path: Path) -> bool:
+    """Whether a path is that of a Zarr store: by its suffix, or as a folder with the metadata of one."""
+    if path.suffix.lower() in ZARR_SUFFIXES:
+        return True
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def is_elsewhere(name: PathLike) -> bool:
+    """Whether a name is an address, such as s3://bucket/ocean.zarr."""
+    text = os.fspath(name)
+    return bool(_ELSEWHERE.match(text)) and not os.path.exists(text)
+
+
 def _matches(pattern: str) -> list[Path]:
+    if is_elsewhere(pattern):
+        raise DatasetError(
+            f"`pattern` must name files of this machine; {pattern} is an address. Open it with xarray and pass the data "
+            "set: `load_optimized_dataset(xarray.open_zarr(address))`."
+        )
+    if os.path.isdir(pattern) and is_store(Path(pattern)):
+        return [Path(pattern)]
     if os.path.isdir(pattern):
         inside = sorted({p.suffix for p in Path(pattern).iterdir() if p.suffix}) or ["nothing"]
         raise DatasetError(
@@ -67,7 +92,8 @@ def _matches(pattern: str) -> list[Path]:
         )
     if os.path.exists(pattern):
         return [Path(pattern)]
-    found = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    found = [Path(name) for name in glob.glob(pattern, recursive=True)]
+    found = [path for path in found if path.is_file() or (path.is_dir() and is_store(path))]
     if not found:
         folder = Path(pattern).parent
         while glob.has_magic(str(folder)):

@@ -1,4 +1,4 @@
-"""NetCDF files and xarray data sets as a velocity field on a structured grid."""
+"""NetCDF files and xarray data sets as a velocity field on a structured grid; Zarr stores follow the same rules."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,12 +33,12 @@ READING_ERRORS = (
 
 def open_netcdf(paths: Sequence[Path], options: Options) -> OpenedDataset:
     """Open NetCDF files; each may hold several times, or one of the components."""
-    return _open_sources([Source(str(path), open_file(path)) for path in paths], options)
+    return open_sources([Source(str(path), open_file(path)) for path in paths], options)
 
 
 def open_xarray(dataset: Any, options: Options) -> OpenedDataset:
     """Open an xarray data set that is already there, from any file or store that xarray reads."""
-    return _open_sources([Source("the data set", dataset)], options)
+    return open_sources([Source("the data set", dataset)], options)
 
 
 def open_file(path: Path) -> Any:
@@ -67,14 +67,21 @@ def open_file(path: Path) -> Any:
         ) from error
 
 
-def _open_sources(sources: list[Source], options: Options) -> OpenedDataset:
+def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
+    """The velocity field in data sets that are open: which variables, when, where, and which values are land."""
     names, why_these = _choose(sources, options)
+    for source in sources:
+        for name, reason in source.refused.items():
+            if name in names:
+                raise DatasetError(f"{source.name}: variable {name[:60]!r}: {reason}.")
     lists = [moments_of(sources, name, options) if name else None for name in names]
     found, when = common_times(lists, names)
     times, numbers, why_times = selected_times(found, when, options)
     source = next(moments for moments in lists if moments)[numbers[0]].source
     try:
         grid = grid_of(source.data, names, options)
+    except DatasetError:
+        raise
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}.") from error
     names, lists = names[: len(grid.scales)], lists[: len(grid.scales)]
@@ -111,7 +118,7 @@ def _open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     def read(number: int) -> np.ndarray:
         found = values(number)
         missing = np.asarray(np.isnan(found).any(-1))
-        if options.missing == "land" and not np.array_equal(missing, land):
+        if options.missing != "zero" and not np.array_equal(missing, land):
             entry = next(moments for moments in lists if moments)[number]
             raise DatasetError(
                 f"{entry.source.name}: {', '.join(filter(None, names))} at index {entry.number} miss other values than the "
@@ -184,6 +191,8 @@ def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options)
     try:
         values = variable.isel({d: i for d, i in taken.items() if d in variable.dims})
         found = np.asarray(grid.arranged(values))
+    except DatasetError:
+        raise
     except READING_ERRORS as error:
         raise DatasetError(
             f"{where} cannot be read: {str(error)[:300]}. The file is damaged or does not fit the others."

@@ -1,8 +1,9 @@
 """A step of RK4 on a CPU as one kernel in C++: samples, walls and the ends of particles, each particle with real branches.
 
 XLA computes a step as a dozen loops over all particles, with a wall's rare work done for everybody. Its program is the
-kernel's twin, to rounding, and takes over where the kernel does not know the field or the walls, over several devices,
-for derivatives (`simulate`), and where there is no C++ compiler. `JAXTRACE_KERNELS=off` leaves everything to XLA.
+kernel's twin, to rounding, and takes over where the kernel does not know the field or the walls, for derivatives
+(`simulate`), and where there is no C++ compiler. `JAXTRACE_KERNELS=off` leaves everything to XLA. Over a mesh each device
+calls the kernel with the particles it holds (`jaxworlds.meshes.on_each_device`).
 """
 
 import dataclasses

@@ -23,24 +23,29 @@ _SORTED_FROM_CPU = 20_000
 _NODES_IN_CACHE = 30_000
 
 
+def runs_here(mesh: Any) -> bool:
+    """Whether the devices of a mesh are such that kernels are made for: those of the default backend."""
+    return mesh is None or mesh.devices.flat[0].platform == jax.default_backend()
+
+
 def fuses(motion: Motion, mesh: Any) -> bool:
-    """Whether a kernel takes the steps: on one device that has one, where it knows field, integrator and walls."""
-    if mesh is not None or not switched_on(_native.SWITCH):
+    """Whether a kernel takes the steps: on devices that have one, where it knows field, integrator and walls."""
+    if not runs_here(mesh) or not switched_on(_native.SWITCH):
         return False
     if jax.default_backend() == "gpu":
         return isinstance(motion.boundary, Unbounded) and can_fuse(motion.integrator, motion.field)
     return _native.takes(motion)
 
 
-def sort_period(motion: Motion, mesh: Any, particles: int, steps_between_records: int) -> int:
-    """Steps from one sorting to the next; 0 for never.
-
-    Sorting over several devices would send particles between them, and without a kernel an inlet with a rate fills slots in
-    the order in which they lie: both stay unsorted.
-    """
-    rated = (
+def fills_in_place(motion: Motion) -> bool:
+    """Whether slots are filled in the order in which they lie: an inlet with a rate does so without a kernel."""
+    return (
         isinstance(motion.boundary, InletBoundary) and motion.boundary.rate is not None and not motion.fused
     )
+
+
+def sort_period(motion: Motion, particles: int, steps_between_records: int) -> int:
+    """Steps from one sorting of the particles of a device to the next; 0 for never."""
     if not isinstance(motion.field, AbstractSeries):
         return 0
     on_cpu = jax.default_backend() == "cpu"
@@ -51,4 +56,4 @@ def sort_period(motion: Motion, mesh: Any, particles: int, steps_between_records
         and not (on_cpu and motion.field.grid.size < _NODES_IN_CACHE)
         and steps_between_records >= _SORT_EVERY // 2
     )
-    return _SORT_EVERY if worth and mesh is None and not rated else 0
+    return _SORT_EVERY if worth and not fills_in_place(motion) else 0

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxworlds.memory import device_memory_limit, live_bytes
+from jaxworlds.meshes import spread_over
 from jaxworlds.planning import plan_batch_size
 
 from ..integrators.base import AbstractIntegrator
@@ -108,8 +109,13 @@ def plan_batches(
     # What the field takes is live already; the core would count it a second time as an argument.
     field_bytes = array_bytes(motion.field)
     shared = Shared(motion, tables_of(schedule, cut(schedule, 1, 1)), reduction)
+
+    def program(particles: Particles, shared: Shared) -> Any:
+        with spread_over(mesh):
+            return unit(particles, jnp.int32(1), shared)
+
     found = plan_batch_size(
-        lambda particles, shared: unit(particles, jnp.int32(1), shared),
+        program,
         lambda count: (eqx.filter_eval_shape(_some, motion, count), shared),
         limit=int(limit - 2 * CHUNK_BYTES + field_bytes / _SHARE),
         fraction=_SHARE,

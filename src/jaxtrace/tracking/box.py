@@ -230,12 +230,13 @@ def box_corners(bounds: Bounds, name: str = "bounds") -> np.ndarray:
     if corners.ndim != 2 or corners.shape[0] != 2 or corners.shape[1] == 0:
         raise ValueError(
             f"`{name}` must be [lowest corner, highest corner] of equal length; got {bounds!r}. "
-            "Example: [[0, 0, 0], [2, 1, 1]]."
+            "Example: [[0, 0, 0], [2, 1, 1]], from 0 to 2 along x."
         )
     if not np.isfinite(corners).all() or (corners[0] > corners[1]).any():
         raise ValueError(
             f"`{name}` must be finite with each lowest coordinate at most the highest; "
-            f"got {corners[0].tolist()} and {corners[1].tolist()}."
+            f"got {corners[0].tolist()} and {corners[1].tolist()}. "
+            "Write [[x_low, y_low], [x_high, y_high]]."
         )
     return corners
 

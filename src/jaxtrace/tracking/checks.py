@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxworlds._demands import short
+
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
 
@@ -17,10 +19,22 @@ Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
 def checked_seeds(positions: Positions, dim: int) -> Float[np.ndarray, "particles dim"]:
     """Finite positions in the default precision."""
-    seeds = np.asarray(positions, jnp.result_type(float))
-    if seeds.ndim != 2 or seeds.shape[1] != dim or len(seeds) == 0:
+    try:
+        seeds = np.asarray(positions, jnp.result_type(float))
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`initial_positions` must have shape (particles, {dim}) for this field; got {seeds.shape}."
+            f"`initial_positions` must be numbers, a row of {dim} for each particle; got {short(positions)}."
+        ) from error
+    if seeds.ndim != 2 or seeds.shape[1] != dim or len(seeds) == 0:
+        remedy = (
+            f" For one particle write {[seeds.tolist()]}."
+            if seeds.shape == (dim,)
+            else " Transpose it."
+            if seeds.ndim == 2 and seeds.shape[0] == dim
+            else ""
+        )
+        raise ValueError(
+            f"`initial_positions` must have shape (particles, {dim}) for this field; got {seeds.shape}.{remedy}"
         )
     bad = np.flatnonzero(~np.isfinite(seeds).all(1))
     if bad.size:
@@ -28,6 +42,29 @@ def checked_seeds(positions: Positions, dim: int) -> Float[np.ndarray, "particle
             f"`initial_positions` must be finite; {bad.size} of {len(seeds)} are not, the first is number {bad[0]}."
         )
     return seeds
+
+
+def demand_dimension(boundary: Any, dim: int) -> None:
+    """Refuse walls of another dimension than the field's, where they say theirs."""
+    for part in (*getattr(boundary, "parts", ()), getattr(boundary, "walls", None)):
+        if part is not None:
+            demand_dimension(part, dim)
+    low = getattr(boundary, "low", None)
+    if low is not None and np.shape(low) != (dim,):
+        raise ValueError(
+            f"`boundary_condition` must have the {dim} dimensions of the field; got a box of {np.shape(low)[-1]}."
+        )
+
+
+def checked_span(time_span: Any) -> tuple[float, float]:
+    """Begin and end as numbers; anything else is refused."""
+    try:
+        values = np.asarray(time_span, np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    if values.shape != (2,) or not np.isfinite(values).all():
+        raise ValueError(f"`time_span` must be two finite times, (begin, end); got {time_span!r}.")
+    return float(values[0]), float(values[1])
 
 
 def slice_times(field: Any) -> np.ndarray | None:
@@ -39,10 +76,11 @@ def slice_times(field: Any) -> np.ndarray | None:
 def check_range(field: Any, time_span: Sequence[float]) -> None:
     """Refuse times the field does not know, or say what holds there."""
     low, high = field.time_range
+    time_span = checked_span(time_span)
     slack = 1e-6 * max(abs(low), abs(high)) if np.isfinite([low, high]).all() else 0.0
-    if len(time_span) != 2 or (min(time_span) >= low - slack and max(time_span) <= high + slack):
+    if min(time_span) >= low - slack and max(time_span) <= high + slack:
         return
-    message = f"`time_span` {tuple(time_span)} reaches beyond the times of the field, {low:g} to {high:g}"
+    message = f"`time_span` {time_span} reaches beyond the times of the field, {low:g} to {high:g}"
     if getattr(field, "extrapolation", "clamp") == "outside":
         raise ValueError(
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."

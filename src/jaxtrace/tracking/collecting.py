@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from jaxworlds._host import to_host
+from jaxworlds.runtime import device_words
 
 from .cutting import unit_edges
 from .driving import Batch, Job
@@ -135,7 +136,7 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
     device = jax.devices()[0] if job.mesh is None else job.mesh.devices.flat[0]
     return {
         "integrator": type(job.motion.integrator).__name__,
-        "device": f"{device.device_kind} ({device.platform})",
+        "device": device_words(device.device_kind, device.platform),
         "devices": 1 if job.mesh is None else job.mesh.size,
         "dtype": str(job.seeds.dtype),
         "layout": getattr(job.motion.field, "layout", None),

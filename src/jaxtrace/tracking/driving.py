@@ -136,7 +136,12 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
         saved = None if job.checkpoint is None else dataclasses.replace(job.checkpoint, folder=folder)
         if goes_on:
             assert saved is not None
-            rollout = resume(job.unit, particles, saved, **options)
+            devices = 1 if job.mesh is None else job.mesh.size
+
+            def restored(particles: Particles) -> Particles:
+                return in_order(particles, devices, sorts=job.unit.sort > 0)
+
+            rollout = resume(job.unit, particles, saved, restored=restored, **options)
         else:
             rollout = run(
                 job.unit,
@@ -194,6 +199,24 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
         jnp.asarray(times, float),
     )
     return eqx.filter_eval_shape(begin, *arguments) if only_shapes else _begin(*arguments)
+
+
+def in_order(particles: Particles, devices: int, sorts: bool) -> Particles:
+    """Particles of a checkpoint as a unit wants them: on each device those that follow one another, sorted or by number.
+
+    The run may have sorted them on fewer devices, or where this one does not.
+    """
+    numbers = np.asarray(particles.identity)
+    held = np.sort(numbers.reshape(devices, -1), 1) if sorts else numbers
+    if (np.diff(held.reshape(-1)) == 1).all():
+        return particles
+    order = np.argsort(numbers)
+    return jax.tree.map(
+        lambda axis, leaf: leaf if axis is None else leaf[order],
+        axes_of(particles),
+        particles,
+        is_leaf=lambda axis: axis is None,
+    )
 
 
 @eqx.filter_jit

@@ -14,7 +14,7 @@ from ..integrators.base import particle_key
 from ..integrators.fused import Life, fused_step
 from ._native import free_ranks, native_step
 from .moving import Motion, has_inertia, move
-from .refilling import InletBoundary
+from .refilling import InletBoundary, ranks_in_place
 
 NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
@@ -128,14 +128,17 @@ def step_particles(
     row: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
-    blocks: int = 1,
-) -> tuple[Particles, Int32[Array, "blocks patches"]]:
-    """Step `row` for all particles, and how often each patch was met, by `blocks` of particles."""
+    devices: tuple[str, ...] = (),
+) -> tuple[Particles, Int32[Array, "1 patches"]]:
+    """Step `row` for all particles, and how often each patch was met.
+
+    `devices` names the axes of the mesh where this is done on each of its devices with the particles it holds.
+    """
     p = particles
     if motion.fused and motion.field.layout in ("direct", "rows"):  # pyright: ignore[reportAttributeAccessIssue]
-        return _step_native(motion, p, row, t, dt)
+        return _step_native(motion, p, row, t, dt, devices)
     if motion.fused:
-        return _step_fused(motion, p, row, t, dt), jnp.zeros((blocks, p.hits.shape[0]), jnp.int32)
+        return _step_fused(motion, p, row, t, dt), jnp.zeros((1, p.hits.shape[0]), jnp.int32)
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
     moved = jax.vmap(
         lambda x, rest, own, hint, memory, number: move(
@@ -157,9 +160,9 @@ def step_particles(
         cause=jnp.where(stops, cause, jnp.where(lost, OUTSIDE, p.cause)),
     )
     hits = where(goes, moved.bounced.hits, jnp.zeros_like(moved.bounced.hits))
-    hits = hits.reshape(blocks, hits.shape[0] // blocks, hits.shape[1]).sum(1, dtype=jnp.int32)
+    hits = hits.reshape(1, *hits.shape).sum(1, dtype=jnp.int32)
     if isinstance(motion.boundary, InletBoundary):
-        after = refill(motion, motion.boundary, after, row, t + dt, dt)
+        after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
     return after, hits
 
 
@@ -186,7 +189,12 @@ def _step_fused(
 
 
 def _step_native(
-    motion: Motion, particles: Particles, row: Int32[Array, ""], t: Float[Array, ""], dt: Float[Array, ""]
+    motion: Motion,
+    particles: Particles,
+    row: Int32[Array, ""],
+    t: Float[Array, ""],
+    dt: Float[Array, ""],
+    devices: tuple[str, ...],
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """The same step by a kernel for CPUs, for particles without inertia."""
     p = particles
@@ -196,7 +204,7 @@ def _step_native(
     )
     after = dataclasses.replace(p, position=position, rest=rest, hint=hint, ended=ended, cause=cause)
     if isinstance(motion.boundary, InletBoundary):
-        after = refill(motion, motion.boundary, after, row, t + dt, dt)
+        after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
     return after, hits[None]
 
 
@@ -207,15 +215,16 @@ def refill(
     row: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
+    devices: tuple[str, ...] = (),
 ) -> Particles:
     """Particles born at the inlet in the slots of those that have ended; they move from the next step on."""
     p = particles
     # No particle has the number NEVER, so the inlet's random numbers are nobody else's.
     key = particle_key(motion.key, NEVER, row)
-    if motion.fused:  # by a kernel that also knows the order of sorted particles
-        reborn = boundary._reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity, free_ranks)
-    else:
-        reborn = boundary.reinject(p.position, p.ended == NEVER, dt, key, p.owed, p.identity)
+    # The kernel also knows the order of sorted particles.
+    ranks = free_ranks if motion.fused else ranks_in_place
+    alive = p.ended == NEVER
+    reborn = boundary._reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
 
     def renewed(p: Particles) -> Particles:
         begun = jnp.full_like(p.begun, row + 1)

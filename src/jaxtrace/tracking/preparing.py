@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.runtime import device_words
 
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.fused import can_fuse
 from . import _native
-from .accelerating import fuses, sort_period
+from .accelerating import fills_in_place, fuses, runs_here, sort_period
 from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
 from .bouncing import AbstractBoundary, Unbounded
 from .checks import is_streamed
@@ -59,7 +60,8 @@ def prepare(
     options: Options, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
 ) -> tuple[Job, Report]:
     """The run as it will be done, and what there is to say about it."""
-    count = min(options.batch_size or len(seeds), len(seeds))
+    devices = 1 if options.mesh is None else options.mesh.size
+    count = -(-min(options.batch_size or len(seeds), len(seeds)) // devices)  # of each device
 
     def tune() -> Tuning:
         some = seeds[: min(count, _TUNED)]
@@ -111,8 +113,8 @@ def _arranged(options: Options, count: int, tune: Callable[[], Tuning]) -> tuple
     """The field laid out for the kernel that will take its steps, or for XLA; and why in this way."""
     given = options.field
     resident = described_ring(given) if is_streamed(given) else given
-    alone = options.mesh is None and options.fused is not False and options.layout == "auto"
-    if alone and _native.knows(options.integrator, resident, options.boundary):
+    free = options.fused is not False and options.layout == "auto" and runs_here(options.mesh)
+    if free and _native.knows(options.integrator, resident, options.boundary):
         found = _native.ruled_layout(resident, count)
         if found is not None:
             return given.arranged(found[0]), found[1]
@@ -124,9 +126,10 @@ def _motion(options: Options, resident: Any) -> Motion:
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     open_space = isinstance(options.boundary, Unbounded)
     fits = (open_space and can_fuse(options.integrator, resident)) or _native.takes(motion)
-    if options.fused and options.mesh is not None:
+    if options.fused and not runs_here(options.mesh):
         raise ValueError(
-            f"`fused` must be False or None with `mesh`: a kernel runs on one device; got {options.mesh.size} of them."
+            f"`fused` must be False or None with this `mesh`: kernels are made for {jax.default_backend()!r}, the default "
+            f"backend; got devices of {options.mesh.devices.flat[0].platform!r}."
         )
     if options.fused and not fits:
         raise ValueError(
@@ -144,13 +147,17 @@ def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> U
     """What is recorded, and how often particles are sorted."""
     if options.reduce is not None and not callable(options.reduce):
         raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
-    sort = sort_period(motion, options.mesh, count, schedule.steps_per_record[1])
+    sort = sort_period(motion, count, schedule.steps_per_record[1])
+    if options.sort_every and options.mesh is not None and fills_in_place(motion):
+        raise ValueError(
+            "`sort_every` must be 0 or None with `mesh` and an inlet with a rate whose steps no kernel takes: slots are then "
+            f"filled in the order in which they lie; got {options.sort_every}."
+        )
     return Unit(
         positions=options.keep_positions,
         velocities=options.record_velocities,
         births=isinstance(options.boundary, InletBoundary),
         reduced=options.reduce is not None,
-        blocks=1 if options.mesh is None else options.mesh.size,
         sort=sort if options.sort_every is None else options.sort_every,
     )
 
@@ -169,7 +176,8 @@ def _report(options: Options, job: Job, batching: Batching, why: str, ring: Any)
         integrator=type(options.integrator).__name__,
         field=type(options.field).__name__,
         boundary=type(options.boundary).__name__,
-        device=f"{device.device_kind} ({device.platform})" + ("" if mesh is None else f" x {mesh.size}"),
+        device=device_words(device.device_kind, device.platform)
+        + ("" if mesh is None else f" x {mesh.size}"),
         dtype=str(job.seeds.dtype),
         layout=getattr(job.motion.field, "layout", "none"),
         layout_reason=why,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, UInt32
 
 from ..integrators.base import AnyKey
 from .bouncing import AbstractBoundary, Bounced, Vector
@@ -63,7 +63,7 @@ class InletBoundary(AbstractBoundary):
         count = alive.shape[0]
         numbers = jnp.arange(count, dtype=jnp.int32) if slots is None else slots
         owed = jnp.zeros((), position.dtype) if carry is None else carry
-        return self._reinject(position, alive, dt, key, owed, numbers, _ranks)
+        return self._reinject(position, alive, dt, key, owed, numbers, ranks_in_place)
 
     def _reinject(
         self,
@@ -74,8 +74,12 @@ class InletBoundary(AbstractBoundary):
         owed: Float[Array, ""],
         numbers: Int32[Array, " slots"],
         ranks: Callable[[Array, Array], tuple[Array, Array]],
+        devices: tuple[str, ...] = (),
     ) -> Reborn:
-        """The same, with free slots filled in the order that `ranks` gives them by their numbers."""
+        """The same, with free slots filled in the order that `ranks` gives them by their numbers.
+
+        Where `devices` names the axes of a mesh, the slots are those of one device, and the rate is that of all.
+        """
         free = ~alive
         missed = jnp.zeros((), jnp.int32)
         if self.rate is None:
@@ -83,7 +87,7 @@ class InletBoundary(AbstractBoundary):
         else:
             owed = owed + self.rate.astype(position.dtype) * jnp.abs(dt).astype(position.dtype)
             due = jnp.floor(owed)
-            rank, total = ranks(free, numbers)
+            rank, total = _among_all(*ranks(free, numbers), devices)
             born = free & (rank <= due)
             owed = owed - due
             missed = jnp.maximum(due.astype(jnp.int32) - total.astype(jnp.int32), 0)
@@ -92,10 +96,22 @@ class InletBoundary(AbstractBoundary):
         return Reborn(jnp.where(born[:, None], fresh, position), alive | born, born, owed, missed)
 
 
-def _ranks(free: Bool[Array, " slots"], numbers: Int32[Array, " slots"]) -> tuple[Array, Array]:
+def ranks_in_place(free: Bool[Array, " slots"], numbers: Int32[Array, " slots"]) -> tuple[Array, Array]:
     """The place of each free slot among the free ones as they lie, which is by their numbers; and how many there are."""
     rank = jnp.cumsum(free)
     return rank, rank[-1]
+
+
+def _among_all(
+    rank: Int[Array, " slots"], count: Int[Array, ""], devices: tuple[str, ...]
+) -> tuple[Int[Array, " slots"], Int[Array, ""]]:
+    """The places of this device's free slots among those of all devices, whose numbers follow one another."""
+    if not devices:
+        return rank, count
+    place, numbers = jax.lax.axis_index(devices), jnp.arange(jax.lax.axis_size(devices))
+    counts = jax.lax.psum(jnp.where(numbers == place, count, 0), devices)
+    before = jnp.sum(jnp.where(numbers < place, counts, 0), dtype=counts.dtype)
+    return rank + before, jnp.sum(counts, dtype=counts.dtype)
 
 
 def slot_words(key: AnyKey, slots: Int32[Array, " slots"]) -> Float[Array, "slots 4"]:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from .checks import checked_span
+
 Times = Float[np.ndarray, " _"]
 
 # Step edges are numbered with int32, and so are the random numbers of a step.
@@ -125,10 +127,7 @@ def plan_schedule(
 
 
 def _checked_span(time_span: Sequence[float]) -> tuple[float, float]:
-    values = np.asarray(time_span, np.float64)
-    if values.shape != (2,) or not np.isfinite(values).all():
-        raise ValueError(f"`time_span` must be two finite times, (begin, end); got {time_span!r}.")
-    start, end = float(values[0]), float(values[1])
+    start, end = checked_span(time_span)
     if start == end:
         raise ValueError(
             f"`time_span` must have a length; it begins and ends at {start}. Give a later end, or an earlier one to go back."
@@ -139,17 +138,17 @@ def _checked_span(time_span: Sequence[float]) -> tuple[float, float]:
 def _checked_counts(
     n_timesteps: int | None, dt: float | None, record_every: int | None, span: float
 ) -> tuple[int | None, float | None]:
-    if dt is not None and not (np.isfinite(dt) and dt > 0):
+    if dt is not None and not (_is_number(dt) and np.isfinite(dt) and dt > 0):
         raise ValueError(
-            f"`dt` must be positive, the largest step; got {dt}. To go back in time give `time_span` a smaller end."
+            f"`dt` must be positive, the largest step; got {dt!r}. To go back in time give `time_span` a smaller end."
         )
     if n_timesteps is None and dt is None:
         raise ValueError(
             "`n_timesteps` or `dt` must be given: how many times to record, or the largest step; got neither."
         )
-    if n_timesteps is not None and n_timesteps < 2:
+    if n_timesteps is not None and not (_is_number(n_timesteps) and n_timesteps == int(n_timesteps) >= 2):
         raise ValueError(
-            f"`n_timesteps` must be at least 2, since both ends of `time_span` are recorded; got {n_timesteps}."
+            f"`n_timesteps` must be a whole number, at least 2, since both ends of `time_span` are recorded; got {n_timesteps!r}."
         )
     if record_every is not None and n_timesteps is not None:
         raise ValueError(
@@ -161,7 +160,11 @@ def _checked_counts(
         raise ValueError(
             f"`dt` must not exceed the length of `time_span`, {span:g}; got {dt:g}. Leave it out for one step per record."
         )
-    return n_timesteps, None if dt is None else float(dt)
+    return None if n_timesteps is None else int(n_timesteps), None if dt is None else float(dt)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
 def _largest_step(

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from jaxworlds._demands import short
 from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.meshes import world_mesh
 
@@ -23,6 +25,7 @@ from .checks import (
     checked_ids,
     checked_integrator,
     checked_seeds,
+    demand_dimension,
     is_streamed,
     known_span,
     say_once,
@@ -76,7 +79,7 @@ def create_tracker(
     - `record_velocities`: also keep the velocity at every recorded time.
     - `progress_callback(done, total)`: called now and then with integration steps; True stops the run.
     - `seed` or `key`: of random walks and inlets.
-    - `mesh`: devices to spread particles over: a `jaxworlds.world_mesh`, or how many.
+    - `mesh`: devices to spread particles over: a `jaxworlds.world_mesh`, or how many. Each steps and sorts its own.
     - `memory_limit_gb`: of a device; what `configure` said, or what it has, unless given.
     - `layout`: of the slices of a series, see `jaxtrace.fields.moments`; "auto" chooses by a rule for the number of
       particles, "tune" by measuring for a second.
@@ -101,14 +104,21 @@ def create_tracker(
     if field is None:
         raise ValueError("`field` must be given: what moves the particles; got None.")
     if not isinstance(field, AbstractField) and not is_streamed(field):
-        raise TypeError(
-            f"`field` must be a field of jaxtrace.fields; got {type(field).__name__}. Wrap a function in AnalyticField."
+        remedy = (
+            "The order is create_tracker(integrator, field, boundary)."
+            if isinstance(field, str)
+            else "Values on nodes make a TimeSeriesField."
+            if isinstance(field, np.ndarray | jax.Array | list)
+            else "Wrap a function in AnalyticField."
         )
+        raise TypeError(f"`field` must be a field of jaxtrace.fields; got {type(field).__name__}. {remedy}")
     boundary = Unbounded() if boundary_condition is None else boundary_condition
     if not isinstance(boundary, AbstractBoundary):
         raise TypeError(
-            f"`boundary_condition` must come from jaxtrace.tracking.boundary; got {type(boundary).__name__}."
+            f"`boundary_condition` must come from jaxtrace.tracking.boundary; got {short(boundary)}. Write "
+            "`reflective_boundary([[0, 0], [2, 1]])`, or leave it out."
         )
+    demand_dimension(boundary, field.dim)
     if batch_size is not None and batch_size < 1:
         raise ValueError(
             f"`batch_size` must be at least 1; got {batch_size}. Leave it out to have it planned."

@@ -91,7 +91,7 @@ class Trajectory:
         return "\n".join(lines)
 
     def save(self, path: str | Path, **options: Any) -> Path:
-        """Write to `.npz`, `.nc` or `.vtp`/`.pvd`, by the suffix."""
+        """Write to `.npz`, `.nc`, `.zarr` or `.vtp`/`.pvd`, by the suffix."""
         from ..io import save_trajectory
 
         return Path(save_trajectory(self, path, **options))

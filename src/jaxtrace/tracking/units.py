@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from jaxworlds.meshes import on_each_device, spreading_mesh
+
 from ..fields.series import AbstractSeries
 from .cutting import Cutting, unit_edges
 from .moving import Motion
@@ -52,13 +54,15 @@ class Shared(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """The core's step: a stretch of the schedule without records inside, then the record at its end."""
+    """The core's step: a stretch of the schedule without records inside, then the record at its end.
+
+    Over a mesh every device steps and sorts the particles it holds, whose numbers follow one another.
+    """
 
     positions: bool = True
     velocities: bool = False
     births: bool = False
     reduced: bool = False
-    blocks: int = 1
     sort: int = 0
     """Steps from one sorting of the particles in space to the next; 0 leaves them in order."""
 
@@ -68,13 +72,30 @@ class Unit:
         """Take the unit's steps and say what is recorded at its end."""
         motion, tables = shared.motion, shared.tables
         first, last = tables.first[number], tables.last[number]
-        none = jnp.zeros((self.blocks, particles.hits.shape[0]), jnp.int32)
+        axes = axes_of(particles)
+        steps = on_each_device(self.steps, (None, None, axes, None, None), (axes, 0))
+        particles, hits = steps(motion, tables, particles, first, last)
+        begins = number % tables.parts == 0
+        total = jnp.where(begins, 0, particles.hits) + hits.sum(0, dtype=jnp.int32)
+        particles = dataclasses.replace(particles, hits=total)
+        return particles, self.record(motion, shared.reduction, particles, last, tables.t[last])
+
+    def steps(
+        self,
+        motion: Motion,
+        tables: Tables,
+        particles: Particles,
+        first: Int32[Array, ""],
+        last: Int32[Array, ""],
+    ) -> tuple[Particles, Int32[Array, "1 patches"]]:
+        """The steps of a unit by one device, sorted in space every so often, and how often each patch was met."""
+        none = jnp.zeros((1, particles.hits.shape[0]), jnp.int32)
+        mesh = spreading_mesh()
+        devices = () if mesh is None else mesh.axis_names
 
         def step(row: Int32[Array, ""], carry: Any) -> Any:
             particles, hits = carry
-            particles, more = step_particles(
-                motion, particles, row, tables.t[row], tables.dt[row], self.blocks
-            )
+            particles, more = step_particles(motion, particles, row, tables.t[row], tables.dt[row], devices)
             return particles, hits + more
 
         def stretch(number: Int32[Array, ""], carry: Any) -> Any:
@@ -85,13 +106,8 @@ class Unit:
 
         if self.sort:
             stretches = (last - first + self.sort - 1) // self.sort
-            particles, hits = jax.lax.fori_loop(0, stretches, stretch, (particles, none))
-        else:
-            particles, hits = jax.lax.fori_loop(first, last, step, (particles, none))
-        begins = number % tables.parts == 0
-        total = jnp.where(begins, 0, particles.hits) + hits.sum(0, dtype=jnp.int32)
-        particles = dataclasses.replace(particles, hits=total)
-        return particles, self.record(motion, shared.reduction, particles, last, tables.t[last])
+            return jax.lax.fori_loop(0, stretches, stretch, (particles, none))
+        return jax.lax.fori_loop(first, last, step, (particles, none))
 
     def record(
         self,
@@ -103,7 +119,10 @@ class Unit:
     ) -> dict[str, Any]:
         """What is kept of one recorded time."""
         out: dict[str, Any] = {"hits": particles.hits, "missed": particles.missed}
-        velocity = velocities(motion, particles, t) if self.velocities else None
+        velocity = None
+        if self.velocities:
+            sampled = on_each_device(velocities, (None, axes_of(particles), None), 0)
+            velocity = sampled(motion, particles, t)
         if self.positions:
             out["positions"] = particles.position
             if self.velocities:
@@ -112,7 +131,7 @@ class Unit:
                 out |= {name: getattr(particles, name) for name in ("begun", "ended", "generation")}
         if self.sort:
             each = {name: values for name, values in out.items() if name not in ("hits", "missed")}
-            out |= in_slots(each, particles.identity)
+            out |= on_each_device(in_slots, 0, 0)(each, particles.identity)
         if self.reduced:
             moving = moving_at(particles, edge)
             out["reduced"] = reduction(Snapshot(particles.position, velocity, moving, particles.identity, t))
@@ -120,7 +139,7 @@ class Unit:
 
 
 def in_space(motion: Motion, particles: Particles) -> Particles:
-    """Particles that are near in space near in memory."""
+    """Particles that are near in space near in memory, of those that this device holds."""
     assert isinstance(motion.field, AbstractSeries)
     order = curve_order(particles.position, *motion.field.grid.bounds)
     return jax.tree.map(

@@ -165,7 +165,19 @@ def explain(figure: "Figure", ax: Any, trajectory: Trajectory, shown: Shown, loo
             style = {"color": ENDED, "marker": "x", "linestyle": "none", "markersize": 5}
             handles.append(Line2D([], [], label="ended", **style))
     if handles:
-        ax.legend(handles=handles, fontsize=8, framealpha=0.85, loc="upper right")
+        ax.legend(handles=handles, fontsize=8, **_legend_place(figure, ax, len(handles)))
+
+
+def _legend_place(figure: "Figure", ax: Any, count: int) -> dict[str, Any]:
+    """Where the list of kinds stands: under the axes, where it hides nothing; in three dimensions in a corner."""
+    if hasattr(ax, "get_zlim"):
+        return {"loc": "upper right", "framealpha": 0.85}
+    from matplotlib.transforms import ScaledTranslation
+
+    # Points below the axes: room for numbers and name of the axis.
+    below = ax.transAxes + ScaledTranslation(0, -36 / 72, figure.dpi_scale_trans)
+    place = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": below, "borderaxespad": 0.0}
+    return {"loc": "upper center", "ncols": min(count, 2), "frameon": False, **place}
 
 
 def heading(ax: Any, shown: Shown, look: Look, when: str) -> None:

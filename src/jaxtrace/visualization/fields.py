@@ -110,6 +110,6 @@ def _arrows(
     flow = velocity.reshape(points.shape)[..., list(axes)]
     size = np.linalg.norm(flow, axis=-1, keepdims=True)
     unit = np.divide(flow, size, out=np.full_like(flow, np.nan), where=size > 0)
-    ax.quiver(
-        across, up, unit[..., 0], unit[..., 1], color="white", alpha=0.8, scale=36, width=0.0022, pivot="mid"
-    )
+    # White with a dark rim: seen on both ends of the scale.
+    style = {"color": "white", "edgecolor": "#222222", "linewidth": 0.35, "alpha": 0.9}
+    ax.quiver(across, up, unit[..., 0], unit[..., 1], scale=36, width=0.0026, pivot="mid", **style)

@@ -90,6 +90,10 @@ def select(
 
 def positions_of(trajectory: Trajectory) -> Float[np.ndarray, "times particles dim"]:
     """The positions, or an error that says why there are none."""
+    if not isinstance(trajectory, Trajectory):
+        raise TypeError(
+            f"`trajectory` must be what track_particles returned; got {type(trajectory).__name__}. Pass it whole."
+        )
     if trajectory.positions is None:
         raise ValueError(
             "`trajectory` must hold positions to be drawn; this one holds reductions only. "

@@ -12,7 +12,8 @@ from ...tasks.planes import PLANES
 from ..config import JaxArcConfig
 from ..observations import ArcObservation, observe
 from ..state import ArcEnvState
-from .show import can_show, show, show_one_hot
+from .operations import COUNTED
+from .show import can_show, show, show_one_hot, words_of
 
 
 def fused_look(
@@ -23,8 +24,8 @@ def fused_look(
     form = config.observation.format
     bank = jax.lax.stop_gradient(bank)
     grids = states.height.shape[0] * (bank.max_pairs if config.observation.demonstrations else 1)
-    counted = 0 < grids * rows * max(PLANES, cols // 4 + 1) < 2**31  # the kernel counts with 32 bits
-    if form == "packed" or not (counted and can_show(rows, cols)):
+    can_count = 0 < grids * words_of(rows, cols) < COUNTED * jax.device_count()
+    if form == "packed" or not (can_count and can_show(rows, cols)):
         return jax.vmap(lambda state: observe(state, bank, config))(states)
     packed = replace(config, observation=replace(config.observation, format="packed"))
     seen = jax.vmap(lambda state: observe(state, bank, packed))(states)

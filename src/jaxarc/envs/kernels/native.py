@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from jaxworlds._spread import result, split_kernel
+
 from ...tasks.bank import Grid, TaskBank
 from .. import operations as ops
 from . import native_build
@@ -38,7 +40,7 @@ def apply_operation(
         return plain(bank, *given)
 
     def kernel(bank: TaskBank, *given: Array) -> list[Array]:
-        shapes = [*map(_shape, given[:5]), jax.ShapeDtypeStruct(given[1].shape, jnp.bool_)]
+        shapes = [*map(_shape, given[:5]), result(given[1].shape, jnp.bool_, given[1])]
         return _call(known["jaxarc_work"], shapes, 5, *given, *_arrays(bank))
 
     *parts, valid = _one_of_many(kernel, plain, bank, *given)
@@ -120,32 +122,45 @@ def begin_again(
 
 def _one_of_many(kernel: Callable[..., Any], plain: Callable[..., Any], bank: TaskBank, *given: Array) -> Any:
     """One environment through a kernel that takes a batch with its axis in front; `vmap` makes the batch larger."""
+    # Weights of tasks may be learned elsewhere: a step has no derivatives.
+    bank, alone = jax.lax.stop_gradient(bank), tuple(_narrow(leaf)[None] for leaf in given)
+    return [leaf[0] for leaf in _mapped(kernel, plain, 1)(bank, alone)]
+
+
+def _mapped(kernel: Callable[..., Any], plain: Callable[..., Any], axes: int) -> Callable[..., list[Array]]:
+    """The kernel for batches that are counted along so many axes; each `vmap` adds one.
+
+    They become one only on the device: seen from outside any of them may be split.
+    """
+
+    def flat(given: tuple[Array, ...], bank: TaskBank) -> list[Array]:
+        ahead = given[0].shape[:axes]
+        made = kernel(bank, *(leaf.reshape(-1, *leaf.shape[axes:]) for leaf in given))
+        return [leaf.reshape(*ahead, *leaf.shape[1:]) for leaf in made]
 
     @jax.custom_batching.custom_vmap
     def many(bank: TaskBank, given: tuple[Array, ...]) -> list[Array]:
-        return list(kernel(bank, *given))
+        return split_kernel(flat, given, bank, axes)
 
     @many.def_vmap
     def _(
         size: int, batched: Any, bank: TaskBank, given: tuple[Array, ...]
     ) -> tuple[list[Array], list[bool]]:
         if any(jax.tree.leaves(batched[0])):  # every environment has tasks of its own
-            axes = jax.tree.map(lambda has: 0 if has else None, tuple(batched))
-            each = jax.vmap(lambda bank, given: jax.tree.leaves(plain(bank, *given)), in_axes=(None, 0))
-            made = jax.vmap(each, in_axes=axes, axis_size=size)(bank, given)
+            places = jax.tree.map(lambda has: 0 if has else None, tuple(batched))
+            each = lambda bank, given: jax.tree.leaves(plain(bank, *given))  # noqa: E731
+            for _ in range(axes):
+                each = jax.vmap(each, in_axes=(None, 0))
+            made = jax.vmap(each, in_axes=places, axis_size=size)(bank, given)
         else:
             whole = [
                 leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
                 for leaf, has in zip(given, batched[1], strict=True)
             ]
-            inner = whole[0].shape[1]
-            flat = many(bank, tuple(leaf.reshape(size * inner, *leaf.shape[2:]) for leaf in whole))
-            made = [leaf.reshape(size, inner, *leaf.shape[1:]) for leaf in flat]
+            made = _mapped(kernel, plain, axes + 1)(bank, tuple(whole))
         return made, [True] * len(made)
 
-    # Weights of tasks may be learned elsewhere: a step has no derivatives.
-    found = many(jax.lax.stop_gradient(bank), tuple(_narrow(leaf)[None] for leaf in given))
-    return [leaf[0] for leaf in found]
+    return many
 
 
 def _call(target: str, shapes: list[Any], aliased: int, *args: Array, **attributes: Any) -> Any:
@@ -178,4 +193,4 @@ def _narrow(leaf: Array) -> Array:
 
 
 def _shape(leaf: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return result(leaf.shape, leaf.dtype, leaf)

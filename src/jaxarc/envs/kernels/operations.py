@@ -15,6 +15,8 @@ from .. import operations as ops
 from .warp import LANES, Counts, Warp, Words
 
 _ALL = 0xFFFFFFFF
+COUNTED = 2**31
+"""Kernels count the words of grids with 32 bits: a call takes fewer of them than this."""
 
 
 class Sizes(NamedTuple):

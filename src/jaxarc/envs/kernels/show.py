@@ -6,7 +6,6 @@ For colours it spreads their bits over the bytes of a word with one multiplicati
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int8, Int32, UInt32
 
+from jaxworlds._spread import in_halves, result, split_kernel
+
 from ...tasks.planes import PLANES
-from .operations import low_bits, spread
+from .operations import COUNTED, low_bits, spread
 from .warp import LANES, GpuWarp, PlainWarp, Warp
 
 # A number of four bits times this has bit k at place 7·k + k: one bit in each byte.
@@ -29,6 +30,11 @@ def can_show(rows: int, cols: int) -> bool:
     return cols > 1 and rows * cols % 4 == 0 and cols + 4 - math.gcd(4, cols) <= 32
 
 
+def words_of(rows: int, cols: int) -> int:
+    """Words that `show` reads or writes for one grid, whichever is more; a call counts them with 32 bits."""
+    return rows * max(PLANES, cols // 4 + 1)
+
+
 def show(
     planes: UInt32[Array, "b 4 rows"],
     active: UInt32[Array, "b rows"] | tuple[Int32[Array, " b"], Int32[Array, " b"]],
@@ -39,10 +45,17 @@ def show(
 
     `options` are `per_program`, grids that one warp shows in turn, and `interpret`.
     """
-    batch, _, rows = planes.shape
-    out = jax.ShapeDtypeStruct((batch * rows * cols // 4,), jnp.int32)
-    words = _called(_colours, out, planes, active, cols, **options)
-    return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
+
+    def shown(split: tuple[Array, Any], whole: None) -> Array:
+        planes, active = split
+        batch, _, rows = planes.shape
+        if batch * words_of(rows, cols) >= COUNTED:
+            return in_halves(shown, split, whole)
+        out = result((batch * rows * cols // 4,), jnp.int32, planes)
+        words = _called(_colours, out, planes, active, cols, **options)
+        return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
+
+    return split_kernel(shown, (planes, active), None)
 
 
 def show_one_hot(
@@ -52,18 +65,19 @@ def show_one_hot(
     **options: Any,
 ) -> Bool[Array, "b 10 rows {cols}"]:
     """Where each grid has which colour, nowhere outside of its active part, given as for `show`."""
-    batch, _, rows = planes.shape
-    size = batch * COLOURS * rows * cols
-    if 2**31 <= size <= 2**32 and batch > 1:
+
+    def shown(split: tuple[Array, Any], whole: None) -> Array:
+        planes, active = split
+        batch, _, rows = planes.shape
+        size = batch * COLOURS * rows * cols
         # Pallas counts bytes of this many with 32 bits that have a sign: two parts, each of them small enough.
-        half = batch // 2
-        parts = [
-            show_one_hot(planes[at], jax.tree.map(operator.itemgetter(at), active), cols, **options)
-            for at in (slice(half), slice(half, None))
-        ]
-        return jnp.concatenate(parts)
-    out = jax.ShapeDtypeStruct((batch, COLOURS * rows * cols), jnp.bool_)
-    return _called(_booleans, out, planes, active, cols, **options).reshape(batch, COLOURS, rows, cols)
+        if batch * words_of(rows, cols) >= COUNTED or (2**31 <= size <= 2**32 and batch > 1):
+            return in_halves(shown, split, whole)
+        out = result((batch, COLOURS * rows * cols), jnp.bool_, planes)
+        cells = _called(_booleans, out, planes, active, cols, **options)
+        return cells.reshape(batch, COLOURS, rows, cols)
+
+    return split_kernel(shown, (planes, active), None)
 
 
 def _called(

@@ -16,12 +16,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32, UInt32
 
+from jaxworlds._spread import in_halves, result, split_kernel
+
 from ...tasks.bank import TEST, TaskBank
 from .. import operations as ops
 from ..config import JaxArcConfig
 from ..rules import Tally, asked, counted, drawn
 from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
-from .operations import Memory, Sizes
+from .operations import COUNTED, Memory, Sizes
 from .orders import Orders
 from .rows import RowGrids
 from .small import SmallGrids, is_small, packed_table
@@ -91,10 +93,30 @@ def kernel_step(
     actions: AbstractAction,
     config: JaxArcConfig,
     *,
-    per_program: int,
+    per_program: Callable[[int], int],
     interpret: bool = False,
 ) -> tuple[Kept, Told]:
-    """One step of each environment; a mask action must hold words."""
+    """One step of each environment; a mask action must hold words.
+
+    Several devices take a part of the batch each; `per_program` says how many of such a part one warp works on in turn.
+    """
+
+    def step(split: tuple[Kept, AbstractAction], bank: TaskBank) -> tuple[Kept, Told]:
+        if split[0].planes.size >= COUNTED:  # one device has what several could have shared
+            return in_halves(step, split, bank)
+        return _called(*split, bank, config, per_program(split[0].height.shape[0]), interpret)
+
+    return split_kernel(step, (kept, actions), bank)
+
+
+def _called(
+    kept: Kept,
+    actions: AbstractAction,
+    bank: TaskBank,
+    config: JaxArcConfig,
+    per_program: int,
+    interpret: bool,
+) -> tuple[Kept, Told]:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
 
@@ -119,13 +141,13 @@ def kernel_step(
         pairs=bank.inputs.shape[0],
         per_program=per_program,
     )
-    told = [jax.ShapeDtypeStruct((batch,), jnp.int32)] * len(Told._fields)
+    told = [result((batch,), jnp.int32, kept.height)] * len(Told._fields)
     call = pl.pallas_call(
         kernel,
         grid=(math.ceil(batch / per_program),),
         in_specs=[pl.no_block_spec] * len(arrays),
         out_specs=[pl.no_block_spec] * (len(given) + len(told)),
-        out_shape=[*(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in given), *told],
+        out_shape=[*(result(part.shape, part.dtype, part) for part in given), *told],
         input_output_aliases={k: k for k in range(len(given))},
         compiler_params=plt.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,

@@ -20,6 +20,7 @@ from ..rules import Outcome, Tally, reported, similarity, with_outcome
 from ..state import ArcEnvState
 from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from .looking import fused_look
+from .operations import COUNTED
 from .small import is_small
 from .step import Kept, Told, kernel_step
 from .switch import switched_on
@@ -30,7 +31,7 @@ def can_fuse(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig)
     """Whether `fused_step` knows these actions and settings, and this version of jax can build its kernel."""
     if config.action.control_operations or config.action.extra_operations or states.wrong is not None:
         return False
-    if not 0 < states.planes.size < 2**31:  # the kernel counts with 32 bits
+    if not 0 < states.planes.size < COUNTED * jax.device_count():
         return False
     return isinstance(actions, PointAction | BboxAction | MaskAction) and kernels_exist()
 
@@ -42,16 +43,15 @@ def kernels_exist() -> bool:
 
 @functools.cache
 def _can_build() -> bool:
-    """Whether kernels can be built: by this jax, for these GPUs, and for one of them.
+    """Whether kernels can be built: by this jax, and for all GPUs of all hosts.
 
-    The part of jax that builds them may go (jax 0.11 says so), older GPUs lack some instructions, and XLA does not split
-    a kernel over devices.
+    The part of jax that builds them may go (jax 0.11 says so), and older GPUs lack some instructions.
     """
-    if jax.default_backend() != "gpu" or jax.device_count() > 1:
+    if jax.default_backend() != "gpu":
         return False
-    version = str(getattr(jax.devices()[0], "compute_capability", ""))
-    if not re.fullmatch(r"\d+\.\d+", version) or float(version) < 8.0:  # AMD's have names
-        return False
+    for version in {str(getattr(device, "compute_capability", "")) for device in jax.devices()}:
+        if not re.fullmatch(r"\d+\.\d+", version) or float(version) < 8.0:  # AMD's have names
+            return False
     try:
         from jax.experimental.pallas import triton
     except ImportError:
@@ -90,9 +90,8 @@ def fused_step(
         words = jax.vmap(lambda action: action.selection_rows(rows, cols))(actions)
         ordered = MaskAction(actions.operation, words)
     kept = Kept(*(getattr(states, name) for name in Kept._fields))
-    new, told = kernel_step(
-        kept, bank, ordered, config, per_program=_per_program(states), interpret=interpret
-    )
+    per_program = functools.partial(_per_program, config.canvas)
+    new, told = kernel_step(kept, bank, ordered, config, per_program=per_program, interpret=interpret)
     outcome = _outcome(states, told)
     done = outcome.tally.over
     # Where the old mode is needed: an array that is read after it was changed in place would be copied first.
@@ -116,10 +115,9 @@ def fused_step(
     return end, look(end), report.reward, done, info
 
 
-def _per_program(states: ArcEnvState) -> int:
+def _per_program(canvas: tuple[int, int], batch: int) -> int:
     """Environments that one warp works on in turn: one while warps are idle, else a few, for starting one takes time."""
-    batch = states.height.shape[0]
-    if is_small(states.planes.shape[-1], states.canvas_width):
+    if is_small(*canvas):
         return LANES  # all at once
     return next((many for most, many in ((16384, 1), (65536, 4), (262144, 8)) if batch < most), 16)
 
@@ -157,5 +155,6 @@ def _before_restart(
     """
     staying = replace(config, environment=replace(config.environment, autoreset=None))
     kept = Kept(*(getattr(states, name) for name in Kept._fields))
-    left, _ = kernel_step(kept, bank, actions, staying, per_program=_per_program(states), interpret=interpret)
+    per_program = functools.partial(_per_program, config.canvas)
+    left, _ = kernel_step(kept, bank, actions, staying, per_program=per_program, interpret=interpret)
     return with_outcome(_with(states, left, states.action_history), outcome.tally, outcome.near)

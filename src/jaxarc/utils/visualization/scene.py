@@ -135,22 +135,29 @@ def draw_panel(scene: Scene, panel: Panel, x: int, y: int, cell: int) -> None:
 
 
 def draw_blocks(
-    scene: Scene, blocks: Sequence[Sequence[Panel]], x: int, y: int, cell: int, aligned: bool = False
+    scene: Scene,
+    blocks: Sequence[Sequence[Panel]],
+    x: int,
+    y: int,
+    cell: int | Sequence[int],
+    aligned: bool = False,
 ) -> int:
     """Blocks of panels side by side, going on below where the page ends; returns the lowest unit used.
 
-    With `aligned` every block takes the room of the widest, so that they stand in columns.
+    `cell` is the side of a cell, of all blocks or of each. With `aligned` every block takes the room of the widest, so that
+    they stand in columns.
     """
-    sizes = [[panel_size(panel, cell) for panel in block] for block in blocks]
+    sides = [cell] * len(blocks) if isinstance(cell, int) else cell
+    sizes = [[panel_size(panel, side) for panel in block] for block, side in zip(blocks, sides, strict=True)]
     widths = [sum(w for w, _ in row) + GAP * (len(row) - 1) for row in sizes]
     left, at, bottom = x, y, y
-    for block, row, width in zip(blocks, sizes, widths, strict=True):
+    for block, row, width, side in zip(blocks, sizes, widths, sides, strict=True):
         room = max(widths) if aligned else width
         if left > x and left + room > PAGE:
             left, at = x, bottom + GAP
         place = left
         for panel, (w, h) in zip(block, row, strict=True):
-            draw_panel(scene, panel, place, at, cell)
+            draw_panel(scene, panel, place, at, side)
             place, bottom = place + w + GAP, max(bottom, at + h)
         left += room + GAP
     return bottom
@@ -189,7 +196,8 @@ def task_scene(task: Any, title: str, answers: bool, cell: int | None) -> Scene:
         blocks.append((Panel(f"{name} {first.title}", first.cells), *rest))
     scene = Scene(title or "task")
     y = _heading(scene, title)
-    draw_blocks(scene, blocks, MARGIN, y, cell or cell_size([p for b in blocks for p in b], 120, 3, 14))
+    # Each pair fills its room, so that small grids can be seen beside large ones; three pairs fit on a line.
+    draw_blocks(scene, blocks, MARGIN, y, cell or [cell_size(block, 112, 3, 18) for block in blocks])
     return scene
 
 

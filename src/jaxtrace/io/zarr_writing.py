@@ -1,0 +1,125 @@
+"""Trajectories as Zarr stores: the content of the NetCDF files, in chunks along particles and times."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from jaxworlds.store import atomic_folder
+
+from ..tracking.trajectory import Trajectory
+from .cf_trajectories import from_variables, trajectory_dataset
+from .zarr_reading import read_arrays
+
+CHUNK = 1 << 22
+"""Bytes of a chunk before it is packed, at most."""
+_PACKED = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize": 0}
+
+
+def write_zarr(
+    trajectory: Trajectory, path: Path, *, units: str = "m", since: str | None = None, compress: bool = True
+) -> None:
+    """Write a trajectory to a folder in Zarr format 2, in place of a store of that name.
+
+    All chunks are written, also those of zeros, so that a lost one is found.
+    """
+    refuse_other(path)
+    dataset = trajectory_dataset(trajectory, units=units, since=since)
+    pack = _packer() if compress else None
+    with atomic_folder(path) as folder:
+        listed: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": _plain(dataset.attrs)}
+        for name, variable in dataset.variables.items():
+            values = _storable(str(name), variable.values)
+            chunks = chunk_shape(values.shape, values.dtype.itemsize)
+            listed[f"{name}/.zarray"] = {
+                "zarr_format": 2,
+                "shape": list(values.shape),
+                "chunks": list(chunks),
+                "dtype": values.dtype.str,
+                "order": "C",
+                "fill_value": None,
+                "filters": None,
+                "compressor": _PACKED if compress else None,
+                "dimension_separator": ".",
+            }
+            listed[f"{name}/.zattrs"] = {"_ARRAY_DIMENSIONS": list(variable.dims), **_plain(variable.attrs)}
+            (folder / str(name)).mkdir()
+            for key, part in _chunks(values, chunks):
+                (folder / str(name) / key).write_bytes(part.tobytes() if pack is None else pack(part))
+        whole = {"zarr_consolidated_format": 1, "metadata": listed}
+        for key, content in {**listed, ".zmetadata": whole}.items():
+            (folder / key).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_zarr(path: Path) -> Trajectory:
+    """Read a trajectory that `write_zarr` wrote, from its folder or a zip archive of it."""
+    stored, attributes = read_arrays(path)
+    return from_variables(path, stored, attributes.get("jaxtrace"))
+
+
+def refuse_other(path: Path) -> None:
+    """Refuse to replace what is no Zarr store: a folder may hold anything."""
+    if path.is_dir() and any((path / name).is_file() for name in (".zgroup", "zarr.json")):
+        return
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(
+            f"{path}: only a Zarr store or an empty folder is replaced, and this is neither. Name another path."
+        )
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Chunks of at most `CHUNK` bytes, about as many along each axis: one path and one moment are then read alike."""
+    counts = [1] * len(shape)
+
+    def sizes() -> tuple[int, ...]:
+        return tuple(max(-(-n // count), 1) for n, count in zip(shape, counts, strict=True))
+
+    while math.prod(found := sizes()) * itemsize > CHUNK:
+        axis = min((k for k, n in enumerate(found) if n > 1), key=lambda k: counts[k])
+        counts[axis] *= 2
+    return sizes()
+
+
+def _chunks(values: Shaped[np.ndarray, "..."], chunks: tuple[int, ...]) -> Any:
+    """Keys and values of all chunks, those at the end filled up with zeros."""
+    numbers = [range(-(-n // size)) for n, size in zip(values.shape, chunks, strict=True)]
+    for index in itertools.product(*numbers):
+        cut = tuple(slice(k * size, (k + 1) * size) for k, size in zip(index, chunks, strict=True))
+        part = values[cut]
+        if part.shape != chunks:
+            whole = np.zeros(chunks, values.dtype)
+            whole[tuple(slice(n) for n in part.shape)] = part
+            part = whole
+        yield ".".join(map(str, index)) or "0", np.ascontiguousarray(part)
+
+
+def _storable(name: str, values: Any) -> Shaped[np.ndarray, "..."]:
+    """Values as an array of a type that the format knows; texts get a fixed length."""
+    found = np.asarray(values)
+    if found.dtype.kind in "OT":
+        found = found.astype(str)
+    if found.dtype.kind not in "biufcSUmM":
+        raise ValueError(f"`{name}` of the trajectory holds {found.dtype}, which Zarr has not. Save to .npz.")
+    return found
+
+
+def _plain(attributes: dict[Any, Any]) -> dict[str, Any]:
+    return {
+        str(key): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for key, value in attributes.items()
+    }
+
+
+def _packer() -> Any:
+    try:
+        from numcodecs import Blosc
+    except ImportError as error:
+        raise ImportError(
+            'Zarr stores need the package numcodecs: pip install "jaxworlds[trace]".'
+        ) from error
+    blosc = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE)
+    return lambda part: blosc.encode(part if part.dtype.kind in "biufc" else part.reshape(-1).view(np.uint8))
