@@ -28,6 +28,7 @@ class Hub(Lifeline):
         self.address = own_address(name)
         try:
             self.door = listen(self.address, port)
+            self.door.setblocking(False)
         except OSError as error:
             raise ValueError(
                 f"`coordinator` must have a free port on host 0; {coordinator} is not ({error}). Another host 0 or another "
@@ -106,8 +107,10 @@ class Hub(Lifeline):
     def _read(self, wire: Any) -> None:
         messages = wire.receive()
         for message in messages or ():
-            if wire.process is None:
+            if wire in self.strangers:
                 self._welcome(wire, message)
+            elif wire.process is None:  # sent away
+                break
             elif message.get("done"):
                 self._note_done(wire.process)
             elif "failed" in message and not self.erring.wait(_GRACE_S):
@@ -155,6 +158,8 @@ class Hub(Lifeline):
                 f"`--host` must be another number on every host; {card.process} came from {here} and from {card.node}. "
                 "Count from 0."
             )
+        if card.process not in range(card.processes):
+            return f"`--host` must be in 0..{card.processes - 1}; got {card.process} from {card.node}."
         if self.complete.is_set():
             return f"the run at {self.coordinator} has begun with all its hosts. Take another port for another run."
         return difference(self.card, card)

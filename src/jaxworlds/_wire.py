@@ -8,18 +8,17 @@ from typing import Any
 
 # Longer lines are not ours: anybody may knock at an open port.
 _LONGEST = 1 << 16
-_SEND_S = 5.0
 
 
 class Wire:
-    """One connection. `receive` never waits; sending to one that is gone is no error, since reading tells it."""
+    """One connection, on which nothing waits. Sending to one that is gone, or deaf, is no error, since reading tells it."""
 
     def __init__(self, connection: socket.socket, silence_s: int):
         self.connection = connection
         self.process: int | None = None
         self.node = ""
         self._unread = b""
-        connection.settimeout(_SEND_S)
+        connection.setblocking(False)
         _keep_alive(connection, silence_s)
 
     def fileno(self) -> int:
@@ -34,7 +33,7 @@ class Wire:
     def receive(self) -> list[dict[str, Any]] | None:
         """The messages that have come, perhaps none yet; None if the other side is gone or does not speak our language."""
         try:
-            part = self.connection.recv(_LONGEST, socket.MSG_DONTWAIT)
+            part = self.connection.recv(_LONGEST)
         except BlockingIOError:
             return []
         except OSError:

@@ -466,6 +466,10 @@ def start_processes(
                 f"`processes` (`--hosts`) must be the {place.processes} that {place.launcher} started; got {processes}."
             )
         coordinator = coordinator or place.coordinator
+        if coordinator is None:
+            raise ValueError(
+                f"`coordinator` must be given, as name:port of the first process: {place.launcher} does not tell where it runs."
+            )
         processes = processes or place.processes
         process = place.process if process is None else process
     given = (coordinator, processes, process)

@@ -275,7 +275,9 @@ def test_the_script_for_ssh_runs_all_hosts_and_passes_ctrl_c_on(programs: Path, 
 
     later = tmp_path / "later"
     tool = [sys.executable, CHILD, "--out", out, "--checkpoint", later, "--steps", 5000, "--pause", 0.05]
-    command = ["bash", SCRIPTS / "ssh.sh", "localhost,127.0.0.1", *tool]
+    # A shell that was started with Ctrl-C ignored, as in the background of a script, cannot heed it.
+    heeding = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", heeding, "bash", SCRIPTS / "ssh.sh", "localhost,127.0.0.1", *tool]
     path = f"{programs}:{os.environ['PATH']}"
     with subprocess.Popen(
         [*map(str, command)],

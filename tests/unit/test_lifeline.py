@@ -313,7 +313,9 @@ def test_latecomers_and_strangers_do_not_disturb_a_run(coordinator: str, ends: "
     assert "1 came from node1 and from node7" in str(late)
     late = met(member_of(card(5, 9), coordinator)).get(timeout=10)
     assert "has begun with all its hosts" in str(late)
-    for noise in (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process": "x"}\n', b"x" * (1 << 18)):
+    twice = json.dumps(_lifeline.said_of(card(1))).encode() + b"\n"
+    noises = (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process": "x"}\n{}\n' + twice, b"x" * (1 << 18))
+    for noise in noises:
         with socket.create_connection(split_address(coordinator)) as stranger:
             with contextlib.suppress(OSError):
                 stranger.sendall(noise)

@@ -178,7 +178,7 @@ class Tracker:
         - `release_times`: when each particle begins to move; it rests before.
         - `ids`: names of the particles, 0, 1, ... unless given.
         - `checkpoint`: a folder to save to; with `resume=True` a run found there goes on, with the same bits.
-        - `progress`: show a bar; by default on a terminal only. Ctrl-C returns what is recorded so far.
+        - `progress`: show a bar; by default on a terminal only. Ctrl-C or SIGTERM returns what is recorded so far.
         """
         began = time.perf_counter()
         seeds = checked_seeds(initial_positions, self.options.field.dim)

@@ -40,7 +40,7 @@ class Trajectory:
     reduced: Any = None
     """What `reduce` made of each recorded time: arrays with a leading axis of times."""
     outcome: str = "finished"
-    """Of the run: finished, stopped (by a callback) or interrupted."""
+    """Of the run: finished, stopped (by a callback), interrupted (Ctrl-C) or terminated (SIGTERM)."""
     outcome_names: tuple[str, ...] = OUTCOME_NAMES
     """What the numbers in `outcomes` mean."""
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
