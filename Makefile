@@ -9,6 +9,8 @@ MINOR       := $(shell $(PYTHON) -c 'import sys; print(sys.version_info[1] if sy
 CONSTRAINTS := $(shell f=constraints/python-3.$(MINOR).txt; test -f $$f && echo $$f || echo constraints/python-3.13.txt)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes of the tests would each compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 # Pyright's wrapper would ask for a newer version at every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
@@ -34,7 +36,9 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.html
 	@$(BIN)/jaxworlds demo --out report
 
-test: lint types unit unit8 ## everything CI runs
+test: lint       ## everything CI runs
+	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory unit8
 
 lint: $(STAMP)   ## style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -47,7 +51,7 @@ unit: $(STAMP)   ## all tests, on one device
 
 thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
-	@JAXWORLDS_TEST_THOROUGH=1 JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto tests/unit/test_jaxarc_sharding.py
+	@JAXWORLDS_TEST_THOROUGH=1 $(MAKE) --no-print-directory unit8
 
 # What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
 ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts launchers lifeline scaling newcomer_mistakes

@@ -19,11 +19,14 @@ SHARED = ROOT.parent / "shared"
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAXWORLDS_CACHE_DIR", str(ROOT / ".jax_cache"))
-if DEVICES == 1 and not THOROUGH:
-    # XLA's older code generator compiles in half the time of the newer, which `make unit8` and `make thorough` use.
-    older = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
-    given = os.environ.get("XLA_FLAGS", "").replace(older, "")
-    os.environ["XLA_FLAGS"] = f"{given} {older}".strip()
+if not THOROUGH:
+    # XLA's older code generator compiles in half the time of the newer; without most optimizations, in a quarter of that,
+    # here and in the processes that tests start. `make unit8` optimizes, and `make thorough` compiles as users do.
+    quick = ["--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"]
+    if DEVICES == 1:
+        quick += ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+    given = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag not in quick]
+    os.environ["XLA_FLAGS"] = " ".join([*given, *quick])
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background so, and all their children: Ctrl-C could not be tested there.
@@ -36,8 +39,13 @@ from jaxworlds.runtime import configure
 jax.config.update("jax_num_cpu_devices", DEVICES)
 configure(cache_dir="auto")
 # Tracing makes objects by the hundred thousand; looking through all of them so often takes a tenth of the time.
-gc.freeze()
 gc.set_threshold(100_000, 20, 50)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later collection: a million objects that stay."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -63,11 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="module")
 def quick_compile() -> Iterator[None]:
     """Programs compiled without most optimizations, in less than half the time: for tests of what comes out."""
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", not THOROUGH)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()  # hundreds of programs otherwise stay in the worker, gigabytes in the end
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

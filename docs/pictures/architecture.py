@@ -87,7 +87,7 @@ FLOWS: dict[str, tuple[list[Part], list[Arrow]]] = {
     ),
     "jaxtrace": (
         [
-            Part(0, 0, "VTK, NetCDF, formula", "times and cells kept", HOST),
+            Part(0, 0, "files or a formula", "VTK, NetCDF, Zarr", HOST),
             Part(1, 0, "grid", "geometry: rows, weights"),
             Part(2, 0, "field", "slices, or a ring of them"),
             Part(0, 1, "seeds", "positions", HOST),
@@ -96,7 +96,7 @@ FLOWS: dict[str, tuple[list[Part], list[Arrow]]] = {
             Part(3, 1, "boundary", "walls, patches, inlets"),
             Part(3, 2, "records", "at the asked times"),
             Part(2, 2, "Trajectory", "with outcomes and counts", HOST),
-            Part(1, 2, "pictures, files", "plots, VTK, NetCDF", HOST),
+            Part(1, 2, "pictures, files", "plots, VTK, NetCDF, Zarr", HOST),
         ],
         [
             *(Arrow(0, 1), Arrow(1, 2), Arrow(2, 5), Arrow(3, 4), Arrow(4, 5), Arrow(5, 6)),

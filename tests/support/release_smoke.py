@@ -335,7 +335,7 @@ USES: dict[str, tuple[Callable[[], None], ...]] = {
     "fast": (store_with_zstd,),
     "arc": (load_tasks, read_settings),
     "causal": (ask_the_network, ask_the_policy, make_an_update, draw_the_graph, make_a_table),
-    "trace": (read_vtk, write_netcdf, read_zarr, write_zarr, write_vtk, plot_paths),
+    "trace": (write_netcdf, read_zarr, write_zarr, write_vtk, plot_paths),
 }
 
 
@@ -370,7 +370,7 @@ def the_demo_runs() -> None:
 
 
 ALWAYS = (is_the_installed_one, imports_bring_nothing_heavy)
-SYSTEMS = (a_world_runs, an_environment_runs, a_model_is_learned, particles_move, kernels_are_built)
+SYSTEMS = (a_world_runs, an_environment_runs, a_model_is_learned, particles_move, kernels_are_built, read_vtk)
 CHECKS: dict[str, tuple[Callable[[], None], ...]] = {
     "core": (*ALWAYS, commands_answer, every_module_imports, *SYSTEMS, missing_extras_are_named),
     **{extra: (*ALWAYS, *uses) for extra, uses in USES.items()},

@@ -21,24 +21,27 @@ from jaxworlds.rollout import Chunk, resume, run
 from jaxworlds.store import StoreError
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
 
-WORLDS = 16
+WORLDS, PARTS = 16, 2.0**20
 
 
 class Walker(eqx.Module):
-    """A chaotic map with its own random numbers: any lost, doubled or reordered step shows in the bits."""
+    """A chaotic map with its own random numbers: any lost, doubled or reordered step shows in the bits.
+
+    `x` is a number of `PARTS` of one, so that nothing is rounded and every program gives the same bits.
+    """
 
     x: jax.Array
     key: jax.Array
 
 
 def walkers(worlds: int = WORLDS) -> Walker:
-    return Walker(jnp.linspace(0.1, 0.9, worlds), jr.split(jr.key(7), worlds))
+    return Walker(jnp.floor(jnp.linspace(0.1, 0.9, worlds) * PARTS) / PARTS, jr.split(jr.key(7), worlds))
 
 
 def walk(walker: Walker, t: jax.Array) -> tuple[Walker, jax.Array]:
     key, sub = jr.split(walker.key)
-    x = 3.9 * walker.x * (1 - walker.x)
-    x = jnp.clip(x + 1e-3 * jr.normal(sub) + 1e-6 * t, 0.01, 0.99)
+    x = 3 * walker.x + (jr.bits(sub) >> 12) / PARTS + t / PARTS
+    x = x - jnp.floor(x)
     return Walker(x, key), x
 
 
