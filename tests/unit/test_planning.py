@@ -1,5 +1,7 @@
 """The batch plan: right about memory, never trying what it rejects, and choosing by speed."""
 
+import gc
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,12 @@ from jaxworlds.planning import plan_batch_size
 
 MB = 10**6
 ROW = 250  # float32: 1 kB each
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_collector() -> None:
+    """Arrays that earlier tests left in cycles count as live until a collection, which may come in the middle of a test."""
+    gc.collect()
 
 
 def double(x):
