@@ -257,7 +257,7 @@ def test_async_logging_returns_at_once_and_closing_waits(tmp_path, monkeypatch):
     session, _ = open_session(tmp_path, "minimal", run_async=True)
     start = time.perf_counter()
     session.log_episode(make_episode())
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 5.0  # the printer waits for ten
     release.set()
     session.flush()
     assert threads == ["visualization"]

@@ -548,7 +548,7 @@ def test_adaptive_period_brings_a_slow_sink_under_its_budget_without_recompiling
     x = run(
         jnp.ones(3), np.int32(0), np.int32(0)
     )  # compiled, and no call yet: the first chunk is a plain one
-    for i in range(30):
+    for i in range(80):
         every = period.value  # its first read measures the cost of a call; that is not time of the chunk
         began, before = time.perf_counter(), taps._sinks.cost_so_far("x")[1]
         x = run(x, np.int32(i * chunk), every)
@@ -559,9 +559,9 @@ def test_adaptive_period_brings_a_slow_sink_under_its_budget_without_recompiling
         period.update(elapsed)
     assert run._cache_size() == 1
     assert fractions[0][0] / fractions[0][1] > 5 * budget
-    blocked, elapsed = np.sum(fractions[5:], axis=0)
-    # One call more or less in this window is a tenth of it, and a busy machine sleeps long: hence the margin.
-    assert 0 < blocked / elapsed < 1.5 * budget
+    shares = [blocked / elapsed for blocked, elapsed in np.sum(np.reshape(fractions[5:], (3, 25, 2)), axis=1)]
+    # One call more or less in a window is a tenth of it, and a busy machine sleeps long: hence the margin and the middle.
+    assert 0 < sorted(shares)[1] < 1.5 * budget
 
 
 def test_adaptive_period_rises_by_the_ratio_falls_by_half_and_rests_between(monkeypatch):
