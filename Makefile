@@ -89,7 +89,7 @@ release: $(STAMP) ## build the wheel and the sdist into dist/ and try them outsi
 	@$(BIN)/python tests/support/release.py
 
 docs: $(STAMP)   ## build the documentation into site/ (strict)
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "Documentation: site/index.html; to search it, serve it: $(BIN)/python -m http.server -d site"
 
 clean:           ## remove everything that the commands made
 	rm -rf $(VENV) .jax_cache site report .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist

@@ -17,6 +17,8 @@ import warnings
 from pathlib import Path
 from typing import Any, Literal
 
+from ._cache_entries import remove_unfinished
+
 Dtype = Literal["float32", "float64"]
 Device = Literal["cpu", "gpu", "tpu"]
 
@@ -294,6 +296,8 @@ def _use_cache(folder: Path | Literal["off"]) -> None:
     jax = _jax()
     chosen = None if folder == "off" else str(folder)
     if jax.config.jax_compilation_cache_dir != chosen:
+        if folder != "off":
+            remove_unfinished(folder)
         jax.config.update("jax_compilation_cache_dir", chosen)
         # The folder is read once, at the first compilation; a later change needs the reset.
         importlib.import_module("jax.experimental.compilation_cache.compilation_cache").reset_cache()

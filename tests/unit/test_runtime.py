@@ -1,17 +1,21 @@
 """The runtime: settings before and after the backend starts, the report, and several processes."""
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
 import textwrap
+import time
+import zlib
 from pathlib import Path
 
 import jax
 import pytest
 
-from jaxworlds import runtime
+from jaxworlds import _cache_entries, runtime
+from jaxworlds._cache_entries import remove_unfinished
 from jaxworlds.runtime import (
     RuntimeConflictError,
     configure,
@@ -293,3 +297,84 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
 def test_a_device_is_named_once() -> None:
     assert device_words("cpu", "cpu") == "cpu"
     assert device_words("NVIDIA H200", "gpu") == "NVIDIA H200 (gpu)"
+
+
+def _cached(folder: Path, *forbidden: str) -> subprocess.CompletedProcess[str]:
+    """Compile one program in a fresh interpreter that takes warnings for errors, and without these packages."""
+    return python(f"""
+        import sys
+        sys.modules.update(dict.fromkeys({forbidden!r}))
+        import jaxworlds, jax
+        jaxworlds.configure(cache_dir={str(folder)!r}, device="cpu")
+        import warnings
+        warnings.simplefilter("error")
+        assert float(jax.jit(lambda x: 2 * x + 1)(3.0)) == 7.0
+    """)
+
+
+@pytest.mark.parametrize("forbidden", [(), ("zstandard",)], ids=["zstd", "zlib"])
+def test_a_program_that_was_not_written_to_its_end_is_compiled_and_written_anew(
+    tmp_path: Path, forbidden: tuple[str, ...]
+) -> None:
+    assert _cached(tmp_path, *forbidden).returncode == 0
+    (entry,) = tmp_path.rglob("*-cache")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[: len(whole) // 2])
+    os.utime(entry.with_name(".checked"), (1e9, 1e9))  # long ago, and the entry was written after it
+    os.utime(entry, (1e9 + 1, 1e9 + 1))
+    done = _cached(tmp_path, *forbidden)
+    assert done.returncode == 0, done.stderr
+    assert len(entry.read_bytes()) > 0.9 * len(whole)
+
+
+def test_entries_are_looked_at_once_and_never_while_they_may_be_written(tmp_path: Path) -> None:
+    def write(name: str, content: bytes, age: float) -> Path:
+        file = tmp_path / f"{name}-cache"
+        file.write_bytes(content)
+        os.utime(file, (time.time() - age,) * 2)
+        os.utime(tmp_path)
+        return file
+
+    whole = zlib.compress(bytes(1000))
+    kept = [write("whole", whole, 1000.0), write("young", whole[:5], 1.0), tmp_path / "notes.txt"]
+    kept[-1].write_text("no entry")
+    broken = [write("half", whole[:-3], 900.0), write("empty", b"", 800.0), write("noise", b"noise", 700.0)]
+    assert remove_unfinished(tmp_path) == 3
+    assert all(file.exists() for file in kept)
+    assert not any(file.exists() for file in broken)
+    late = write("older than the last look", b"", 850.0)
+    assert remove_unfinished(tmp_path) == 0
+    assert late.exists()
+    os.utime(kept[1], (time.time() - 61,) * 2)  # a minute later
+    os.utime(tmp_path / ".checked", (time.time() - 120,) * 2)
+    assert remove_unfinished(tmp_path) == 1
+    assert not kept[1].exists()
+
+
+def test_a_look_that_takes_long_goes_on_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(4):
+        file = tmp_path / f"{k}-cache"
+        file.write_bytes(b"")
+        os.utime(file, (1e9 + k, 1e9 + k))
+    clock = itertools.count(0.0, 0.15)
+    monkeypatch.setattr(_cache_entries.time, "monotonic", lambda: next(clock))
+    assert [remove_unfinished(tmp_path) for _ in range(5)] == [1, 1, 1, 1, 0]
+
+
+def test_a_cache_that_is_gone_or_belongs_to_others_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert remove_unfinished(tmp_path / "gone") == 0
+    file = tmp_path / "theirs-cache"
+    file.touch()
+    os.utime(file, (1e9, 1e9))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(_cache_entries.os, "unlink", refuse)
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert remove_unfinished(tmp_path) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["theirs-cache"]
