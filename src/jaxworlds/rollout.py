@@ -240,7 +240,7 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
     """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
     if not isinstance(length, int | np.integer) or not 0 <= length < 2**31:
         raise ValueError(
-            f"`length` must be a whole number from 0 to 2**31 - 1; got {length}. Split a longer run in two."
+            f"`length` must be a whole number from 0 to 2**31 - 1; got {length!r}. Split a longer run in two."
         )
     if record_every is not None and record_every < 1:
         raise ValueError(
