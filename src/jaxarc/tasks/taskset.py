@@ -2,13 +2,12 @@
 
 import difflib
 import functools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import short
+from jaxworlds._demands import demand_whole
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
@@ -213,13 +212,7 @@ class TaskSet:
         return self._table.raw(row, self.ids[row], self.source)
 
     def _row(self, index: Any) -> int:
-        try:
-            row = operator.index(index)
-        except TypeError:
-            raise TypeError(
-                f"`index` must be a whole number from 0 to {len(self) - 1}; got {short(index)}. Ids go to "
-                "`index_of`, several tasks to `subset`."
-            ) from None
+        row = demand_whole(index, "index", "Ids go to `index_of`, several tasks to `subset`.")
         if not 0 <= row < len(self):
             raise ValueError(f"`index` must be from 0 to {len(self) - 1}, the tasks of the set; got {row}.")
         return row
