@@ -1,6 +1,7 @@
 """Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
 
 import difflib
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,14 @@ def demand_call(function: Any, name: str, order: str) -> None:
     """Refuse what cannot be called; `order` shows the order of the arguments."""
     if not callable(function):
         raise TypeError(f"`{name}` must be a function; got {short(function)}. The order is {order}.")
+
+
+def demand_whole(value: Any, name: str, remedy: str) -> int:
+    """`value` as an int if it is a whole number of Python, NumPy or JAX; a fraction is not rounded but refused."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be a whole number; got {short(value)}. {remedy}") from None
 
 
 def short(value: Any, longest: int = 100) -> str:

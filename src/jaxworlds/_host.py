@@ -21,7 +21,7 @@ OUTCOMES: dict[int, Any] = {STOP: "stopped", INTERRUPT: "interrupted", TERMINATE
 
 
 def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
-    """The size of the worlds axis, which with `strict` every leaf marked 0 must share."""
+    """The size of the worlds axis, which with `strict` every leaf marked 0 must share; 1 where they do not."""
     sizes: dict[int, str] = {}
 
     def note(path: Any, axis: int | None, leaf: Any) -> None:
@@ -40,7 +40,7 @@ def count_worlds(carry: Any, axes: Any, *, strict: bool) -> int:
         raise ValueError(
             f"`carry` must have one number of worlds; got {found}. Mark what all share None in `axes`."
         )
-    return next(iter(sizes), 1)
+    return next(iter(sizes)) if len(sizes) == 1 else 1
 
 
 def put(leaf: Any, where: Any, *, fresh: bool) -> Any:
@@ -162,7 +162,8 @@ def progress_bar(wanted: bool | None, worlds: int, done: int, length: int) -> It
             # The first chunk compiles, so the rate is counted from its end.
             began.append((time.perf_counter(), step))
             (t0, s0), (t1, s1) = began[0], began[-1]
-            rate = f"{worlds * (s1 - s0) / (t1 - t0):,.0f} world-steps/s" if s1 > s0 else ""
-            bars.update(task, completed=step, description=f"{worlds:,} worlds", rate=rate)
+            unit, name = ("world-steps/s", f"{worlds:,} worlds") if worlds != 1 else ("steps/s", "running")
+            rate = f"{worlds * (s1 - s0) / (t1 - t0):,.0f} {unit}" if s1 > s0 else ""
+            bars.update(task, completed=step, description=name, rate=rate)
 
         yield show

@@ -15,6 +15,7 @@ def lazy_names(
     In the package's `__init__`: `__getattr__, __dir__ = lazy_names(__name__, _HOMES)`.
     """
     namespace = vars(sys.modules[package])
+    namespace["__all__"] = sorted(homes)  # or `from package import *` would find nothing
 
     def load(name: str) -> Any:
         home = homes.get(name)

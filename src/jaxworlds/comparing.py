@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ._demands import short
 from ._timing import Sample, Sampler, format_seconds, iqr, no_garbage_collection, render
 
 
@@ -124,9 +125,10 @@ def compare(
         print(result)
         result["loop"].ratio             # 1.8: takes 1.8 times as long as "scan"
     """
-    if not alternatives:
+    if not isinstance(alternatives, Mapping) or not alternatives:
+        got = short(alternatives) if alternatives else "none"
         raise ValueError(
-            "`alternatives` must name at least one callable; got none. Pass `{'name': fn, ...}`."
+            f"`alternatives` must name at least one callable; got {got}. Pass `{{'name': fn, ...}}`."
         )
     if rounds < 1:
         raise ValueError(f"`rounds` must be at least 1; got {rounds}. Use 20 or more for a usable interval.")

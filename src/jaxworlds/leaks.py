@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from ._demands import demand_call
 from ._timing import CompileEvents
 from .memory import MB, live_bytes, live_report, predict_memory, process_memory
 
@@ -229,6 +230,7 @@ def find_leaks(fn: Callable[[], Any], *, iterations: int = 20, warmup: int = 3) 
     find_leaks(lambda: kept.append(jnp.ones(1000))).leaking  # True
     ```
     """
+    demand_call(fn, "fn", "find_leaks(fn, iterations=20)")
     if iterations < 8:
         raise ValueError(f"`iterations` must be at least 8 to tell growth from noise; got {iterations}.")
     rows: list[tuple[int, int, int, int]] = []

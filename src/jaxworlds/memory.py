@@ -19,6 +19,7 @@ from ._environment import cores
 from ._host_memory import MemoryUnknownError as MemoryUnknownError
 from ._host_memory import host_memory_free as host_memory_free
 from ._host_memory import process_memory as process_memory
+from ._timing import format_bytes
 from .runtime import settings
 
 MB = 10**6
@@ -83,11 +84,11 @@ class MemoryPrediction:
         return self.arguments + self.outputs + self.temporaries + self.scratch - self.aliased
 
     def __str__(self) -> str:
-        parts = f"arguments {self.arguments / MB:.1f} + outputs {self.outputs / MB:.1f}"
-        parts += f" + temporaries {self.temporaries / MB:.1f} - aliased {self.aliased / MB:.1f}"
+        parts = f"arguments {format_bytes(self.arguments)} + outputs {format_bytes(self.outputs)}"
+        parts += f" + temporaries {format_bytes(self.temporaries)} - aliased {format_bytes(self.aliased)}"
         if self.scratch:
-            parts += f" + scratch {self.scratch / MB:.1f}"
-        return f"peak {self.peak / MB:.1f} MB per device ({parts})"
+            parts += f" + scratch {format_bytes(self.scratch)}"
+        return f"peak {format_bytes(self.peak)} per device ({parts})"
 
 
 def predict_memory(fn: Any, /, *args: Any, **kwargs: Any) -> MemoryPrediction:

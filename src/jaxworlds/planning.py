@@ -108,6 +108,8 @@ def plan_batch_size(
         raise ValueError(f"`maximum` must be at least the number of devices, {unit}; got {maximum}.")
     if min(sizes) < 1:
         raise ValueError(f"`sizes` must be two batch sizes of at least 1; got {sizes}.")
+    if not isinstance(limit, int | float | np.number | None):
+        raise TypeError(f"`limit` must be a number of bytes; got {limit!r}. Write 8 * 10**9 for 8 GB.")
     limit = device_memory_limit(None if mesh is None else mesh.devices.flat[0]) if limit is None else limit
     budget = _budget(limit, fraction)
     program = _Batched(fn, arguments, mesh, axes)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
-from ._chunk import Program, advance, merge, split
+from ._chunk import Program, advance, called, merge, split
 from ._demands import demand_call, short
 from ._host import (
     OUTCOMES,
@@ -84,9 +84,10 @@ class Rollout:
         return self.worlds * (self.step - self.first_step) / max(self.seconds - self.compile_seconds, 1e-9)
 
     def __str__(self) -> str:
+        worlds, unit = (f"{self.worlds:,} worlds, ", "world-steps/s") if self.worlds != 1 else ("", "steps/s")
         return (
-            f"{self.outcome} at step {self.step:,} of {self.length:,}: {self.worlds:,} worlds, "
-            f"{self.world_steps_per_second:,.0f} world-steps/s ({self.seconds:.2f} s, "
+            f"{self.outcome} at step {self.step:,} of {self.length:,}: {worlds}"
+            f"{self.world_steps_per_second:,.0f} {unit} ({self.seconds:.2f} s, "
             f"{self.compile_seconds:.2f} s of it compiling)"
         )
 
@@ -123,6 +124,7 @@ def run(
       (donate it): the driver keeps none longer than its chunk. The first call of all has `steps=0` and asks for the
       shapes; a checkpoint compares the arrays returned there, so give `jax.ShapeDtypeStruct` for those that change.
     - `axes`: pytree prefix of the carry, `0` where the leading axis counts worlds, `None` where one value serves all.
+      Where the leaves do not agree on the number of worlds, as in a training, the whole carry counts as one.
     - `mesh`: spread the worlds over these devices, see `jaxworlds.world_mesh`. Worlds are independent, so the steps
       need no communication. Integer worlds have the same bits on any mesh; with floating point XLA may round the
       last bit otherwise for another number of worlds per device, as it does for another batch size.
@@ -240,7 +242,7 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
     """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
     if not isinstance(length, int | np.integer) or not 0 <= length < 2**31:
         raise ValueError(
-            f"`length` must be a whole number from 0 to 2**31 - 1; got {length}. Split a longer run in two."
+            f"`length` must be a whole number from 0 to 2**31 - 1; got {length!r}. Split a longer run in two."
         )
     if record_every is not None and record_every < 1:
         raise ValueError(
@@ -395,7 +397,7 @@ class _Driver:
 
         def out(carry: Any, arrays: list[Any]) -> Any:
             extra = (merge(self.shared, arrays),) if self.has_shared else ()
-            return step(carry, x, *extra)[1]
+            return called(step, (carry, x, *extra))[1]
 
         return jax.eval_shape(out, like, self.shared_arrays)
 

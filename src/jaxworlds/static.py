@@ -148,7 +148,10 @@ def _require_hashable(value: Any, path: str) -> Any:
         remedy = "Pass it as a traced argument, or freeze a small constant: `freeze(numpy.asarray(x))`."
     elif isinstance(part, np.ndarray):
         what = f"a NumPy array of shape {part.shape} and dtype {part.dtype}"
-        remedy = "Pass it as a traced argument, or store a small constant as `freeze(x)`, read with `thaw`."
+        remedy = (
+            "Pass it as a traced argument, a few numbers as a list (`x.tolist()`), "
+            "or store a small constant as `freeze(x)`, read with `thaw`."
+        )
     elif isinstance(part, dict):
         what, remedy = "a dict", "Use a nested `@config`, or store `freeze(x)` and read it with `thaw`."
     elif isinstance(part, list | set):

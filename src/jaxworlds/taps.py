@@ -353,30 +353,26 @@ def tap_stats() -> dict[str, TapStats]:
 
 def print_tap_report() -> None:
     """Print `tap_stats()` as a table, with the cost of a call on this machine (measured once, in 0.2 s)."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     stall = measure_call_cost()
-    table = Table(title=f"Taps (each call also stalls the program for about {1e3 * stall:.2f} ms)")
-    table.add_column("name")
-    columns = (
-        "calls",
-        "items",
-        "avg ms",
-        "max ms",
-        "total ms",
-        "blocking ms",
-        "MB",
-        "errors",
-        "dropped",
-        "skipped",
-    )
-    for column in columns:
-        table.add_column(column, justify="right")
-    table.add_column("state")
+    title = f"Taps (each call also stalls the program for about {1e3 * stall:.2f} ms)"
+    # Narrow: twelve columns in frames were cut to "to…" and "blo…" in a terminal of 80.
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("name", overflow="fold")
+    for column in ("calls", "items", "avg ms", "max ms", "total ms", "blocking ms", "MB"):
+        table.add_column(column, justify="right", overflow="fold")
+    table.add_column("state", overflow="fold")
     for s in tap_stats().values():
-        times = (f"{t:.3f}" for t in (s.avg_ms, s.max_ms, s.total_ms, s.blocking_ms))
-        counts = (str(n) for n in (s.errors, s.dropped, s.skipped))
-        state = "cut off" if s.cut_off else "ok" if s.last_error is None else "failed"
-        table.add_row(s.name, str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", *counts, state)
+        times = (
+            f"{t:.3f}" if t < 10 else f"{t:.0f}" for t in (s.avg_ms, s.max_ms, s.total_ms, s.blocking_ms)
+        )
+        troubles = {"errors": s.errors, "dropped": s.dropped, "skipped": s.skipped}
+        state = [f"{count} {name}" for name, count in troubles.items() if count]
+        state += ["cut off"] if s.cut_off else []
+        table.add_row(
+            *(s.name, str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", ", ".join(state) or "ok")
+        )
     Console().print(table)

@@ -10,7 +10,9 @@ import inspect
 import pkgutil
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 import jaxworlds
 
@@ -68,6 +70,15 @@ def snapshot() -> str:
 
 def test_the_public_api_is_the_one_that_was_agreed() -> None:
     assert snapshot() == SNAPSHOT.read_text()
+
+
+@pytest.mark.parametrize("package", ["jaxworlds", "jaxtrace", "acbo"])
+def test_a_star_import_gives_every_public_name(package: str) -> None:
+    found: dict[str, Any] = {}
+    exec(f"from {package} import *", found)
+    homes = importlib.import_module(package)._HOMES
+    assert homes
+    assert homes.keys() <= found.keys()
 
 
 def test_a_re_export_is_public_and_a_mere_import_is_not() -> None:

@@ -110,8 +110,8 @@ def test_a_bank_comes_back(some: TaskSet, seed: int) -> None:
 @given(seed=st.integers(0, 2**31))
 @settings(max_examples=10, deadline=None)
 def test_every_pair_of_a_bank_is_the_oracles(some: TaskSet, seed: int) -> None:
-    changes = random_augmentations(jr.key(seed), some.bank, fixed_colours=())
-    seen = jax.tree.map(np.asarray, augment_bank(some.bank, changes))
+    changes = random_augmentations(jr.key(seed), some, fixed_colours=())
+    seen = jax.tree.map(np.asarray, augment_bank(some, changes))
     for row, raw in enumerate(some):
         look = ORACLE[SYMMETRIES[int(changes.symmetry[row])]]
         palette, order = np.asarray(changes.colours[row]), np.asarray(changes.pair_order[row])

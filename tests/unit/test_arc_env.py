@@ -126,7 +126,28 @@ def test_configs_are_hashable_and_equal_by_value() -> None:
     assert rules.environment.max_episode_steps == 6
 
 
+def test_numbers_of_numpy_make_the_same_settings() -> None:
+    def settings(whole: Any, number: Any, flag: Any) -> JaxArcConfig:
+        return JaxArcConfig(
+            environment=EnvironmentConfig(max_episode_steps=whole(7), max_attempts=whole(2)),
+            dataset=UnifiedDatasetConfig(whole(5), whole(6)),
+            action=UnifiedActionConfig(allowed_operations=(whole(34), whole(3)), history=flag(False)),
+            reward=RewardConfig(success=number(0.5), extra=((len, number(2)),)),
+        )
+
+    ours, theirs = settings(int, float, bool), settings(np.int64, np.float32, np.bool_)
+    assert (theirs, hash(theirs), repr(theirs)) == (ours, hash(ours), repr(ours))
+
+
 # --- reset ---
+
+
+def test_tasks_that_were_donated_with_their_states_are_named(tasks: TaskSet) -> None:
+    own = tasks.with_canvas(*tasks.canvas)  # a bank that no other test needs
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), SMALL, own)
+    jax.block_until_ready(jax.jit(lambda states: states, donate_argnums=0)(states))
+    with pytest.raises(ValueError, match="`task_data` was given away with donated states"):
+        batch_reset(jax.random.split(jax.random.key(0), 2), SMALL, own)
 
 
 def test_reset_takes_the_input_of_the_pair_it_scores(tasks: TaskSet) -> None:

@@ -18,6 +18,7 @@ from jaxarc.tasks import (
     RawTask,
     TaskError,
     TaskSet,
+    as_bank,
     load,
     mapped,
     open_task_file,
@@ -111,6 +112,10 @@ def test_a_file_loads_as_a_set(path: Path, in_memory: TaskSet) -> None:
 def test_lookup_names_what_is_missing(path: Path) -> None:
     found = open_task_file(path)
     assert [found.index_of(found.id_of(row)) for row in range(COUNT)] == list(range(COUNT))
+    with pytest.raises(TypeError, match=r"`index` must be a whole number; got 1\.9\."):
+        found.get_task(1.9)
+    with pytest.raises(TypeError, match=r"got MappedTasks\. Pass its `\.task_set\(\)`"):
+        as_bank(found)
     with pytest.raises(ValueError, match=r"one of the 40 ids in .*; got 'nobody'"):
         found.get_task("nobody")
     for row in (COUNT, -1):

@@ -155,7 +155,7 @@ def test_the_pool_lends_takes_back_and_lends_again() -> None:
 
 def test_leaks_are_seen_and_sound_code_has_none(capsys: pytest.CaptureFixture[str]) -> None:
     samples = tools.detect_memory_leaks(CONFIG, TASK, num_iterations=201)
-    assert [i for i, _ in samples] == [0, 100, 200]
+    assert [i for i, _ in samples] == [0, 100, 200, 201]
     assert samples[0][1] == pytest.approx(samples[2][1], abs=0.1)
     assert "No significant memory leak" in capsys.readouterr().out
     kept = []
@@ -167,6 +167,11 @@ def test_leaks_are_seen_and_sound_code_has_none(capsys: pytest.CaptureFixture[st
     with pytest.warns(RuntimeWarning, match="Potential memory leak: live arrays \\+1"):
         samples = tools.detect_memory_leaks(CONFIG, TASK, num_iterations=201, step=leaking)
     assert samples[2][1] - samples[0][1] == pytest.approx(200 * 150_000 * 4 / MB, abs=0.1)
+    samples = tools.detect_memory_leaks(
+        CONFIG, TASK, num_iterations=20, step=leaking
+    )  # few are watched to the end
+    assert samples[-1][0] == 20
+    assert samples[-1][1] - samples[0][1] == pytest.approx(20 * 150_000 * 4 / MB, abs=0.1)
 
 
 # --- batches and episodes ---

@@ -188,6 +188,11 @@ def open_session(folder, *args, **kwargs):
     return VisualizationSession(config(*args, **kwargs), folder, console=console), console.file
 
 
+def test_all_settings_may_stand_for_those_of_looking(tmp_path):
+    with VisualizationSession(JaxArcConfig(visualization=config("verbose")), tmp_path) as session:
+        assert session.level == 3
+
+
 def run(folder, *args, **kwargs):
     """Log an episode and its steps; returns what was printed, the names of the files, and the session."""
     session, out = open_session(folder, *args, **kwargs)

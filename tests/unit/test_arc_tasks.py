@@ -183,6 +183,16 @@ def test_numpy_grids_are_taken_and_checked() -> None:
     task = changed("train", 0, "input", None)
     task["train"][0]["input"] = np.arange(6).reshape(2, 3)
     assert grids(parse_task(task, task_id="t"))[0] == [[0, 1, 2], [3, 4, 5]]
+    for same in (
+        jnp.arange(6).reshape(2, 3),
+        list(np.arange(6).reshape(2, 3)),
+        [[np.int64(0), 1, 2], [3, 4, 5]],
+    ):
+        task["train"][0]["input"] = same
+        assert grids(parse_task(task, task_id="t"))[0] == [[0, 1, 2], [3, 4, 5]]
+    task["train"][0]["input"] = [[np.int64(12)]]
+    with pytest.raises(TaskError, match="row 0, column 0: must be a colour, an integer 0 to 9; got 12"):
+        parse_task(task, task_id="t")
     task["train"][0]["input"] = np.zeros((2, 2), bool)
     with pytest.raises(TaskError, match="got false"):
         parse_task(task, task_id="t")
@@ -293,6 +303,7 @@ def test_a_set_gives_back_what_went_in() -> None:
 
 def test_lookup_by_id_and_index(some: TaskSet) -> None:
     assert (some.index_of("task07"), some.id_of(jnp.int32(7))) == (7, "task07")
+    assert [some[which].id for which in (7, np.int64(7), jnp.int32(7), "task07")] == ["task07"] * 4
     by_id, by_index = some.get_task_by_id("task07"), some.get_task_by_index(7)
     assert eqx.tree_equal(by_id, by_index)
     assert int(by_id.task_index) == 7

@@ -255,7 +255,7 @@ def test_an_episode_as_svg_shows_the_puzzle_and_every_step():
     assert kinds(svg)["curve"] == 1
     test = make_episode(6, mode="test")
     assert areas(seeing.episode_svg(test, cell=4), 4) == colors_of(test.input, *(s.after for s in test.steps))
-    assert "similarity nan" in words(seeing.episode_svg(make_episode(0)))[1]
+    assert words(seeing.episode_svg(make_episode(0)))[1] == "unfinished · 0 steps · reward +0.000"
 
 
 def test_long_episodes_show_evenly_spread_steps():

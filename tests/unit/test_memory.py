@@ -76,6 +76,9 @@ def test_prediction_of_compiled_programs():
     plain = jax.jit(add_one).lower(array).compile()
     hidden = eqx.filter_jit(add_one).lower(array).compile()
     assert predict_memory(plain).peak == 2 * GRID_BYTES
+    assert str(predict_memory(add_one, jnp.ones(3))).startswith(
+        "peak 24 B per device (arguments 12 B + outputs 12 B"
+    )
     assert predict_memory(hidden).arguments == GRID_BYTES
 
 

@@ -12,18 +12,24 @@ import pytest
 SETUP = {
     "jaxworlds": """
 import jax, jax.numpy as jnp
-from jaxworlds import measure, run, save_state
+from jaxworlds import compare, find_leaks, measure, plan_batch_size, run, save_state
 worlds = jnp.zeros(4)
 step = lambda x, t: (x + 1, None)
 """,
     "jaxarc": """
-import jax, jaxarc.tasks
-from jaxarc.envs import EnvironmentConfig, JaxArcConfig, PointAction, UnifiedActionConfig, arc_reset, batch_reset
-from jaxarc.envs.episodes import random_policy, rollout
-from jaxarc.tasks import create_jax_task_from_data
+import equinox as eqx, jax, jaxarc.tasks
+from jaxarc.envs import EnvironmentConfig, JaxArcConfig, MaskAction, PointAction, RewardConfig, UnifiedActionConfig
+from jaxarc.envs import arc_reset, arc_step, batch_reset
+from jaxarc.envs.episodes import random_actions, random_policy, rollout, score_submissions
+from jaxarc.envs.rewards import weighted
+from jaxarc.tasks import create_jax_task_from_data, random_augmentation, random_augmentations
+from jaxarc.utils.visualization import record_episode
 data = {"train": [{"input": [[1]], "output": [[2]]}], "test": []}
 task, config = create_jax_task_from_data(data, 0), JaxArcConfig()
 tasks = jaxarc.tasks.TaskSet.of([jaxarc.tasks.parse_task(data, task_id="one")])
+scored = jaxarc.tasks.TaskSet.of([jaxarc.tasks.parse_task(data | {"test": data["train"]}, task_id="one")])
+key, keys = jax.random.key(0), jax.random.split(jax.random.key(0))
+states = batch_reset(keys, config, task)[0]
 """,
     "jaxtrace": """
 import jax.numpy as jnp, numpy as np, jaxtrace as jt
@@ -46,6 +52,10 @@ SAID = {
         "run(lambda x: (x, None), worlds, 10)": "`step` must be callable as step(carry, t); too many positional",
         "run(step, worlds, 10, mesh=4)": "`mesh` must be a mesh of devices; got 4. Write `world_mesh(4)`.",
         "save_state({'a': worlds}, 'a.state')": "got dict. The order is save_state(path, tree).",
+        "run(step, worlds, jnp.int32(5))": "2**31 - 1; got Array(5, dtype=int32).",
+        "find_leaks(3)": "`fn` must be a function; got 3.",
+        "compare([step], worlds)": "Pass `{'name': fn, ...}`.",
+        "plan_batch_size(step, lambda n: (worlds, n), limit='8GB')": "must be a number of bytes; got '8GB'. Write 8 * 10**9",
         "measure(3)": "`fn` must be a function; got 3.",
     },
     "jaxarc": {
@@ -60,6 +70,26 @@ SAID = {
         "rollout(random_policy(config), None, config, None, jax.random.key(0), config, 5)": "`states` must come from batch_reset",
         "tasks['ones']": "Did you mean 'one'?",
         "tasks[3]": "`index` must be from 0 to 0",
+        "tasks[0:1]": "got slice(0, 1, None). Ids go to `index_of`, several tasks to `subset`.",
+        "tasks.id_of(0.9)": "`index` must be a whole number; got 0.9.",
+        "tasks.subset([0.9])": "`index` must be a whole number; got 0.9.",
+        "random_augmentation(key, tasks)": "got TaskSet. For all tasks of a set use `random_augmentations(key, tasks.bank)`.",
+        "random_augmentation(0)": "`key` must be a random key of JAX; got 0.",
+        "random_augmentations(key, 'arc')": "`task_data` must be a JaxArcTask, a TaskBank or a set of tasks; got str.",
+        "weighted((lambda _: None, 1.0))(None)": "A reward term must give one number; '<lambda>' gave None.",
+        "weighted((lambda _: keys, 1.0))(None)": "'<lambda>' gave an array of shape (2,).",
+        "RewardConfig(extra=len)": "got <built-in function len>. Write `extra=((function, 0.5),)`.",
+        "MaskAction(0, [[0.2, 0.1]])": "`selection` must hold booleans or integers; got float32.",
+        "MaskAction([0, 1], [[[True]]] * 3)": "got bool of shape (3, 1, 1) with operations of shape (2,).",
+        "arc_step(PointAction(0, 0, 0), states, config)": "`state` must come from a reset or a step; got PointAction.",
+        "arc_reset(key, config, task, task_index=[0, 0])": "must be a single one; got the shape (2,). Use `batch_reset`",
+        "arc_reset(keys, config, task)": "`key` must be a single one; got the shape (2,).",
+        "rollout(random_policy(config), None, states, None, 0, config, 5)": "`key` must be a random key of JAX; got 0.",
+        "rollout(random_policy(config), None, states, None, key, config, -1)": "whole number of at least 0; got -1.",
+        "rollout(eqx.nn.Linear(1, 1, key=key), None, states, None, key, config, 1)": "Pass what has arrays as `params`",
+        "random_actions(0, config)": "`key` must be a random key of JAX; got 0.",
+        "record_episode(states, [], config)": "`start` must be one environment; got a batch of shape (2,).",
+        "score_submissions(scored, {'one': [[[1], [1], [1]]]})": "got 3. Attempts at one output are a list of grids.",
     },
     "jaxtrace": {
         "jt.create_tracker(field, 'rk4')": "The order is create_tracker(integrator, field, boundary).",

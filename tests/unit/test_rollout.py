@@ -1,6 +1,7 @@
 """The driver against a hand-written scan, and everything it does between chunks."""
 
 import os
+import re
 import signal
 import warnings
 from pathlib import Path
@@ -452,6 +453,23 @@ def test_the_mesh_program_compiles_once_and_needs_no_communication(devices: list
         advance.lower(*driver.arguments(carry, 0, 20), program=driver.program(20, None)).compile().as_text()
     )
     assert not any(word in text for word in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
+
+
+def test_a_carry_whose_leaves_disagree_is_not_counted_in_worlds() -> None:
+    learning = {"weights": jnp.zeros((32, 3)), "worlds": jnp.zeros(WORLDS)}
+    result = run(lambda carry, t: (carry, None), learning, 5)
+    assert result.worlds == 1
+    assert re.search(r"of 5: [\d,]+ steps/s \(", str(result))
+    told = run(lambda carry, t: (carry, None), learning, 5, axes={"weights": None, "worlds": 0})
+    assert told.worlds == WORLDS
+    assert f"of 5: {WORLDS} worlds, " in str(told)
+
+
+def test_resume_without_what_all_share_is_told_in_words(tmp_path: Path) -> None:
+    step = lambda x, t, table: (x + table, None)  # noqa: E731
+    run(step, jnp.zeros(2), 3, shared=jnp.ones(2), checkpoint=tmp_path / "run")
+    with pytest.raises(TypeError, match=r"`step` must be callable as step\(carry, t\); missing a required"):
+        resume(step, jnp.zeros(2), tmp_path / "run")
 
 
 def test_what_all_worlds_share_is_marked_none(devices: list[jax.Device]) -> None:

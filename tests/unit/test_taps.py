@@ -519,6 +519,21 @@ def test_the_report_names_every_tap_and_the_stall(capsys, monkeypatch):
     assert tap_stats()["grids"].stall_ms_per_call == 1e3 * taps.measure_call_cost() > 0
 
 
+def test_the_report_is_whole_in_a_terminal_of_80(capsys, monkeypatch, caplog):
+    monkeypatch.setenv("COLUMNS", "80")
+    tap("a name of a tap that is long", jnp.ones(3))
+    broken = lambda value: 1 / 0  # noqa: E731
+    for _ in range(3):
+        tap("broken", 1, broken)
+    flush_taps(5.0)
+    taps.print_tap_report()
+    out = capsys.readouterr().out
+    assert "…" not in out
+    for word in ("avg", "total", "blocking", "3 errors", "cut off", "ok"):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_counting_is_right_with_many_threads():
     def work():
         for i in range(50):

@@ -33,7 +33,7 @@ from ..envs.scripted import painting_actions, solve_by_painting
 from ..envs.state import ArcEnvState, state_axes, with_tasks
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
-from .sources import load_tasks
+from .sources import demand_id, load_tasks
 
 # Environment steps between two looks at Ctrl-C and the clock, about a second's worth: 3 million steps/s on two CPU cores,
 # 2.9 billion on an H200 (benchmarks/results).
@@ -132,7 +132,7 @@ def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> No
 def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
     """The tasks to play: all of a set, a split of it, or one."""
     tasks = load_tasks(dataset, "--dataset", split)
-    return tasks if task is None else tasks.subset([task])
+    return tasks if task is None else tasks.subset([demand_id(tasks, task, "--task")])
 
 
 def settings(tasks: TaskSet, form: Any, policy: str, steps: int) -> JaxArcConfig:
@@ -267,8 +267,12 @@ def _counted(found: Rollout) -> Count:
 
 def _paint(states: Any, config: JaxArcConfig) -> Count:
     began = time.perf_counter()
-    with CompileEvents() as events:
-        painted = jax.block_until_ready(solve_by_painting(states, config))
+    try:
+        with CompileEvents() as events:
+            painted = jax.block_until_ready(solve_by_painting(states, config))
+    except ValueError as error:
+        said = str(error).replace("`config.environment.max_episode_steps`", "`--steps`")
+        raise ValueError(said) from error
     whole = time.perf_counter() - began
     steps, done, solved = to_host((painted.steps, painted.states.done, painted.success))
     seconds = max(whole - events.seconds, 1e-9)

@@ -10,7 +10,7 @@ from jaxworlds.store import atomic_write
 from ..tasks.parsing import RawTask
 from ..utils.visualization.archive import EpisodeArchive
 from ..utils.visualization.records import EpisodeRecord
-from .sources import load_tasks
+from .sources import demand_id, load_tasks
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
@@ -50,7 +50,8 @@ def find_task(name: str, dataset: str) -> RawTask:
                 f"such as {tasks.ids[0]}."
             )
         return tasks.raw(tasks.ids[0])
-    return load_tasks(dataset, "--dataset").raw(name)
+    tasks = load_tasks(dataset, "--dataset")
+    return tasks.raw(demand_id(tasks, name, "task"))
 
 
 def read_episode(path: Path) -> EpisodeRecord:

@@ -17,3 +17,16 @@ def load_tasks(source: str, option: str, split: str | None = None) -> TaskSet:
         if said == str(error):
             raise
         raise ValueError(said) from error
+
+
+def demand_id(tasks: TaskSet, name: str, option: str) -> str:
+    """`name` if a task is called so; `option` is what the command calls it."""
+    try:
+        tasks.index_of(name)
+    except ValueError as error:
+        said = str(error).replace("`task_id`", f"`{option}`").replace("See `.ids`.", _LISTED)
+        raise ValueError(said) from error
+    return name
+
+
+_LISTED = "`jaxarc data SOURCE --ids` lists them."

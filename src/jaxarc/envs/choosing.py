@@ -12,6 +12,7 @@ from jaxworlds._demands import demand_key
 
 from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
 from .config import JaxArcConfig
+from .state import ArcEnvState
 
 
 def prepared(
@@ -25,6 +26,11 @@ def prepared(
         )
     if not isinstance(task_data, JaxArcTask):
         task_data = as_bank(task_data)
+    if any(_is_deleted(leaf) for leaf in jax.tree.leaves(task_data)):
+        raise ValueError(
+            "`task_data` was given away with donated states that held it. Donate states without their tasks, "
+            "`with_tasks(states, None)`, pass the tasks beside them, and load the tasks again."
+        )
     demand_fit(task_data, *config.canvas)
     if mode is None:
         mode = TEST if config.environment.episode_mode == "test" else TRAIN
@@ -34,6 +40,10 @@ def prepared(
         draws = "task_index" not in chosen or config.environment.autoreset == "task"
         _demand_there(task_data, {name: np.asarray(value) for name, value in chosen.items()}, draws)
     return task_data, chosen
+
+
+def _is_deleted(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted()
 
 
 def _whole(name: str, value: Any) -> Array:
@@ -95,6 +105,11 @@ def demand_match(state: Any, config: Any, *, batched: bool) -> None:
         raise TypeError(
             f"`config` must be a JaxArcConfig; got {type(config).__name__}. "
             "The config comes last: arc_step(state, action, config)."
+        )
+    if not isinstance(state, ArcEnvState):
+        raise TypeError(
+            f"`state` must come from a reset or a step; got {type(state).__name__}. "
+            "The state comes first: arc_step(state, action, config)."
         )
     if state.height.ndim != batched:
         right = ("`arc_step`", "`batch_step` or `batch_observe`", "`jax.vmap` over these")[

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from jaxworlds.static import config, replace
 
 from ..tasks.planes import MAX_SIDE
@@ -25,19 +27,26 @@ def debug_level_number(level: int | str) -> int:
     raise ValueError(f"`debug_level` must be one of {names}, or 0 to {len(DEBUG_LEVELS) - 1}; got {level!r}.")
 
 
-def _at_least(least: int, name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
+def _at_least(least: int, config: Any, *names: str) -> None:
+    """Demand whole numbers; those of NumPy become Python's, so that equal settings stay one program."""
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
+        object.__setattr__(config, name, int(value))
 
 
 def _booleans(config: Any, *names: str) -> None:
     for name in names:
-        if not isinstance(getattr(config, name), bool):
-            raise ValueError(f"`{name}` must be True or False; got {getattr(config, name)!r}.")
+        value = getattr(config, name)
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"`{name}` must be True or False; got {value!r}.")
+        object.__setattr__(config, name, bool(value))
 
 
 def _finite(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
         raise ValueError(f"`{name}` must be a finite number; got {value!r}.")
     return float(value)
 
@@ -67,8 +76,7 @@ class EnvironmentConfig:
 
     def __post_init__(self) -> None:
         debug_level_number(self.debug_level)
-        _at_least(1, "max_episode_steps", self.max_episode_steps)
-        _at_least(1, "max_attempts", self.max_attempts)
+        _at_least(1, self, "max_episode_steps", "max_attempts")
         if self.max_attempts > 255:
             raise ValueError(f"`max_attempts` must be at most 255; got {self.max_attempts}.")
         _one_of("autoreset", self.autoreset, (None, "same", "pair", "task"))
@@ -84,9 +92,10 @@ class UnifiedDatasetConfig:
     max_grid_width: int = 30
 
     def __post_init__(self) -> None:
-        for name in ("max_grid_height", "max_grid_width"):
+        names = ("max_grid_height", "max_grid_width")
+        _at_least(1, self, *names)
+        for name in names:
             side = getattr(self, name)
-            _at_least(1, name, side)
             if side > MAX_SIDE:
                 raise ValueError(f"`{name}` must be at most {MAX_SIDE}; got {side}. ARC's grids have 30.")
 
@@ -125,7 +134,7 @@ class UnifiedActionConfig:
         if not self.allowed_operations:
             raise ValueError("`allowed_operations` must name at least one; got none. Pass None for all.")
         for operation in self.allowed_operations:
-            whole = isinstance(operation, int) and not isinstance(operation, bool)
+            whole = isinstance(operation, int | np.integer) and not isinstance(operation, bool)
             if not (whole and operation in self.existing_operations):
                 hint = "" if self.control_operations else " 35 to 41 need `control_operations=True`."
                 own = f", or from {FIRST_EXTRA} to {FIRST_EXTRA + len(extra) - 1}" if extra else ""
@@ -133,7 +142,7 @@ class UnifiedActionConfig:
                     f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}{own}; "
                     f"got {operation!r}.{hint}"
                 )
-        object.__setattr__(self, "allowed_operations", tuple(sorted(set(self.allowed_operations))))
+        object.__setattr__(self, "allowed_operations", tuple(sorted(set(map(int, self.allowed_operations)))))
 
     @property
     def num_operations(self) -> int:
@@ -164,10 +173,13 @@ class RewardConfig:
     def __post_init__(self) -> None:
         for name in ("similarity", "success", "step_penalty", "submission_penalty"):
             object.__setattr__(self, name, _finite(name, getattr(self, name)))
-        for term in self.extra:
+        terms = self.extra if isinstance(self.extra, tuple) else (self.extra,)
+        for term in terms:
             if not (isinstance(term, tuple) and len(term) == 2 and callable(term[0])):
-                raise ValueError(f"`extra` must hold pairs (function, weight); got {term!r}.")
-            _finite("extra", term[1])
+                raise ValueError(
+                    f"`extra` must hold pairs (function, weight); got {term!r}. Write `extra=((function, 0.5),)`."
+                )
+        object.__setattr__(self, "extra", tuple((term, _finite("extra", weight)) for term, weight in terms))
 
 
 @config

@@ -12,8 +12,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 
-from jaxworlds._demands import demand_call
-from jaxworlds.static import config, replace
+from jaxworlds._demands import demand_call, demand_key, short
+from jaxworlds.static import config, is_hashable_config, replace
 
 from ..tasks import planes
 from ..tasks.taskset import TaskSet
@@ -45,7 +45,7 @@ def random_actions(
     allowed = config.action.allowed_operations or config.action.existing_operations
     shape = () if batch is None else (batch,)
     # One draw for the whole batch is what a GPU likes best, and half a word is enough for a number.
-    words = jr.bits(key, ({"point": 2, "bbox": 3, "mask": 1 + rows}[form], *shape), jnp.uint32)
+    words = jr.bits(demand_key(key), ({"point": 2, "bbox": 3, "mask": 1 + rows}[form], *shape), jnp.uint32)
     chosen = _below(words[0] >> 16, len(allowed))
     every = allowed == tuple(range(len(allowed)))
     operation = chosen if every else jnp.asarray(allowed, jnp.int32)[chosen]
@@ -114,6 +114,17 @@ def rollout(
         raise TypeError(
             f"`states` must come from batch_reset; got {type(states).__name__}. The order is {ROLLOUT}."
         )
+    if not (isinstance(steps, int | np.integer) and steps >= 0):
+        raise ValueError(
+            f"`steps` must be a whole number of at least 0; got {short(steps)}. The order is {ROLLOUT}."
+        )
+    if not is_hashable_config(policy):
+        raise TypeError(
+            f"`policy` must be hashable, for it is part of the program; got {type(policy).__name__} with arrays in it. "
+            "Pass what has arrays as `params`: "
+            "rollout(lambda model, seen, key: model(seen, key), model, states, ...)."
+        )
+    demand_key(key)
     tasks = states.task_data
     played = play(policy, params, with_tasks(states, None), tasks, key, config, steps)
     return eqx.tree_at(lambda p: p.states, played, with_tasks(played.states, tasks))
@@ -219,7 +230,7 @@ def evaluate(
         action=replace(config.action, control_operations=False, allowed_operations=allowed),
     )
     pairs = [(task, pair) for task, raw in enumerate(tasks) for pair in range(len(raw.test))]
-    key_reset, key_play = jr.split(key)
+    key_reset, key_play = jr.split(demand_key(key))
     task, pair = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
     states, seen = batch_reset(
         jr.split(key_reset, len(pairs)), config, tasks, initial_pair_idx=pair, task_index=task
@@ -270,7 +281,9 @@ def _attempts(given: Any, most: int, place: str) -> list[np.ndarray]:
     """The attempts at one output as arrays; what is no grid is refused by its place."""
     grids = list(given.values() if isinstance(given, Mapping) else given)
     if len(grids) > most:
-        raise ValueError(f"`{place}` must hold at most {most} attempts; got {len(grids)}.")
+        raise ValueError(
+            f"`{place}` must hold at most {most} attempts; got {len(grids)}. Attempts at one output are a list of grids."
+        )
     made = []
     for number, grid in enumerate(grids):
         try:

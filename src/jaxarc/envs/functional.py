@@ -55,7 +55,8 @@ def arc_reset(
     ```
     """
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
-    state, seen = _checked(config, _reset, demand_key(key), task_data, chosen, config)
+    _demand_one(demand_key(key), chosen)
+    state, seen = _checked(config, _reset, key, task_data, chosen, config)
     return with_tasks(state, task_data), seen
 
 
@@ -127,6 +128,17 @@ def _batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> Arc
 
 
 # --- reset ---
+
+
+def _demand_one(key: Array, chosen: dict[str, Array]) -> None:
+    """Raise where there are several keys or choices."""
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    shapes = {"key": key.shape if typed else key.shape[:-1]}
+    for name, shape in (shapes | {name: value.shape for name, value in chosen.items()}).items():
+        if shape:
+            raise ValueError(
+                f"`{name}` must be a single one; got the shape {shape}. Use `batch_reset` for a batch."
+            )
 
 
 @functools.partial(jax.jit, static_argnames="on_error")

@@ -1,6 +1,7 @@
 """Rewards: pure functions of a transition, and their weighted sum."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -59,10 +60,21 @@ def weighted(*terms: tuple[Term, float]) -> Term:
     """The sum of terms, each times its weight: `weighted((sparse_success, 1.0), (step_cost, -0.01))`."""
 
     def total(transition: Transition) -> Float32[Array, ""]:
-        parts = [jnp.float32(weight) * jnp.asarray(term(transition), jnp.float32) for term, weight in terms]
+        parts = [jnp.float32(weight) * _number(term, term(transition)) for term, weight in terms]
         return jnp.stack([jnp.zeros_like(transition.similarity_after), *parts]).sum()
 
     return total
+
+
+def _number(term: Term, value: Any) -> Float32[Array, ""]:
+    """What a term gave, if it is one number."""
+    if value is None or jnp.ndim(value):
+        got = "None" if value is None else f"an array of shape {jnp.shape(value)}"
+        raise ValueError(
+            f"A reward term must give one number; {getattr(term, '__name__', term)!r} gave {got}. "
+            "It sees the transition of one environment."
+        )
+    return jnp.asarray(value, jnp.float32)
 
 
 def reward_of(config: RewardConfig) -> Term:

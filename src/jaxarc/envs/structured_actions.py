@@ -86,8 +86,14 @@ class MaskAction(AbstractAction):
     def __init__(self, operation: Any, selection: Any) -> None:
         (self.operation,) = _integers(operation=operation)
         cells = jnp.asarray(selection)
-        packed = cells.dtype == jnp.uint32 and cells.ndim == self.operation.ndim + 1
-        if not packed and cells.ndim != self.operation.ndim + 2:
+        if cells.dtype != bool and not jnp.issubdtype(cells.dtype, jnp.integer):
+            raise TypeError(
+                f"`selection` must hold booleans or integers; got {cells.dtype}. "
+                "Numbers between 0 and 1 need a threshold: `selection=shares > 0.5`."
+            )
+        batch = self.operation.shape
+        packed = cells.dtype == jnp.uint32 and cells.ndim == len(batch) + 1
+        if cells.shape[: len(batch)] != batch or not (packed or cells.ndim == len(batch) + 2):
             raise ValueError(
                 "`selection` must be a mask (height, width), or uint32 words (height,), for each operation; "
                 f"got {cells.dtype} of shape {cells.shape} with operations of shape {self.operation.shape}."

@@ -149,7 +149,7 @@ def detect_memory_leaks(
     num_iterations: int = 1000,
     step: Callable[..., Stepped] = arc_step,
 ) -> list[tuple[int, float]]:
-    """Step again and again and watch memory: samples `(iteration, megabytes of live arrays)`, every 100 iterations.
+    """Step again and again and watch memory: samples `(iteration, megabytes of live arrays)`, every 100 and at the end.
 
     Warns (`RuntimeWarning`) if live arrays or the process grow by more than 100 MB from the first sample to the last.
     `step` is what to watch: `arc_step`, or a function of yours with its arguments, which may do more. To find even
@@ -161,14 +161,15 @@ def detect_memory_leaks(
     resident: list[float] = []
     state, _ = arc_reset(jr.key(42), config, task)
     jax.block_until_ready(step(state, scripted_action(config, np.array(0)), config))  # compiles
-    for i in range(num_iterations):
-        if i % 100 == 0:
+    for i in range(num_iterations + 1):
+        if i % 100 == 0 or i == num_iterations:
             state, _ = jax.block_until_ready(arc_reset(jr.fold_in(jr.key(42), i), config, task))
             gc.collect()
             samples.append((i, _live_mb()))
             resident.append(process_memory()[0] / MB)
             print(f"Iteration {i}: {samples[-1][1]:.1f} MB in arrays, process {resident[-1]:.1f} MB")
-        state, *_ = step(state, scripted_action(config, np.array(i)), config)
+        if i < num_iterations:
+            state, *_ = step(state, scripted_action(config, np.array(i)), config)
     grown = {"live arrays": samples[-1][1] - samples[0][1], "the process": resident[-1] - resident[0]}
     shown = ", ".join(f"{name} {change:+.1f} MB" for name, change in grown.items())
     print(f"\nMemory from iteration 0 to {samples[-1][0]}: {shown}")

@@ -11,10 +11,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, Int8, Int32, PRNGKeyArray, UInt32
 
+from jaxworlds._demands import demand_key
 from jaxworlds.checking import check
 
 from . import planes
-from .bank import Grid, JaxArcTask, TaskBank
+from .bank import Grid, JaxArcTask, TaskBank, as_bank
 from .parsing import COLOURS
 
 SYMMETRIES = (
@@ -68,23 +69,29 @@ def random_augmentation(
     Every one of `symmetries` is equally likely. With `colours` all colours but `fixed_colours` change places;
     with `pair_order` the demonstrations do.
     """
+    if not isinstance(task, JaxArcTask | None):
+        raise TypeError(
+            f"`task` must be a JaxArcTask or None; got {type(task).__name__}. "
+            "For all tasks of a set use `random_augmentations(key, tasks.bank)`."
+        )
     slots = 0 if task is None else task.input_grids_examples.shape[0]
     count = jnp.int32(0) if task is None else task.num_train_pairs
-    return _draw(key, count, slots, tuple(symmetries), colours, tuple(fixed_colours), pair_order)
+    return _draw(demand_key(key), count, slots, tuple(symmetries), colours, tuple(fixed_colours), pair_order)
 
 
 def random_augmentations(
     key: PRNGKeyArray | UInt32[Array, "2"],
-    bank: TaskBank,
+    bank: Any,
     *,
     symmetries: Sequence[int] = tuple(range(8)),
     colours: bool = True,
     fixed_colours: Sequence[int] = (0,),
     pair_order: bool = True,
 ) -> Augmentation:
-    """A random augmentation for each task of a bank; the arguments of `random_augmentation`."""
+    """A random augmentation for each task of a bank, or of a set of tasks; the arguments of `random_augmentation`."""
+    bank = as_bank(bank)
     options = (tuple(symmetries), colours, tuple(fixed_colours), pair_order)
-    return _draw_many(key, bank.num_train, bank.max_pairs, *options)
+    return _draw_many(demand_key(key), bank.num_train, bank.max_pairs, *options)
 
 
 @eqx.filter_jit
@@ -112,14 +119,15 @@ def augment_grid(grid: Grid, augmentation: Augmentation, rows: int | None = None
     return _seen(grid, augmentation, rows)
 
 
-def augment_bank(bank: TaskBank, augmentations: Augmentation, *, keep_canvas: bool = False) -> TaskBank:
-    """A bank with every task seen through its own augmentation, all pairs of a task through the same one.
+def augment_bank(bank: Any, augmentations: Augmentation, *, keep_canvas: bool = False) -> TaskBank:
+    """A bank, or a set of tasks, with every task seen through its own augmentation, all pairs of a task through the same.
 
     The canvas becomes square, as high and wide as the longer side, so that every symmetry fits; `keep_canvas`
     leaves it as it is, and then only `KEEP_SHAPE` may be used on a canvas that is not square. Sampling weights stay.
 
         bank = augment_bank(bank, random_augmentations(key, bank))
     """
+    bank = as_bank(bank)
     each = _one_per_task(augmentations, len(bank))
     height, width = _canvas((bank.height, bank.width), each.symmetry, keep_canvas)
     return _seen_bank(bank, each, height, width)

@@ -231,9 +231,11 @@ def as_bank(task_data: Any) -> TaskBank:
         return _bank_of_one(task_data)
     if isinstance(getattr(task_data, "bank", None), TaskBank):
         return task_data.bank
+    mapped = callable(getattr(task_data, "task_set", None))
+    remedy = "Pass its `.task_set()`" if mapped else "Try `jaxarc.tasks.load('arc-agi-1')`"
     raise TypeError(
         "`task_data` must be a JaxArcTask, a TaskBank or a set of tasks; "
-        f"got {type(task_data).__name__}. Try `jaxarc.tasks.load('arc-agi-1')`."
+        f"got {type(task_data).__name__}. {remedy}."
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxworlds._demands import demand_whole
 from jaxworlds.store import StoreError
 
 from .bank import JaxArcTask, TaskBank
@@ -148,7 +149,7 @@ class MappedTasks:
                 raise StoreError(f"{self.path}: '{key}' does not match its digest. {DAMAGED}")
 
     def _row(self, index: Any) -> int:
-        row = int(index)
+        row = demand_whole(index, "index", "Ids go to `index_of`, several tasks to `task_set`.")
         if not 0 <= row < len(self):
             raise ValueError(
                 f"The task number must be from 0 to {len(self) - 1}, the tasks in the file; got {row}."

@@ -187,10 +187,24 @@ def _pairs(
 
 def _grid(value: Any, place: str, null_as: int | None, flat_rows: bool) -> Grid:
     """A grid as an array: whole rows at C speed, cell by cell only to say what is wrong."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
+    if hasattr(value, "__array__"):  # NumPy's and JAX's
+        value = np.asarray(value).tolist()
     if flat_rows and isinstance(value, list) and value and not isinstance(value[0], list | tuple):
         value = [value]
+    grid = _quick(value)
+    if grid is None and isinstance(value, list | tuple):
+        value = [_plain(row) for row in value]
+        grid = _quick(value)
+    if grid is not None:
+        return grid
+    if null_as is not None and _has_null(value):
+        filled = [[null_as if cell is None else cell for cell in row] for row in value]
+        return _grid(filled, place, None, False)
+    raise TaskError(_fault(value, place))
+
+
+def _quick(value: Any) -> Grid | None:
+    """A grid of lists at C speed, or None where something is not as it should be."""
     try:
         height, widths = len(value), set(map(len, value))
         flat = list(itertools.chain.from_iterable(value))
@@ -201,10 +215,16 @@ def _grid(value: Any, place: str, null_as: int | None, flat_rows: bool) -> Grid:
                 return np.frombuffer(cells, np.int8).reshape(height, width)
     except (TypeError, ValueError):
         pass
-    if null_as is not None and _has_null(value):
-        filled = [[null_as if cell is None else cell for cell in row] for row in value]
-        return _grid(filled, place, None, False)
-    raise TaskError(_fault(value, place))
+    return None
+
+
+def _plain(row: Any) -> Any:
+    """A row with Python's numbers in place of NumPy's."""
+    if isinstance(row, np.ndarray):
+        return row.tolist()
+    if not isinstance(row, list | tuple):
+        return row
+    return [cell.item() if isinstance(cell, np.generic) else cell for cell in row]
 
 
 def _has_null(value: Any) -> bool:

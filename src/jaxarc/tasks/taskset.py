@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxworlds._demands import demand_whole
+
 from . import planes
 from .bank import JaxArcTask, TaskBank
 from .packed import TaskTable, columns, content_hash, digest, joined, pack
@@ -98,9 +100,9 @@ class TaskSet:
     def __iter__(self) -> Iterator[RawTask]:
         return (self._raw(row) for row in range(len(self)))
 
-    def __getitem__(self, which: int | str) -> RawTask:
+    def __getitem__(self, which: Any) -> RawTask:
         """The task with this id or number, as it was read; `get_task_by_id` pads it for an environment."""
-        return self._raw(self._row(which)) if isinstance(which, int) else self.raw(which)
+        return self.raw(which) if isinstance(which, str) else self._raw(self._row(which))
 
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._places
@@ -210,7 +212,7 @@ class TaskSet:
         return self._table.raw(row, self.ids[row], self.source)
 
     def _row(self, index: Any) -> int:
-        row = int(index)
+        row = demand_whole(index, "index", "Ids go to `index_of`, several tasks to `subset`.")
         if not 0 <= row < len(self):
             raise ValueError(f"`index` must be from 0 to {len(self) - 1}, the tasks of the set; got {row}.")
         return row

@@ -134,7 +134,8 @@ def step_words(step: StepRecord) -> str:
 def episode_words(episode: EpisodeRecord) -> str:
     """How an episode went, in words."""
     steps = f"{episode.length} step{'' if episode.length == 1 else 's'}"
-    return f"{episode.outcome} · {steps} · reward {episode.total_reward:+.3f} · similarity {episode.final_similarity:.3f}"
+    said = f"{episode.outcome} · {steps} · reward {episode.total_reward:+.3f}"
+    return f"{said} · similarity {episode.final_similarity:.3f}" if episode.steps else said
 
 
 def shown_steps(length: int, most: int) -> list[int]:

@@ -170,6 +170,10 @@ def record_episode(
     state, obs = start if isinstance(start, tuple) else (start, None)
     if callable(actions) and obs is None:
         obs = _observed(state, config)
+    if np.ndim(state.height):
+        raise ValueError(
+            f"`start` must be one environment; got a batch of shape {np.shape(state.height)}. Begin with `arc_reset`."
+        )
     first = _pair_of(state)
     pairs = {(first.mode, first.index): first}
     queue = None if callable(actions) else iter(actions)

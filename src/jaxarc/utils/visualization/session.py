@@ -24,7 +24,7 @@ _QUEUE = 256  # steps and episodes that may wait for the writing thread
 
 
 class VisualizationSession:
-    """Shows and keeps what a run does, as much as `config` (a `VisualizationConfig`) says.
+    """Shows and keeps what a run does, as much as `config` (a `VisualizationConfig`, or all settings) says.
 
     Each level adds to the one before it: "off" does nothing, "minimal" prints a line for each episode,
     "standard" writes its picture and a line of `episodes.jsonl`, "verbose" prints every step, "research" keeps
@@ -46,6 +46,7 @@ class VisualizationSession:
     """
 
     def __init__(self, config: Any, folder: str | Path, *, console: Any = None) -> None:
+        config = getattr(config, "visualization", config)
         debug = config.debug
         level = debug_level_number(debug.level)
         self.level = level if config.enabled else 0
