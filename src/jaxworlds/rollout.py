@@ -184,6 +184,7 @@ def resume(
     tap_every: int | AdaptivePeriod = 1,
     progress: bool | None = None,
     restored: Callable[[Any], Any] | None = None,
+    length: int | None = None,
 ) -> Rollout:
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
@@ -191,7 +192,8 @@ def resume(
     `shared_at`) are those of the run. Length, chunk and recording come from the folder. On another number of devices
     the run goes on with a warning, since floating-point worlds may then differ in the last bit. `restored(carry)` may put
     the worlds of the checkpoint into another order before they are spread, where `step` wants one on every device.
-    Where the folder holds a finished run, its result is returned. A folder without a checkpoint raises `StoreError`.
+    Where the folder holds a finished run, its result is returned; with another `length` it goes on to that, as if it had
+    been asked for at first. A folder without a checkpoint raises `StoreError`.
     """
     demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
@@ -214,8 +216,30 @@ def resume(
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
     carry = carry if restored is None else restored(carry)
+    if length is not None and length != start.length:
+        start = _with_length(start, length, inputs)
     driver.check_inputs(start.length)
     return driver.drive(driver.place(carry, copy=True), start, records)
+
+
+def _with_length(start: ProgressOfRun, length: int, inputs: PyTree) -> ProgressOfRun:
+    """The same run with another end, if what is saved of it fits."""
+    _demand_length(length)
+    if inputs is not None:
+        raise ValueError(
+            f"`length` must be {start.length}, as it was, for a run with `inputs`; got {length}. These are saved, one for "
+            "each step: begin a new run with `carry` of this one."
+        )
+    if length < start.step:
+        raise ValueError(
+            f"`length` must be at least {start.step}, the steps that were made; got {length}. Begin a new run for fewer."
+        )
+    if start.step % (start.record_every or 1):
+        raise ValueError(
+            f"`length` must stay {start.length}: the run has ended at step {start.step}, between two of its records (every "
+            f"{start.record_every}); got {length}. Begin a new run with `carry` of this one."
+        )
+    return dataclasses.replace(start, length=int(length))
 
 
 def _as_placed(leaf: Any) -> Any:
@@ -238,12 +262,16 @@ def _open_folder(
     return CheckpointFolder(options, devices=1 if mesh is None else mesh.size)
 
 
-def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> int:
-    """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
+def _demand_length(length: Any) -> None:
     if not isinstance(length, int | np.integer) or not 0 <= length < 2**31:
         raise ValueError(
             f"`length` must be a whole number from 0 to 2**31 - 1; got {length!r}. Split a longer run in two."
         )
+
+
+def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> int:
+    """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
+    _demand_length(length)
     if record_every is not None and record_every < 1:
         raise ValueError(
             f"`record_every` must be at least 1; got {record_every}. Leave it out to record nothing."

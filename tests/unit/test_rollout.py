@@ -370,6 +370,37 @@ def test_a_used_folder_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     assert run(step, walkers(), 20, checkpoint=Checkpoint(tmp_path, overwrite=True)).finished
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_made_longer_is_one_that_was_so_long_from_the_start(tmp_path: Path, ended: bool) -> None:
+    if ended:
+        run(step, walkers(), 60, chunk=10, record_every=2, checkpoint=tmp_path)
+    else:
+        stopped(tmp_path)
+    result = resume(step, walkers(), tmp_path, length=130)
+    assert (result.step, result.length, result.finished) == (130, 130, True)
+    assert same((result.carry, result.records), unbroken(130, 2))
+    again = resume(step, walkers(), tmp_path)
+    assert again.length == 130, "the new end is saved"
+    assert same((again.carry, again.records), unbroken(130, 2))
+
+
+def test_a_length_that_does_not_fit_what_is_saved_is_refused(tmp_path: Path) -> None:
+    stopped(tmp_path / "records")
+    with pytest.raises(ValueError, match=r"`length` must be at least 50, the steps that were made; got 20"):
+        resume(step, walkers(), tmp_path / "records", length=20)
+    with pytest.raises(ValueError, match=r"`length` must be a whole number"):
+        resume(step, walkers(), tmp_path / "records", length=2**31)
+    run(step, walkers(), 25, chunk=10, record_every=10, checkpoint=tmp_path / "between")
+    with pytest.raises(
+        ValueError, match=r"ended at step 25, between two of its records \(every 10\); got 40"
+    ):
+        resume(step, walkers(), tmp_path / "between", length=40)
+    add = lambda c, x: (c + x, None)  # noqa: E731
+    run(add, jnp.zeros(2), 4, inputs=jnp.ones(4), checkpoint=tmp_path / "inputs")
+    with pytest.raises(ValueError, match=r"`length` must be 4, as it was, for a run with `inputs`; got 8"):
+        resume(add, jnp.zeros(2), tmp_path / "inputs", inputs=jnp.ones(4), length=8)
+
+
 def test_an_empty_folder_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"must hold a run.*Call `run` first"):
         resume(step, walkers(), tmp_path)
