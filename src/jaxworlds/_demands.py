@@ -1,5 +1,6 @@
 """Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
 
+import datetime
 import difflib
 from collections.abc import Iterable
 from typing import Any
@@ -26,6 +27,23 @@ def demand_call(function: Any, name: str, order: str) -> None:
     """Refuse what cannot be called; `order` shows the order of the arguments."""
     if not callable(function):
         raise TypeError(f"`{name}` must be a function; got {short(function)}. The order is {order}.")
+
+
+def demand_no_dates(times: Any, name: str) -> None:
+    """Refuse dates and spans between them: NumPy turns these into a number of days, hours or nanoseconds by their own unit."""
+    try:
+        values = np.asarray(times)
+    except ValueError:  # no array at all, which is told elsewhere
+        return
+    dates = values.dtype.kind in "mM" or (
+        values.dtype == object
+        and any(isinstance(one, datetime.date | datetime.timedelta) for one in values.flat)
+    )
+    if dates:
+        raise TypeError(
+            f"`{name}` must be numbers, such as seconds from the first slice of the field; got {short(times)}. Write "
+            "`(date - first) / np.timedelta64(1, 's')`."
+        )
 
 
 def short(value: Any, longest: int = 100) -> str:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxworlds._demands import demand_no_dates
+
 from ..fields.sources import natural_key
 
 PathLike = str | os.PathLike[str]
@@ -169,6 +171,7 @@ def settle_times(
     """The rising times of the slices, the slice that each belongs to, and a clause that says where they come from."""
     count = len(found)
     if given is not None:
+        demand_no_dates(given, "times")
         times = np.atleast_1d(np.asarray(given, np.float64))
         if times.shape != (count,) or not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0):
             raise ValueError(
@@ -209,6 +212,7 @@ def choose_slices(
     """Numbers of the slices to read: those that cover `time_range`, thinned evenly to `max_time_steps`, ends kept."""
     first, last = 0, len(times) - 1
     if time_range is not None:
+        demand_no_dates(time_range, "time_range")
         low, high = map(float, time_range)
         if not low <= high:
             raise ValueError(f"`time_range` must be (first, last) with first <= last; got {time_range!r}.")
