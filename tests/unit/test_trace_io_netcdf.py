@@ -1,5 +1,6 @@
 """NetCDF and xarray: grids, times, units and land as the files say them, and every contradiction told."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, UniformGrid
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
+from jaxtrace.io.series import find_files
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
@@ -287,6 +289,30 @@ def test_metres_per_second_become_degrees_per_second():
     np.testing.assert_allclose(bare.data, field.data)
     far = box(x=X / 1000).assign_coords(x=(("x",), X / 1000, {"units": "km", "axis": "X"}))
     np.testing.assert_allclose(load(far).data[0, :, 0], load(box(x=X / 1000)).data[0, :, 0] / 1000, rtol=1e-5)
+
+
+def test_longitudes_and_latitudes_without_units_are_degrees():
+    data = box().rename(x="lon", y="lat")
+    for name in ("lon", "lat"):
+        data[name].attrs = {}
+    bare = open_dataset(data)
+    for name, unit in (("lon", "degrees_east"), ("lat", "degrees_north")):
+        data[name].attrs = {"units": unit}
+    told = open_dataset(data)
+    assert "m/s converted to degrees/s" in str(bare)
+    np.testing.assert_array_equal(bare.read(1), told.read(1))
+    data["lat"].attrs = {"units": "radians", "standard_name": "latitude"}
+    with pytest.raises(DatasetError, match=r"coordinate 'lat' is in radians; convert it to degrees"):
+        open_dataset(data)
+
+
+def test_what_is_no_file_and_no_data_set_is_told():
+    call = inspect.unwrap(find_files)  # types are checked before in tests
+    for given in (box()["u"], [box(), box()]):
+        with pytest.raises(
+            TypeError, match=r"must name files, or be one xarray\.Dataset; got Data.*xarray\.concat"
+        ):
+            call(given)
 
 
 def test_longitudes_around_the_globe_and_across_the_date_line():

@@ -50,6 +50,11 @@ def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
     patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     paths: list[Path] = []
     for one in patterns:
+        if not isinstance(one, str | os.PathLike):
+            raise TypeError(
+                f"`pattern` must name files, or be one xarray.Dataset; got {type(one).__name__}. Join several data sets "
+                "with `xarray.concat(sets, 'time')`, and pass all variables of the velocity."
+            )
         paths += _matches(os.path.expanduser(os.fspath(one)))
     if not paths:
         raise ValueError("`pattern` must name at least one file; got an empty list.")
