@@ -1,5 +1,6 @@
 """Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
 
+import datetime
 import difflib
 import operator
 from collections.abc import Iterable
@@ -35,6 +36,23 @@ def demand_whole(value: Any, name: str, remedy: str) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"`{name}` must be a whole number; got {short(value)}. {remedy}") from None
+
+
+def demand_no_dates(times: Any, name: str) -> None:
+    """Refuse dates and spans between them: NumPy turns these into a number of days, hours or nanoseconds by their own unit."""
+    try:
+        values = np.asarray(times)
+    except ValueError:  # no array at all, which is told elsewhere
+        return
+    dates = values.dtype.kind in "mM" or (
+        values.dtype == object
+        and any(isinstance(one, datetime.date | datetime.timedelta) for one in values.flat)
+    )
+    if dates:
+        raise TypeError(
+            f"`{name}` must be numbers, such as seconds from the first slice of the field; got {short(times)}. Write "
+            "`(date - first) / np.timedelta64(1, 's')`."
+        )
 
 
 def short(value: Any, longest: int = 100) -> str:

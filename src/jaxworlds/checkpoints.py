@@ -174,7 +174,7 @@ class CheckpointFolder:
         _check_meta(file, meta)
         for name, digest in self._hashes(constants).items():
             if meta["constants"].get(name) != digest:
-                raise StoreError(
+                raise MisfitError(
                     f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, PyTree
 
+from jaxtrace.fields import AnalyticField
 from jaxtrace.fields.base import AbstractField, Sample
 from jaxtrace.tracking.boundary import (
     AbstractBoundary,
@@ -339,6 +340,14 @@ def test_flux_inlet_follows_the_flow() -> None:
     assert abs(y.var() / (0.75**2 / 18) - 1) < 0.1
     with pytest.raises(ValueError, match="must flow in through the x face"):
         continuous_inlet_boundary_factory([[0, 0.8], [1, 1]], inlet_distribution="flux", field=Shear())
+
+
+def test_flux_inlet_starts_few_beside_a_wall() -> None:
+    flow = AnalyticField(lambda x, t: jnp.stack([x[1] * (1 - x[1]), 0.0 * t]), dim=2)
+    boundary = continuous_inlet_boundary_factory(UNIT, inlet_distribution="flux", field=flow)
+    y = np.asarray(reborn(boundary, 20_000).position)[:, 1]
+    beside = np.minimum(y, 1 - y) < 0.02  # 0.24 % of the flow; ten cells of even density put 1.1 % there
+    assert abs(beside.mean() - 2 * (3 * 0.02**2 - 2 * 0.02**3)) < 0.0015
 
 
 def test_alias_table_gives_back_the_weights() -> None:

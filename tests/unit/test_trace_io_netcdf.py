@@ -1,5 +1,6 @@
 """NetCDF and xarray: grids, times, units and land as the files say them, and every contradiction told."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, UniformGrid
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
+from jaxtrace.io.series import find_files
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
@@ -128,6 +130,35 @@ def test_files_in_time_and_components_in_files(tmp_path):
         load([tmp_path / "zonal.nc", tmp_path / "meridional.nc"])
 
 
+def test_files_on_another_grid_or_in_another_unit_are_refused(tmp_path):
+    def written(name, data):
+        data.to_netcdf(tmp_path / name, engine="h5netcdf")
+        return tmp_path / name
+
+    first = written("a.nc", box(hours=HOURS[:2]))
+    late = box(hours=HOURS[2:])
+    others = {
+        "'y' differs": late.isel(y=slice(None, None, -1)),
+        r"'x' differs .*6 values, 1 … 5, against 6, 0 … 4": late.assign_coords(x=("x", X + 1, METRES)),
+        "'v' has units 'cm/s', but that of .*a.nc has 'm s-1'": late.assign(
+            v=(late.v.dims, late.v.values * 100, {"units": "cm/s"})
+        ),
+    }
+    for k, (said, other) in enumerate(others.items()):
+        with pytest.raises(DatasetError, match=rf"b{k}\.nc: (coordinate|variable) {said}"):
+            load([first, written(f"b{k}.nc", other)])
+    late = late.drop_vars("y").transpose("x", "time", "y")  # without coordinates, and turned: the same places
+    assert_linear(load([first, written("b.nc", late)]), inside())
+
+
+def test_components_in_files_with_units_of_their_own(tmp_path):
+    data = box()
+    data[["u"]].to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+    data["v"] = (data.v.dims, data.v.values * 100, {"units": "cm/s"})
+    data[["v"]].to_netcdf(tmp_path / "v.nc", engine="h5netcdf")
+    assert_linear(load([tmp_path / "u.nc", tmp_path / "v.nc"]), inside())
+
+
 def test_one_time_in_each_file(tmp_path):
     """As a dimension of one, or as a number beside the fields."""
     data = box()
@@ -147,6 +178,7 @@ def test_one_time_in_each_file(tmp_path):
         ("minutes since 2000-1-1 00:00:00 +02:00", [10, 20], [0, 600]),
         ("second", [5, 7], [5, 7]),
         ("hours", [1, 2], [3600, 7200]),
+        ("Hours Since 2000-01-01", [1, 2], [0, 3600]),
     ],
 )
 def test_units_of_time(units, values, seconds):
@@ -164,6 +196,25 @@ def test_other_calendars_count_days_alike():
         DatasetError, match=r"variable 'time': units 'months since 2000-01-01' have no fixed length"
     ):
         open_dataset(months)
+
+
+@pytest.mark.parametrize(("calendar", "days"), [("360_day", 360), ("noleap", 365), ("all_leap", 366)])
+def test_years_of_other_calendars_follow_each_other(tmp_path, calendar, days):
+    for k, day in enumerate(("2001-03-01", "2002-03-01")):
+        clock = {"units": f"days since {day}", "calendar": calendar}
+        part = box(hours=np.arange(2.0)).assign_coords(time=(("time",), [0, 1], clock))
+        part.to_netcdf(tmp_path / f"{k}.nc", engine="h5netcdf")
+    opened = open_dataset(tmp_path / "*.nc")
+    np.testing.assert_allclose(opened.times, np.array([0, 1, days, days + 1]) * 86400.0)
+    clock["calendar"] = "standard"
+    part.assign_coords(time=(("time",), [0, 1], clock)).to_netcdf(tmp_path / "2.nc", engine="h5netcdf")
+    with pytest.raises(
+        DatasetError, match=rf"2\.nc: .*from 1970-01-01, but .* \({days} days a year\)\. Bring"
+    ):
+        open_dataset([tmp_path / "0.nc", tmp_path / "2.nc"])
+    clock |= {"units": "days since 2002-02-30", "calendar": "noleap"}
+    with pytest.raises(DatasetError, match="'2002-02-30' is not in a calendar of 365 days"):
+        open_dataset(part.assign_coords(time=(("time",), [0, 1], clock)))
 
 
 def test_times_that_are_not_there():
@@ -238,6 +289,30 @@ def test_metres_per_second_become_degrees_per_second():
     np.testing.assert_allclose(bare.data, field.data)
     far = box(x=X / 1000).assign_coords(x=(("x",), X / 1000, {"units": "km", "axis": "X"}))
     np.testing.assert_allclose(load(far).data[0, :, 0], load(box(x=X / 1000)).data[0, :, 0] / 1000, rtol=1e-5)
+
+
+def test_longitudes_and_latitudes_without_units_are_degrees():
+    data = box().rename(x="lon", y="lat")
+    for name in ("lon", "lat"):
+        data[name].attrs = {}
+    bare = open_dataset(data)
+    for name, unit in (("lon", "degrees_east"), ("lat", "degrees_north")):
+        data[name].attrs = {"units": unit}
+    told = open_dataset(data)
+    assert "m/s converted to degrees/s" in str(bare)
+    np.testing.assert_array_equal(bare.read(1), told.read(1))
+    data["lat"].attrs = {"units": "radians", "standard_name": "latitude"}
+    with pytest.raises(DatasetError, match=r"coordinate 'lat' is in radians; convert it to degrees"):
+        open_dataset(data)
+
+
+def test_what_is_no_file_and_no_data_set_is_told():
+    call = inspect.unwrap(find_files)  # types are checked before in tests
+    for given in (box()["u"], [box(), box()]):
+        with pytest.raises(
+            TypeError, match=r"must name files, or be one xarray\.Dataset; got Data.*xarray\.concat"
+        ):
+            call(given)
 
 
 def test_longitudes_around_the_globe_and_across_the_date_line():

@@ -313,12 +313,27 @@ def read_vtp(path):
     arrays = {}
     for data in (found.GetPointData(), found.GetCellData(), found.GetFieldData()):
         for k in range(data.GetNumberOfArrays()):
-            arrays[data.GetArrayName(k)] = np.array(vtk_to_numpy(data.GetArray(k)))
+            values = data.GetAbstractArray(k)
+            words = values.IsA("vtkStringArray")
+            arrays[data.GetArrayName(k)] = np.array(
+                [values.GetValue(n) for n in range(values.GetNumberOfValues())]
+                if words
+                else vtk_to_numpy(values)
+            )
     cells = found.GetLines() if found.GetNumberOfLines() else found.GetVerts()
     points = (
         np.array(vtk_to_numpy(found.GetPoints().GetData())) if found.GetNumberOfPoints() else np.zeros((0, 3))
     )
     return points, np.array(vtk_to_numpy(cells.GetOffsetsArray())), arrays
+
+
+def test_particles_with_names_for_paraview(tmp_path):
+    pytest.importorskip("vtkmodules", reason="vtk is not installed")
+    one = dataclasses.replace(trajectory(), ids=np.array(["a", "bé", "c", "d", "e"]))
+    _, _, arrays = read_vtp(save_trajectory(one, tmp_path / "a.vtp"))
+    assert arrays["id"].tolist() == ["a", "bé", "c", "d", "d", "e"]
+    save_trajectory(one, tmp_path / "a.pvd")
+    assert "bé" in read_vtp(tmp_path / "a_frames/a_0.vtp")[2]["id"]
 
 
 @pytest.mark.parametrize("dim", [2, 3])

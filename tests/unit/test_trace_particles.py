@@ -54,6 +54,29 @@ def test_periodic_particles_come_back_and_their_turns_are_counted() -> None:
     assert (result.outcomes == Outcome.MOVING).all()
 
 
+@pytest.mark.parametrize(
+    ("ages", "said"),
+    [
+        ([1.0, 0.5, 0.0, 0.0], "3 left the field, 2 of them where they began"),
+        ([1.0, 0.5, 0.5, 0.0], "3 left the field, 1 of them where it began"),
+        ([1.0, 0.0, 0.0, 0.0], "3 left the field, all of them where they began"),
+        ([1.0, 0.5, 0.5, 0.5], "3 left the field"),
+    ],
+)
+def test_the_summary_tells_seeds_outside_of_the_field(ages: list[float], said: str) -> None:
+    result = Trajectory(
+        positions=np.zeros((2, 4, 2)),
+        times=np.array([0.0, 1.0]),
+        ids=np.arange(4),
+        alive=np.zeros((2, 4), bool),
+        ages=np.array([[0.0] * 4, ages]),
+        release_times=np.zeros(4),
+        outcomes=np.array([Outcome.MOVING, *[Outcome.OUTSIDE] * 3], np.int8),
+        patches=np.full(4, -1),
+    )
+    assert result.summary().splitlines()[2].strip() == said
+
+
 def gridded(**options: Any) -> TimeSeriesField:
     """The flow (1, 0.5) known in the unit square only, with a spacing that is no binary fraction."""
     grid = UniformGrid([0.0, 0.0], [0.1, 0.1], (11, 11))

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import inspect
 import itertools
 import json
 import re
@@ -171,12 +172,26 @@ def test_speeds_come_from_ways_or_from_recorded_velocities() -> None:
     np.testing.assert_allclose(select(told, "speed", most=10).values, np.sqrt(18), rtol=1e-6)
 
 
+def test_speeds_of_particles_that_begin_or_end_between_recorded_times() -> None:
+    ages = np.array([[0, 0], [1, 0.25], [1.5, 1.25], [1.5, 2.25]], np.float32)  # one ends, the other waits
+    found = trajectory_of(np.stack([0.4 * ages, 0 * ages], -1), ages=ages)
+    np.testing.assert_allclose(select(found, "speed", most=10).values[:3], 0.4, rtol=1e-5)
+
+
+def test_a_path_in_the_place_of_the_time_is_told() -> None:
+    call = inspect.unwrap(plot_positions)  # types are checked before in tests
+    with pytest.raises(TypeError, match=r"`at` must be a time; got 'a\.png'\. Write `path='a\.png'`"):
+        call(straight(), "a.png")
+
+
 def test_values_are_ages_times_names_and_kinds() -> None:
     found = dataclasses.replace(straight(particles=3), ids=np.array([7, 8, 9]))
     assert select(found, "age", most=10).values[4].tolist() == [4, 4, 4]
     assert select(found, "time", most=10).values[:3, 0].tolist() == [0, 1, 2]
     assert select(found, "id", most=10).values[0].tolist() == [7, 8, 9]
     assert select(found, "patch", most=10).values[0].tolist() == [-1, -1, -1]
+    named = dataclasses.replace(found, ids=np.array(["a", "b", "c"]))
+    assert select(named, "id", most=10).values[0].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match=r"`color` must be one of speed, age, .*; got 'weight'"):
         select(found, "weight", most=10)
     with pytest.raises(ValueError, match="this one has none"):

@@ -1,10 +1,16 @@
 """The schedule: which times are computed, recorded and met, and what is refused."""
 
+import datetime
+
 import numpy as np
 import pytest
 
+from jaxtrace.fields import UniformGrid
+from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.tracking.checks import checked_span
 from jaxtrace.tracking.cutting import bucket, cut, unit_edges
 from jaxtrace.tracking.schedule import plan_schedule
+from jaxworlds._demands import demand_no_dates
 
 SLICES = np.linspace(0.0, 2.0, 6)
 
@@ -122,6 +128,32 @@ def test_many_releases_are_rounded_to_the_next_edge_and_said() -> None:
 def test_what_contradicts_itself_is_refused(arguments: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         plan_schedule(**arguments, particles=2)
+
+
+def test_releases_in_single_precision_may_end_with_the_span() -> None:
+    wanted = np.linspace(0.0, 0.1, 4, dtype=np.float32)  # the last is 0.1 + 1.5e-9
+    plan = plan_schedule((0.0, 0.1), n_timesteps=3, release_times=wanted, particles=4)
+    assert plan.release_times[-1] == 0.1
+    assert plan_schedule((0.1, 0.0), n_timesteps=3, release_times=wanted, particles=4).releases[-1] == 0
+
+
+DAYS = np.datetime64("2024-03-01") + np.arange(2)
+
+
+@pytest.mark.parametrize(
+    "dates", [DAYS, DAYS - DAYS[0], DAYS.astype("datetime64[s]").astype(datetime.datetime)]
+)
+def test_dates_are_refused_with_the_way_to_make_them_numbers(dates: np.ndarray) -> None:
+    grid, data = UniformGrid((0.0, 0.0), (1.0, 1.0), (2, 2)), np.zeros((2, 4, 2))
+    calls = [  # those that take anything; types are checked in tests before a call of the others
+        ("time_span", lambda: checked_span(dates)),
+        ("release_times", lambda: plan_schedule((0.0, 1.0), 3, release_times=dates, particles=2)),
+        ("times", lambda: StreamedField(data, dates, grid)),
+        ("dt", lambda: demand_no_dates(dates[0], "dt")),
+    ]
+    for name, call in calls:
+        with pytest.raises(TypeError, match=rf"`{name}` must be numbers.*np\.timedelta64\(1, 's'\)"):
+            call()
 
 
 def test_units_cover_the_steps_once_and_end_on_records() -> None:

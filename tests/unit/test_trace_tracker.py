@@ -244,7 +244,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path: Path, batc
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     _stopped(tmp_path, after=2)
     for start, span in ((seeds(seed=5), (0.0, 2.0)), (seeds(), (0.0, 1.9))):
-        with pytest.raises(StoreError, match="shared"):
+        with pytest.raises(StoreError, match=r"`checkpoint` .* belongs to another run: other seeds, times"):
             walled().track_particles(start, span, 41, 0.05, checkpoint=tmp_path, resume=True)
     with pytest.raises(StoreError, match="without a run"):
         walled().track_particles(seeds(), (0.0, 2.0), 41, 0.05, checkpoint=tmp_path)

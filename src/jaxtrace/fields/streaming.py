@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Shaped
 
+from jaxworlds._demands import demand_no_dates
+
 from .base import AbstractGrid, Interpolation, check_choice
 from .keeping import RingKeeper
 from .moments import Layout
@@ -53,6 +55,7 @@ class StreamedField:
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
         if grid is not None and interpolation is not None:
             raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
+        demand_no_dates(times, "times")
         values = np.atleast_1d(np.asarray(times))
         self.source: AbstractSlices = as_slices(source, len(values))
         self.clock = Knots(ascending("times", values, "Count them from the first: `times - times[0]`."))

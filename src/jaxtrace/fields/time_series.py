@@ -12,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, DTypeLike, Float, Int, Shaped
 
+from jaxworlds._demands import demand_no_dates
+
 from .base import AbstractGrid, Interpolation, check_choice
 from .lattice import find_lattice
 from .moments import Layout
@@ -216,6 +218,7 @@ def _checked_times(times: Any, slices: int) -> Float[np.ndarray, " times"]:
         if slices != 1:
             raise ValueError(f"`times` must hold the time of each of the {slices} slices; got None.")
         return np.zeros(1, np.float32)
+    demand_no_dates(times, "times")
     values = np.atleast_1d(np.asarray(times))
     if values.shape != (slices,):
         raise ValueError(

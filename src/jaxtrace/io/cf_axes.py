@@ -31,6 +31,8 @@ _NAMES: dict[Role, str] = {
 }
 
 
+_DEGREES = ("lon", "longitude", "nav_lon", "lat", "latitude", "nav_lat")  # no one calls metres so
+
 _FARTHEST = 1e30  # beyond it stand marks of missing values
 
 
@@ -110,8 +112,12 @@ def spatial_coordinate(dataset: Any, role: Role, dims: tuple[str, ...], dim: str
     lost = ~(np.abs(values) < _FARTHEST)
     if lost.any():
         raise ValueError(f"coordinate {name!r} has {int(lost.sum())} missing values; all nodes need a place")
-    unit = parse_unit(variable.attrs.get("units"))
-    if unit is None and str(variable.attrs.get("standard_name", "")) in ("longitude", "latitude"):
+    told = str(variable.attrs.get("units", "")).strip()
+    if told.lower().startswith("rad"):
+        raise ValueError(f"coordinate {name!r} is in {told}; convert it to degrees first")
+    unit = parse_unit(told)
+    standard = str(variable.attrs.get("standard_name", ""))
+    if unit is None and (standard in ("longitude", "latitude") or (not told and name.lower() in _DEGREES)):
         unit = Unit("angle", 1.0)
     return Coordinate(
         str(name), values, tuple(variable.dims), unit, str(variable.attrs.get("positive", "")).lower()

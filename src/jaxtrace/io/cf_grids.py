@@ -135,7 +135,7 @@ def _fitting(
 def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[str, ...], main: str) -> None:
     for name in names:
         variable = None if name is None else dataset.variables.get(name)
-        if variable is None:  # zero, or kept in another file
+        if variable is None:  # zero
             continue
         own = tuple(str(dim) for dim in variable.dims)
         if not set(dims) <= set(own):

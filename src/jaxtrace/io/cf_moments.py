@@ -61,7 +61,8 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             )
         if found and since != reference:
             raise DatasetError(
-                f"{source.name}: variable {told!r} counts from {since}, but that of {found[0].source.name} from {reference}."
+                f"{source.name}: variable {told!r} counts from {since}, but that of {found[0].source.name} from {reference}. "
+                "Bring them to one calendar first."
             )
         reference = since
         found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]

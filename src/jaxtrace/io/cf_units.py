@@ -30,6 +30,16 @@ _DATE = re.compile(
     r"^(-?\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d*)?))?)?\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?$"
 )
 _COMMON_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
+_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_LONG_MONTHS = (31, 29, *_MONTHS[2:])
+# Days of each month where every year is alike.
+_EVEN_CALENDARS = {
+    "360_day": (30,) * 12,
+    "noleap": _MONTHS,
+    "365_day": _MONTHS,
+    "all_leap": _LONG_MONTHS,
+    "366_day": _LONG_MONTHS,
+}
 
 
 class Unit(NamedTuple):
@@ -74,8 +84,8 @@ def decode_times(
 ) -> tuple[Float[np.ndarray, " n"], str | None, bool]:
     """Times in seconds, the date they are counted from as the file writes it, and whether the unit was missing.
 
-    Without a date the seconds stand for themselves. Dates in common calendars count from 1970, so that files with
-    different dates fit together.
+    Without a date the seconds stand for themselves. Dates in common calendars count from 1970, those in calendars whose
+    years are all alike from the year 0, so that files with different dates fit together.
     """
     if np.issubdtype(values.dtype, np.datetime64):
         return _seconds(values - np.datetime64("1970-01-01")), "1970-01-01", False
@@ -91,7 +101,7 @@ def decode_times(
         raise ValueError("times are missing")
     if units in ("", "1"):
         return numbers, None, True
-    unit, _, date = (part.strip() for part in units.partition(" since "))
+    unit, date = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")[:2]
     seconds = time_unit(unit)
     if seconds is None:
         raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
@@ -99,7 +109,10 @@ def decode_times(
         return numbers * seconds, None, False
     calendar = str(attributes.get("calendar", "")).lower()
     if calendar in _COMMON_CALENDARS:
-        return numbers * seconds + _seconds_of(date), "1970-01-01", False
+        return numbers * seconds + _seconds_of(date, None), "1970-01-01", False
+    if calendar in _EVEN_CALENDARS:
+        months = _EVEN_CALENDARS[calendar]
+        return numbers * seconds + _seconds_of(date, months), f"0000-01-01 ({sum(months)} days a year)", False
     return numbers * seconds, f"{date} ({calendar})", False
 
 
@@ -109,13 +122,18 @@ def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
     return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
 
 
-def _seconds_of(date: str) -> float:
-    """Seconds from 1970 to a date such as 1948-01-01 0:0:0."""
+def _seconds_of(date: str, months: tuple[int, ...] | None) -> float:
+    """Seconds from 1970 to a date such as 1948-01-01 0:0:0, or from the year 0 where all years have these `months`."""
     found = _DATE.match(date)
     if found is None:
         raise ValueError(f"the date {date!r} cannot be read; pass `times=`")
     year, month, day, hour, minute, second, zone = found.groups()
-    days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
+    if months is None:
+        days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
+    elif 1 <= int(month) <= 12 and 1 <= int(day) <= months[int(month) - 1]:
+        days = int(year) * sum(months) + sum(months[: int(month) - 1]) + int(day) - 1
+    else:
+        raise ValueError(f"the date {date!r} is not in a calendar of {sum(months)} days; pass `times=`")
     offset = 0.0
     if zone and zone not in ("Z", "UTC"):
         digits = zone[1:].replace(":", "")

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxworlds._demands import demand_no_dates
+
 from ..fields.sources import natural_key
 
 PathLike = str | os.PathLike[str]
@@ -48,6 +50,11 @@ def find_files(pattern: PathLike | Sequence[PathLike]) -> list[Entry]:
     patterns = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     paths: list[Path] = []
     for one in patterns:
+        if not isinstance(one, str | os.PathLike):
+            raise TypeError(
+                f"`pattern` must name files, or be one xarray.Dataset; got {type(one).__name__}. Join several data sets "
+                "with `xarray.concat(sets, 'time')`, and pass all variables of the velocity."
+            )
         paths += _matches(os.path.expanduser(os.fspath(one)))
     if not paths:
         raise ValueError("`pattern` must name at least one file; got an empty list.")
@@ -169,6 +176,7 @@ def settle_times(
     """The rising times of the slices, the slice that each belongs to, and a clause that says where they come from."""
     count = len(found)
     if given is not None:
+        demand_no_dates(given, "times")
         times = np.atleast_1d(np.asarray(given, np.float64))
         if times.shape != (count,) or not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0):
             raise ValueError(
@@ -209,6 +217,7 @@ def choose_slices(
     """Numbers of the slices to read: those that cover `time_range`, thinned evenly to `max_time_steps`, ends kept."""
     first, last = 0, len(times) - 1
     if time_range is not None:
+        demand_no_dates(time_range, "time_range")
         low, high = map(float, time_range)
         if not low <= high:
             raise ValueError(f"`time_range` must be (first, last) with first <= last; got {time_range!r}.")

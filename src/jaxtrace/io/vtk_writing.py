@@ -166,7 +166,12 @@ def _output(writer: Any) -> bytes:
 
 
 def _array(tools: Any, values: np.ndarray, name: str | None = None) -> Any:
-    found = tools.numpy.numpy_to_vtk(np.ascontiguousarray(values), deep=1)
+    if values.dtype.kind in "iufb":
+        found = tools.numpy.numpy_to_vtk(np.ascontiguousarray(values), deep=1)
+    else:  # particles may have names
+        found = tools.core.vtkStringArray()
+        for one in values.tolist():
+            found.InsertNextValue(str(one))
     if name:
         found.SetName(name)
     return found

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
-from .geometry import place
+from .cf_units import parse_speed
+from .geometry import FLAT, place
 from .naming import component_sets, standard_sets
 from .netcdf_sizes import check_hdf5, check_netcdf3
 from .opened import OpenedDataset, Options, selected_times
@@ -77,20 +79,33 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     lists = [moments_of(sources, name, options) if name else None for name in names]
     found, when = common_times(lists, names)
     times, numbers, why_times = selected_times(found, when, options)
-    source = next(moments for moments in lists if moments)[numbers[0]].source
+    homes = {
+        name: moments[numbers[0]].source
+        for name, moments in zip(names, lists, strict=True)
+        if name and moments
+    }
+    source = next(iter(homes.values()))
+    components = {name: home.data.variables[name] for name, home in homes.items()}
     try:
-        grid = grid_of(source.data, names, options)
+        grid = grid_of(SimpleNamespace(variables={**source.data.variables, **components}), names, options)
     except DatasetError:
         raise
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}.") from error
     names, lists = names[: len(grid.scales)], lists[: len(grid.scales)]
+    fitting = {(source.name, next(iter(homes)))}
+
+    def component(k: int, name: str, moment: Moment) -> np.ndarray:
+        if (moment.source.name, name) not in fitting:
+            _demand_places(source, moment.source, grid)
+            if options.convert_units:
+                _demand_units(homes[name], moment.source, name)
+            fitting.add((moment.source.name, name))
+        return _read(moment, name, k, grid, options)
 
     def values(number: int) -> np.ndarray:
         columns = [
-            grid.zeros()
-            if moments is None or name is None
-            else _read(moments[number], name, k, grid, options)
+            grid.zeros() if moments is None or name is None else component(k, name, moments[number])
             for k, (name, moments) in enumerate(zip(names, lists, strict=True))
         ]
         return np.stack(columns, -1)
@@ -176,6 +191,38 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
         f"{where}: no two variables look like the components of a velocity; there are {listed}. Pass `velocity=('u', 'v')` "
         "with their names."
     )
+
+
+def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
+    """Refuse a file whose coordinates are not those of the first; one without coordinates lies on the same places."""
+    for known in grid.places:
+        there = other.data.variables.get(known.name)
+        if there is None or other is first:
+            continue
+        here = first.data.variables[known.name]
+        try:
+            if set(here.dims) != set(there.dims):
+                raise ValueError(f"it lies along {', '.join(there.dims)}")
+            wanted, found = here.values.astype(float), there.transpose(*here.dims).values.astype(float)
+        except READING_ERRORS as error:
+            raise DatasetError(f"{other.name}: coordinate {known.name!r}: {str(error)[:300]}.") from error
+        slack = FLAT * np.ptp(wanted) + 4 * np.finfo(np.float32).eps * np.abs(wanted).max()
+        if found.shape != wanted.shape or not np.all(np.abs(found - wanted) <= slack):
+            ends = [f"{values.flat[0]:g} … {values.flat[-1]:g}" for values in (found, wanted)]
+            raise DatasetError(
+                f"{other.name}: coordinate {known.name!r} differs from that of {first.name} ({found.size} values, {ends[0]}, "
+                f"against {wanted.size}, {ends[1]}). A series must keep its grid; bring the files to one grid first."
+            )
+
+
+def _demand_units(first: Source, other: Source, name: str) -> None:
+    """Refuse a file whose velocity has another unit than that of the first."""
+    wanted, found = (source.data.variables[name].attrs.get("units", "") for source in (first, other))
+    if parse_speed(wanted) != parse_speed(found):
+        raise DatasetError(
+            f"{other.name}: variable {name!r} has units {str(found)!r}, but that of {first.name} has {str(wanted)!r}. Convert "
+            "one of them, or pass `convert_units=False` to leave both as they are."
+        )
 
 
 def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options) -> np.ndarray:

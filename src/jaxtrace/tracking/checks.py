@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxworlds._demands import short
+from jaxworlds._demands import demand_no_dates, short
 
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
@@ -58,6 +58,7 @@ def demand_dimension(boundary: Any, dim: int) -> None:
 
 def checked_span(time_span: Any) -> tuple[float, float]:
     """Begin and end as numbers; anything else is refused."""
+    demand_no_dates(time_span, "time_span")
     try:
         values = np.asarray(time_span, np.float64)
     except (TypeError, ValueError):

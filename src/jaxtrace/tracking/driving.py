@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.rollout import Chunk, Rollout, resume, run
+from jaxworlds.store import MisfitError
 
 from .cutting import Cutting, unit_edges, unit_times
 from .moving import Motion
@@ -141,7 +142,13 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             def restored(particles: Particles) -> Particles:
                 return in_order(particles, devices, sorts=job.unit.sort > 0)
 
-            rollout = resume(job.unit, particles, saved, restored=restored, **options)
+            try:
+                rollout = resume(job.unit, particles, saved, restored=restored, **options)
+            except MisfitError as error:
+                raise MisfitError(
+                    f"`checkpoint` {saved.folder} belongs to another run: other seeds, times, field, integrator or boundary. "
+                    "Give `resume` what that run was given, or take another folder."
+                ) from error
         else:
             rollout = run(
                 job.unit,

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxworlds._demands import demand_no_dates
+
 from .checks import checked_span
 
 Times = Float[np.ndarray, " _"]
@@ -138,6 +140,7 @@ def _checked_span(time_span: Sequence[float]) -> tuple[float, float]:
 def _checked_counts(
     n_timesteps: int | None, dt: float | None, record_every: int | None, span: float
 ) -> tuple[int | None, float | None]:
+    demand_no_dates(dt, "dt")
     if dt is not None and not (_is_number(dt) and np.isfinite(dt) and dt > 0):
         raise ValueError(
             f"`dt` must be positive, the largest step; got {dt!r}. To go back in time give `time_span` a smaller end."
@@ -248,6 +251,7 @@ def _edges(stops: Times, dt: float) -> Times:
 def _checked_releases(release_times: Any, particles: int, start: float, end: float) -> Times:
     if release_times is None:
         return np.full(particles, start)
+    demand_no_dates(release_times, "release_times")
     wanted = np.asarray(release_times, np.float64)
     if wanted.ndim == 0:
         wanted = np.full(particles, float(wanted))
@@ -256,10 +260,11 @@ def _checked_releases(release_times: Any, particles: int, start: float, end: flo
             f"`release_times` must hold one time for each of the {particles} particles; got shape {wanted.shape}."
         )
     low, high = min(start, end), max(start, end)
-    wrong = np.flatnonzero(~((wanted >= low) & (wanted <= high)))
+    slack = _rounding(start, end)
+    wrong = np.flatnonzero(~((wanted >= low - slack) & (wanted <= high + slack)))
     if wrong.size:
         raise ValueError(
             f"`release_times` must lie in `time_span`, {low:g} to {high:g}; {wrong.size} of {particles} do not, the first "
             f"is particle {wrong[0]} at {wanted[wrong[0]]:g}. Widen the span, or leave those particles out."
         )
-    return wanted
+    return np.clip(wanted, low, high)

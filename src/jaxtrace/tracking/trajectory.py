@@ -27,7 +27,7 @@ class Trajectory:
     ids: Shaped[np.ndarray, " particles"]
     alive: Bool[np.ndarray, "times particles"] | None
     ages: Float[np.ndarray, "times particles"] | None
-    """Time since the release, or since the birth at an inlet, up to the end of the particle."""
+    """Time since the release, or since the birth at an inlet, up to the end of the step in which the particle ended."""
     release_times: Float[np.ndarray, " particles"]
     outcomes: Int8[np.ndarray, " particles"]
     patches: Int[np.ndarray, " particles"]
@@ -78,7 +78,7 @@ class Trajectory:
         span = f"{self.times[0]:g} to {self.times[-1]:g}" if len(self.times) else "no time"
         lines = [f"{self.particles:,} particles, {len(self)} recorded times from {span}: {self.outcome}"]
         for code, count in sorted(Counter(self.outcomes.tolist()).items()):
-            lines.append(f"  {count:,} {self.outcome_names[code]}")
+            lines.append(f"  {count:,} {self.outcome_names[code]}{self._at_once(code, count)}")
         met = {name: count for name, count in self.patch_counts.items() if count}
         if met:
             lines.append("  patches met: " + ", ".join(f"{name} {count:,}" for name, count in met.items()))
@@ -89,6 +89,15 @@ class Trajectory:
                 f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}"
             )
         return "\n".join(lines)
+
+    def _at_once(self, code: int, count: int) -> str:
+        """How many of those outside the field were so from the beginning: seeds on land, or in other coordinates."""
+        if code != Outcome.OUTSIDE or self.ages is None or self.generation is not None or not len(self):
+            return ""
+        still = int(((self.outcomes == code) & (self.ages[-1] == 0)).sum())
+        began = "where it began" if still == 1 else "where they began"
+        share = "" if count == 1 else "all of them " if still == count else f"{still:,} of them "
+        return f", {share}{began}" if still else ""
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write to `.npz`, `.nc`, `.zarr` or `.vtp`/`.pvd`, by the suffix."""

@@ -73,6 +73,8 @@ def plot_positions(
     title: str = "",
 ) -> "Figure":
     """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`."""
+    if isinstance(at, str | Path):
+        raise TypeError(f"`at` must be a time; got {str(at)!r}. Write `path={str(at)!r}`.")
     look = Look(color, length_unit, time_unit, title)
     shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
     row = len(shown.times) - 1 if at is None else int(np.argmin(np.abs(shown.times - at)))

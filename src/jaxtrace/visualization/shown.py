@@ -192,8 +192,9 @@ def _values(
         return _speeds(trajectory, numbers, positions, broken)
     if color == "time":
         return np.broadcast_to(np.asarray(trajectory.times, np.float64)[:, None], shape)
+    named = trajectory.ids.dtype.kind not in "iuf"  # names have no order: particles are numbered
     each: dict[str, Shaped[np.ndarray, " particles"]] = {
-        "id": trajectory.ids,
+        "id": np.arange(trajectory.particles) if named else trajectory.ids,
         "outcome": trajectory.outcomes,
         "patch": trajectory.patches,
     }
@@ -210,6 +211,9 @@ def _speeds(
     if trajectory.velocities is not None:
         return np.linalg.norm(np.asarray(trajectory.velocities, np.float64)[:, numbers], axis=-1)
     spans = np.abs(np.diff(np.asarray(trajectory.times, np.float64)))[:, None]
+    if trajectory.ages is not None:  # released or ended between two times: it was on its way for a part
+        aged = np.diff(np.asarray(trajectory.ages, np.float64)[:, numbers], axis=0)
+        spans = np.where(aged > 0, aged, spans)
     speed = np.linalg.norm(np.diff(positions, axis=0), axis=-1) / spans
     # A particle at rest has ended or not begun: its last speed stands for it.
     counts = (~broken & (speed > 0)).astype(float)
