@@ -320,6 +320,33 @@ def test_ends_levels_and_values_come_back_exactly() -> None:
     assert middle["c"] == pytest.approx(1e-7, abs=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-15, 1e12])
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_strategies_see_no_units(unit: float, rows: int) -> None:
+    """A plant in metres and the same in nanometres and less; of few rows the spread is not that of the observations."""
+
+    def seen(unit: float) -> np.ndarray:
+        variables = {"dose": (0, 10 * unit), "heat": None, "pain": None, "still": None}
+        frame = pd.DataFrame(np.random.default_rng(0).normal(0.4, 0.1, (rows, 4)), columns=list(variables))
+        optimizer = Optimizer(
+            variables, target="pain", strategy="random", data=frame.assign(still=0.3) * unit
+        )
+        return np.asarray(data_of(optimizer.state, scaling_of(optimizer.state)).values)
+
+    np.testing.assert_allclose(seen(unit), seen(1.0), atol=1e-5)
+    if rows > 1:
+        assert (np.ptp(seen(unit)[:rows, 1:3], axis=0) > 1).all()
+
+
+def test_another_value_than_was_asked_for_is_seen_in_small_units() -> None:
+    optimizer = Optimizer({"dose": (0, 1e-9), "pain": None}, target="pain", strategy="random")
+    asked = float(optimizer.ask()["dose"].iloc[0])
+    with pytest.raises(ValueError, match="as experiment 0 sets it"):
+        optimizer.tell({"experiment": 0, "dose": 1e-9 - asked, "pain": 1.0})
+    optimizer.tell({"experiment": 0, "dose": float(np.float32(asked)), "pain": 1.0})
+    assert optimizer.history()["dose"].tolist() == [asked]
+
+
 def test_strategies_see_standardised_observations() -> None:
     optimizer = random_optimizer(data=rows_of(20))
     optimizer.tell({**ROW, "dose": 9.0, "do": "dose"})
