@@ -419,6 +419,38 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
             Optimizer.load(file)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"asked": 1}, "experiment 1 is there, and 1 were asked for"),
+        ({"cancelled": [0]}, "experiment 0 is there twice"),
+        ({"pending": [{"experiment": 1, "do": {"pain": 1.0}}]}, "sets 'pain', which cannot be set"),
+        ({"rows": [{"do": ["pain"]}]}, "a row sets the target"),
+        ({"rows": [{"do": "dose"}]}, "`do` of a row is 'dose'"),
+        ({"rows": [{"given": "false"}]}, "`given` 'false'"),
+    ],
+)
+def test_a_file_edited_by_hand_holds_what_an_optimization_can_hold(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "state.json"
+    optimizer = random_optimizer(path=file)
+    optimizer.ask(2)
+    optimizer.tell({**ROW, **optimizer.state.pending[0].do, "experiment": 0})
+    facts = json.loads(file.read_text())
+    changed = [{**facts["rows"][0], **row} for row in change.get("rows", [{}])]
+    file.write_text(json.dumps({**facts, **change, "rows": changed}))
+    with pytest.raises(StoreError, match=said):
+        Optimizer.load(file)
+
+
+def test_what_was_set_is_named_once(tmp_path: Path) -> None:
+    optimizer = random_optimizer(path=tmp_path / "state.json")
+    optimizer.tell({**ROW, "dose": 9.0, "do": "dose, dose"})
+    assert optimizer.state.rows[0].do == ("dose",)
+    assert Optimizer.load(tmp_path / "state.json").state == optimizer.state
+
+
 def test_a_strategy_of_ones_own_is_given_again(tmp_path: Path) -> None:
     own = acbo.strategies.LatinHypercube(trials=4)
     optimizer = random_optimizer(strategy=own)

@@ -1,5 +1,6 @@
 """What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -82,11 +83,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
             "`data` must be rows from before; got a column 'experiment'. Use `tell` for results."
         )
     return tuple(
-        Row(
-            _row(settings, record, names, None, f"data[{number}]", ranged=False).values,
-            tuple(names),
-            given=True,
-        )
+        dataclasses.replace(_row(settings, record, names, None, f"data[{number}]", ranged=False), given=True)
         for number, (record, names) in enumerate(zip(records, marks, strict=True))
     )
 
@@ -225,7 +222,7 @@ def _row(
             raise ValueError(f"`{where}` must not set the target; got {name!r} as set.")
         if ranged:
             settings.variable(name, where).refuse(values[settings.names.index(name)], where)
-    return Row(values, tuple(names), experiment)
+    return Row(values, tuple(dict.fromkeys(names)), experiment)  # "dose, dose" is dose
 
 
 def _finite(value: Any, name: str, where: str) -> float:
