@@ -207,6 +207,10 @@ def test_a_fit_along_the_graph_finds_the_coefficients() -> None:
     np.testing.assert_allclose(np.asarray(fitted.scm.mechanism.weight)[:3, :3], truth, atol=0.05)
     np.testing.assert_allclose(np.asarray(fitted.scm.mechanism.bias)[:3], [1, 2, 3], atol=0.1)
     np.testing.assert_allclose(np.asarray(fitted.scm.noise.scale)[:3], [1, 0.5, 0.25], rtol=0.05)
+    units = np.array([1e-9, 1e6, 1e-3])
+    other, _ = from_frame(to_frame(watched, names) * units, target=names[2])
+    scaled = np.asarray(fit_linear_model(names, adjacency, other).scm.mechanism.weight)[:3, :3]
+    np.testing.assert_allclose(scaled * units[:, None] / units, truth, atol=0.05)
 
 
 def test_missing_friends_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
