@@ -152,6 +152,7 @@ def edge_table(
     columns: Mapping[str, Edges], names: Sequence[str], *, least: float = 0.1, title: str | None = None
 ) -> "Table":
     """A table for the terminal: every edge that some column gives `least` or more, in per cent."""
+    from rich.markup import escape
     from rich.table import Table
 
     given = {heading: _checked(edges, names) for heading, edges in columns.items()}
@@ -161,7 +162,7 @@ def edge_table(
     shown = np.max(list(given.values()), axis=0) >= least
     for i, j in np.argwhere(shown):
         marks = [_percent(float(edges[i, j])) if edges[i, j] >= 0.005 else "·" for edges in given.values()]
-        table.add_row(f"{names[i]} → {names[j]}", *marks)
+        table.add_row(escape(f"{names[i]} → {names[j]}"), *marks)
     return table
 
 

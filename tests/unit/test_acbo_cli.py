@@ -90,6 +90,23 @@ def test_values_are_typed_and_the_rest_is_done_later(
     assert "Every experiment" in (tmp_path / "page.html").read_text()
 
 
+def test_names_with_units_in_brackets_are_shown_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'target = "yield [g]"\nstrategy = "random"\n[variables]\n"flow [m]" = [0, 10]\n'
+    file = problem(tmp_path, text + '"rate [/h]" = false\n"yield [g]" = false\n')
+    monkeypatch.setattr("sys.stdin", io.StringIO("stop\n"))
+    assert run_cli("optimize", file) == 0
+    asked = capsys.readouterr().out
+    assert run_cli("show", tmp_path / "problem.state.json") == 0
+    shown = capsys.readouterr().out
+    assert "least yield [g]" in shown
+    assert "flow [m] → yield [g]" in shown
+    for name in ("flow [m] ", "rate [/h] ", "yield [g] "):
+        assert name in asked
+        assert name in shown
+
+
 def test_a_model_is_simulated_and_goes_on_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,28 @@ def test_other_keys_walk_other_ways_and_one_key_the_same() -> None:
     assert float(jnp.abs(first - other).max()) > 1e-4
 
 
+def test_more_variables_than_an_integer_has_bits_are_screened() -> None:
+    """Sets of 63 candidates have numbers that 32 bits do not hold; their order is the same."""
+    table = set_table(63, 2)
+    numbers = [sum(1 << int(place) for place in np.flatnonzero(row)) for row in table.members]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) == 1 + 63 + 63 * 31
+    assert table.sizes.tolist() == [number.bit_count() for number in numbers]
+    few = OrderSampling(candidates=2, rounds=0, chains=1, sweeps=2, burn_in=1)
+    traced = jax.eval_shape(
+        lambda one: edge_posterior(one, max_parents=1, sampling=few), dataset(jnp.zeros((4, 34)))
+    )
+    assert traced.method == "restricted"
+    assert traced.edges.shape == (34, 34)
+
+
+def test_more_than_memory_holds_is_refused_before_it_is_taken() -> None:
+    with pytest.raises(ValueError, match="'order_mcmc'` takes at most 24 variables; got 32"):
+        edge_posterior(dataset(jnp.zeros((4, 32))), method="order_mcmc")
+    with pytest.raises(ValueError, match="`candidates` must be at most 20; got 30"):
+        OrderSampling(candidates=30)
+
+
 def test_demands_hold_in_every_sampled_order() -> None:
     many, truth, _ = batch(5, 7, 1)
     one = jax.tree.map(lambda part: part[0], many)
@@ -122,6 +144,7 @@ def test_the_screen_keeps_parents_whose_effects_cancel_and_drops_what_they_expla
     values = np.column_stack([a, b, y, c, rng.standard_normal((200, 4))])
     plain = dataset(jnp.asarray(values, jnp.float32))
     table = set_table(7, 3)
+    assert (np.diff(table.masks) > 0).all()
     scores = BGe(scale="data").log_scores(plain, all_others(plain.live), table)
     chosen = screen(scores, table, plain.live, 2)
     assert np.asarray(chosen.index[2]).tolist() == [0, 1]

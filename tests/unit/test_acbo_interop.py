@@ -74,6 +74,18 @@ def test_a_linear_model_survives_networkx() -> None:
     same_arrays(model, from_networkx(graph))
 
 
+def test_prices_survive_networkx_and_what_weights_cannot_hold_is_refused() -> None:
+    model = parse_model("A = N(0, 1); Y = 2*A + N(0, 1); A in [0, 3]; cost A = 2 + 0.5*A")
+    assert str(from_networkx(to_networkx(model))) == str(model)
+    bent = parse_model("A = N(0, 1); Y = A**2 + N(0, 1)")
+    with pytest.raises(ValueError, match=r"`graph` must be of a linear model.* 'Y' is polynomial"):
+        from_networkx(to_networkx(bent))
+    with pytest.raises(ValueError, match=r"`frame` must be of a linear model.* 'Y' is polynomial"):
+        from_edge_frame(to_edge_frame(bent))
+    with pytest.raises(ValueError, match="'Y' is linear with heteroscedastic noise"):
+        from_networkx(to_networkx(parse_model("A = N(0, 1); Y = A + N(0, 1, spread=0.5*A)")))
+
+
 def test_any_model_can_be_shown_as_a_graph() -> None:
     model = CausalModel.named(sample_scm(jr.key(0), scm_prior(variables=(6, 6), hidden=0.5), 8, 4))
     graph = to_networkx(model)
@@ -154,6 +166,34 @@ def test_a_users_table_with_marks_of_what_was_set() -> None:
         from_frame(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), target="a")
 
 
+@pytest.mark.parametrize(
+    ("column", "answer"),
+    [
+        (
+            1.7e9 + np.arange(4.0),
+            "keep its digits in float32; 'b' has a deviation of 1.12 .* Subtract its mean",
+        ),
+        (np.arange(4) * 4e-21, "deviations from 1e-15 to 1e15.*'b' has 4.47e-21. Give it in other units"),
+        (np.arange(4) * 1e19, "deviations from 1e-15 to 1e15.*'b' has 1.12e.19"),
+        (pd.array([None, 1, 2, 3], dtype="Int64"), "got a missing one in 'b'"),
+        (np.array([1, 2, 3, 4]) * 1j, "got others in b"),
+        (pd.date_range("2026", periods=4), "got others in b"),
+    ],
+)
+def test_columns_that_would_give_wrong_answers_are_refused(column: Any, answer: str) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0, 3.0], "b": column})
+    with pytest.raises(ValueError, match=answer):
+        from_frame(frame, target="a")
+
+
+def test_constant_columns_are_taken_at_any_magnitude() -> None:
+    frame = pd.DataFrame(
+        {"a": [1.0, 2.0], "b": 1.7e9, "c": [0.1 + 0.2, 0.3], "d": pd.array([1, 2], dtype="Int64")}
+    )
+    data, _ = from_frame(frame, target="a")
+    np.testing.assert_allclose(data.values[:, :4], frame.to_numpy(float), rtol=1e-6)
+
+
 def test_a_fit_along_the_graph_finds_the_coefficients() -> None:
     names, adjacency = parse_graph("X -> Z; X -> Y; Z -> Y")
     truth = np.array([[0, 0.8, -1.5], [0, 0, 2.0], [0, 0, 0]])
@@ -167,6 +207,10 @@ def test_a_fit_along_the_graph_finds_the_coefficients() -> None:
     np.testing.assert_allclose(np.asarray(fitted.scm.mechanism.weight)[:3, :3], truth, atol=0.05)
     np.testing.assert_allclose(np.asarray(fitted.scm.mechanism.bias)[:3], [1, 2, 3], atol=0.1)
     np.testing.assert_allclose(np.asarray(fitted.scm.noise.scale)[:3], [1, 0.5, 0.25], rtol=0.05)
+    units = np.array([1e-9, 1e6, 1e-3])
+    other, _ = from_frame(to_frame(watched, names) * units, target=names[2])
+    scaled = np.asarray(fit_linear_model(names, adjacency, other).scm.mechanism.weight)[:3, :3]
+    np.testing.assert_allclose(scaled * units[:, None] / units, truth, atol=0.05)
 
 
 def test_missing_friends_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,16 @@ def test_auroc_counts_pairs_and_half_the_ties(seed: int, coarse: bool) -> None:
     np.testing.assert_allclose(found, np.mean(pairs), rtol=1e-6)
 
 
+def test_decisions_are_scores_and_probabilities_are_no_edges() -> None:
+    scores, truth, mask = map(jnp.asarray, drawn(0))
+    for metric in (auroc, f1, brier, expected_calibration_error):
+        found = metric(scores > 0.3, truth, mask)
+        np.testing.assert_allclose(found, metric((scores > 0.3).astype(float), truth, mask), rtol=1e-6)
+        assert 0 < float(found) < 1
+    with pytest.raises(TypeError, match=r"`predicted` must be edges as booleans; got float32. Write `prob"):
+        structural_hamming_distance(scores, truth)
+
+
 def test_auroc_of_one_value_is_one_half_and_of_one_kind_nothing() -> None:
     truth = jnp.asarray([True, False, False])
     assert auroc(jnp.full(3, 0.7), truth) == 0.5

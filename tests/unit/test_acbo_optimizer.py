@@ -320,6 +320,33 @@ def test_ends_levels_and_values_come_back_exactly() -> None:
     assert middle["c"] == pytest.approx(1e-7, abs=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-15, 1e12])
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_strategies_see_no_units(unit: float, rows: int) -> None:
+    """A plant in metres and the same in nanometres and less; of few rows the spread is not that of the observations."""
+
+    def seen(unit: float) -> np.ndarray:
+        variables = {"dose": (0, 10 * unit), "heat": None, "pain": None, "still": None}
+        frame = pd.DataFrame(np.random.default_rng(0).normal(0.4, 0.1, (rows, 4)), columns=list(variables))
+        optimizer = Optimizer(
+            variables, target="pain", strategy="random", data=frame.assign(still=0.3) * unit
+        )
+        return np.asarray(data_of(optimizer.state, scaling_of(optimizer.state)).values)
+
+    np.testing.assert_allclose(seen(unit), seen(1.0), atol=1e-5)
+    if rows > 1:
+        assert (np.ptp(seen(unit)[:rows, 1:3], axis=0) > 1).all()
+
+
+def test_another_value_than_was_asked_for_is_seen_in_small_units() -> None:
+    optimizer = Optimizer({"dose": (0, 1e-9), "pain": None}, target="pain", strategy="random")
+    asked = float(optimizer.ask()["dose"].iloc[0])
+    with pytest.raises(ValueError, match="as experiment 0 sets it"):
+        optimizer.tell({"experiment": 0, "dose": 1e-9 - asked, "pain": 1.0})
+    optimizer.tell({"experiment": 0, "dose": float(np.float32(asked)), "pain": 1.0})
+    assert optimizer.history()["dose"].tolist() == [asked]
+
+
 def test_strategies_see_standardised_observations() -> None:
     optimizer = random_optimizer(data=rows_of(20))
     optimizer.tell({**ROW, "dose": 9.0, "do": "dose"})
@@ -390,6 +417,38 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
         file.write_text(bad)
         with pytest.raises(StoreError, match=said):
             Optimizer.load(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"asked": 1}, "experiment 1 is there, and 1 were asked for"),
+        ({"cancelled": [0]}, "experiment 0 is there twice"),
+        ({"pending": [{"experiment": 1, "do": {"pain": 1.0}}]}, "sets 'pain', which cannot be set"),
+        ({"rows": [{"do": ["pain"]}]}, "a row sets the target"),
+        ({"rows": [{"do": "dose"}]}, "`do` of a row is 'dose'"),
+        ({"rows": [{"given": "false"}]}, "`given` 'false'"),
+    ],
+)
+def test_a_file_edited_by_hand_holds_what_an_optimization_can_hold(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "state.json"
+    optimizer = random_optimizer(path=file)
+    optimizer.ask(2)
+    optimizer.tell({**ROW, **optimizer.state.pending[0].do, "experiment": 0})
+    facts = json.loads(file.read_text())
+    changed = [{**facts["rows"][0], **row} for row in change.get("rows", [{}])]
+    file.write_text(json.dumps({**facts, **change, "rows": changed}))
+    with pytest.raises(StoreError, match=said):
+        Optimizer.load(file)
+
+
+def test_what_was_set_is_named_once(tmp_path: Path) -> None:
+    optimizer = random_optimizer(path=tmp_path / "state.json")
+    optimizer.tell({**ROW, "dose": 9.0, "do": "dose, dose"})
+    assert optimizer.state.rows[0].do == ("dose",)
+    assert Optimizer.load(tmp_path / "state.json").state == optimizer.state
 
 
 def test_a_strategy_of_ones_own_is_given_again(tmp_path: Path) -> None:

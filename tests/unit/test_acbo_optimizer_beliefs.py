@@ -1,5 +1,6 @@
 """What the optimizer believes and says: edges, advice, explanations, pictures and the report, on a plant that is known."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -193,6 +194,39 @@ def test_the_report_is_one_page_with_everything(finished: Optimizer, tmp_path: P
     assert "nothing is recommended" in page
     assert "a&lt;b" in page
     assert "a<b" not in page
+
+
+@pytest.mark.parametrize("reach", [(3e-9, 7e-9), (3e5, 7e5), (-2.0, 2.0), (101_320.5, 101_329.0)])
+def test_long_numbers_stand_inside_and_apart(reach: tuple[float, float]) -> None:
+    line = np.linspace(*reach, 5)
+    chart = chart_svg(line, line, y_label="y", width=300, height=200)
+    letter = 7.6  # pixels, at most
+    found = re.findall(
+        r'<text x="([0-9.]+)" y="([0-9.]+)" text-anchor="(middle|end)"[^>]*>([-+.0-9e]+)<', chart
+    )
+    below = [(float(x), letter / 2 * len(said)) for x, y, anchor, said in found if float(y) == 200 - 42 + 16]
+    beside = [float(x) - letter * len(said) for x, _, anchor, said in found if anchor == "end"]
+    assert min(beside) >= 20, "room for the label of the axis"
+    assert 1 <= len(below) <= 6
+    assert below[-1][0] + below[-1][1] <= 301
+    for (x, half), (later, other) in itertools.pairwise(below):
+        assert x + half < later - other
+
+
+def test_long_arrows_stay_inside_the_figure() -> None:
+    """Twenty variables in a column, and an arrow from the first to the last, which bends far out."""
+    optimizer = Optimizer({f"v{i}": (0, 1) for i in range(20)}, target="v0", strategy="random")
+    edges = np.zeros((20, 20))
+    edges[0, 19] = edges[19, 0] = 0.4
+    optimizer.believed.edges = edges  # in place of what nothing says
+    figure = optimizer.plot_graph()
+    figure.draw_without_rendering()
+    arrows = [text.arrow_patch for text in figure.axes[0].texts if getattr(text, "arrow_patch", None)]
+    assert len(arrows) == 2
+    for arrow in arrows:
+        box = arrow.get_window_extent()
+        assert box.x0 > 0
+        assert box.x1 < figure.bbox.width
 
 
 def test_charts_hold_their_numbers() -> None:

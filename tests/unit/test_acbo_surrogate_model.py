@@ -129,6 +129,9 @@ def test_values_have_mean_zero_and_variance_one_where_left_alone() -> None:
         np.testing.assert_allclose(column[~was_set].var(), 1, atol=1e-4)
     constant = eqx.tree_at(lambda d: d.values, data, jnp.full_like(data.values, 1234.5))
     assert float(jnp.abs(standardise(constant)).max()) == 0
+    with jax.enable_x64(True):  # small beside its mean, and well resolved there
+        far = eqx.tree_at(lambda d: d.values, data, jnp.asarray(np.asarray(data.values, float) + 1e9))
+        np.testing.assert_allclose(standardise(far), standardise(data), atol=1e-4)
     always = eqx.tree_at(lambda d: d.intervened, data, jnp.ones_like(data.intervened))
     np.testing.assert_allclose(np.asarray(standardise(always)).var(0), 1, atol=1e-4)
 

@@ -110,7 +110,7 @@ def _draw_sets(
         # One uniform number for each node, along the sum of the weights, instead of one for each set.
         along = jnp.cumsum(weight, axis=1)
         row = jnp.sum(along < uniform[:, None] * along[:, -1:], axis=1)
-        return members[jnp.minimum(row, len(table.masks) - 1)]
+        return members[jnp.minimum(row, len(table.sizes) - 1)]
 
     # Above 0, so that no set of weight 0 is met; 1 meets the last that has any.
     uniform = 1 - jr.uniform(key, ranks.shape, scores.dtype)

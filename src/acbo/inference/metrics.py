@@ -5,9 +5,11 @@ Every function takes arrays of one shape, `[d, d]` for edges, and a mask of the 
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 Mask = Bool[Array, "*shape"]
+_Scores = Float[Array, "*shape"] | Bool[Array, "*shape"]
+"""Probabilities or other scores; decisions are 0 and 1."""
 
 
 def edge_mask(live: Bool[Array, " d"]) -> Bool[Array, "d d"]:
@@ -15,9 +17,7 @@ def edge_mask(live: Bool[Array, " d"]) -> Bool[Array, "d d"]:
     return live[:, None] & live[None, :] & ~jnp.eye(live.shape[0], dtype=bool)
 
 
-def auroc(
-    scores: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None = None
-) -> Float[Array, ""]:
+def auroc(scores: _Scores, truth: Bool[Array, "*shape"], mask: Mask | None = None) -> Float[Array, ""]:
     """Probability that a true entry scores above a false one, a tie counting half; NaN without one of both."""
     scores, truth, mask = _flat(scores, truth, mask)
     positive, negative = truth & mask, ~truth & mask
@@ -31,7 +31,7 @@ def auroc(
 
 
 def f1(
-    scores: Float[Array, "*shape"],
+    scores: _Scores,
     truth: Bool[Array, "*shape"],
     mask: Mask | None = None,
     *,
@@ -47,9 +47,17 @@ def f1(
 
 
 def structural_hamming_distance(
-    predicted: Bool[Array, "d d"], truth: Bool[Array, "d d"], mask: Bool[Array, "d d"] | None = None
+    predicted: Shaped[Array, "d d"], truth: Shaped[Array, "d d"], mask: Bool[Array, "d d"] | None = None
 ) -> Int[Array, ""]:
-    """How many pairs of variables are joined differently: an edge too many, missing or reversed each count 1."""
+    """How many pairs of variables are joined differently: an edge too many, missing or reversed each count 1.
+
+    Edges are booleans; probabilities are refused.
+    """
+    for argument, edges in (("predicted", predicted), ("truth", truth)):
+        if jnp.issubdtype(edges.dtype, jnp.floating):
+            raise TypeError(
+                f"`{argument}` must be edges as booleans; got {edges.dtype}. Write `probabilities > 0.5`, or `weights != 0`."
+            )
     differ = predicted != truth
     if mask is not None:
         differ = differ & mask
@@ -57,7 +65,7 @@ def structural_hamming_distance(
 
 
 def expected_calibration_error(
-    probabilities: Float[Array, "*shape"],
+    probabilities: _Scores,
     truth: Bool[Array, "*shape"] | Float[Array, "*shape"],
     mask: Mask | None = None,
     *,
@@ -76,9 +84,7 @@ def expected_calibration_error(
     return jnp.sum(jnp.abs(jnp.sum(gap, 1))) / jnp.maximum(jnp.sum(mask), 1).astype(said.dtype)
 
 
-def brier(
-    probabilities: Float[Array, "*shape"], truth: Bool[Array, "*shape"], mask: Mask | None = None
-) -> Float[Array, ""]:
+def brier(probabilities: _Scores, truth: Bool[Array, "*shape"], mask: Mask | None = None) -> Float[Array, ""]:
     """Mean squared distance between probabilities and truth."""
     said, truth, mask = _flat(probabilities, truth, mask)
     squares = jnp.where(mask, (said - truth.astype(said.dtype)) ** 2, 0.0)
@@ -94,9 +100,10 @@ def total_variation(
 
 
 def _flat(
-    scores: Float[Array, "*shape"],
+    scores: _Scores,
     truth: Bool[Array, "*shape"] | Float[Array, "*shape"],
     mask: Mask | None,
 ) -> tuple[Float[Array, " n"], Bool[Array, " n"] | Float[Array, " n"], Bool[Array, " n"]]:
     everywhere = jnp.ones(scores.shape, bool) if mask is None else mask
-    return scores.reshape(-1), truth.reshape(-1), everywhere.reshape(-1)
+    said = scores if jnp.issubdtype(scores.dtype, jnp.floating) else scores.astype(jnp.result_type(float))
+    return said.reshape(-1), truth.reshape(-1), everywhere.reshape(-1)

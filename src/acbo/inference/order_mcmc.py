@@ -25,6 +25,9 @@ from .parent_sets import Candidates, SetTable, all_sets
 IMPOSSIBLE = -1e9
 """The log score of an impossible parent set, below all possible ones."""
 
+_MOST_CANDIDATES = 20
+"""A walk looks up 2^candidates numbers for each node."""
+
 
 @config
 class OrderSampling:
@@ -46,6 +49,10 @@ class OrderSampling:
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"`{name}` must be at least {bound}; got {getattr(self, name)}.")
+        if self.candidates > _MOST_CANDIDATES:
+            raise ValueError(
+                f"`candidates` must be at most {_MOST_CANDIDATES}; got {self.candidates}. Each one doubles the memory."
+            )
 
 
 class OrderSample(NamedTuple):

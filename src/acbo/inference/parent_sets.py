@@ -11,15 +11,18 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Shaped
 
 
 class SetTable(NamedTuple):
-    """Subsets of `candidates` places up to `max_parents` large, ascending by `masks`: the empty set is row 0.
+    """Subsets of `candidates` places up to `max_parents` large, ascending by their numbers: the empty set is row 0.
 
     Host arrays: they are constants of a compiled program.
     """
 
     members: Bool[np.ndarray, "sets candidates"]
     sizes: Int32[np.ndarray, " sets"]
-    masks: Int32[np.ndarray, " sets"]
-    """The set as a number: bit i for candidate i."""
+
+    @property
+    def masks(self) -> Int32[np.ndarray, " sets"]:
+        """The sets as numbers: bit i for candidate i, of which there are at most 31."""
+        return self.members @ (1 << np.arange(self.candidates, dtype=np.int32))
 
     @property
     def candidates(self) -> int:
@@ -29,7 +32,7 @@ class SetTable(NamedTuple):
     @property
     def complete(self) -> bool:
         """Whether no set is left out: the number of a set is its row then."""
-        return len(self.masks) == 1 << self.candidates
+        return len(self.members) == 1 << self.candidates
 
 
 class Candidates(NamedTuple):
@@ -52,9 +55,12 @@ def set_table(candidates: int, max_parents: int) -> SetTable:
         raise ValueError(f"`max_parents` must be at least 0; got {max_parents}.")
     sizes = range(min(max_parents, candidates) + 1)
     chosen = (places for size in sizes for places in itertools.combinations(range(candidates), size))
-    masks = np.array(sorted(sum(1 << place for place in places) for places in chosen), np.int32)
-    members = (masks[:, None] >> np.arange(candidates) & 1).astype(bool)
-    return SetTable(members, members.sum(1, dtype=np.int32), masks)
+    # Sets differ first by their largest member: the order of their numbers, which no integer of the machine need hold.
+    ordered = sorted(chosen, key=lambda places: places[::-1])
+    members = np.zeros((len(ordered), candidates), bool)
+    sizes = np.array([len(places) for places in ordered], np.int32)
+    members[np.repeat(np.arange(len(ordered)), sizes), np.fromiter(itertools.chain(*ordered), int)] = True
+    return SetTable(members, sizes)
 
 
 def count_sets(candidates: int, max_parents: int) -> int:
@@ -90,8 +96,8 @@ def all_sets(log_scores: Float[Array, "nodes sets"], table: SetTable) -> Float[A
     """A column for every set of candidates, by its number; -inf for those that the table leaves out."""
     if table.complete:
         return log_scores
-    column = np.full(1 << table.candidates, len(table.masks), np.int32)
-    column[table.masks] = np.arange(len(table.masks))
+    column = np.full(1 << table.candidates, len(table.sizes), np.int32)
+    column[table.masks] = np.arange(len(table.sizes))
     return jnp.pad(log_scores, ((0, 0), (0, 1)), constant_values=-jnp.inf)[:, column]
 
 

@@ -25,6 +25,8 @@ EXACT_LIMIT = 16
 """Most variables that `method="auto"` sums over exactly: 16 × 2^15 numbers."""
 EXACT_LARGEST = 20
 """Most variables that `method="exact"` takes at all."""
+_SAMPLED_LARGEST = 24
+"""Most variables that `method="order_mcmc"` takes: 24 × 2^23 numbers."""
 
 
 class ParentSets(NamedTuple):
@@ -203,6 +205,11 @@ def _check(plan: Plan) -> None:
     if plan.method == "exact" and plan.places > EXACT_LARGEST:
         raise ValueError(
             f"`method='exact'` takes at most {EXACT_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
+            "live, or use `method='restricted'`."
+        )
+    if plan.method == "order_mcmc" and plan.places > _SAMPLED_LARGEST:
+        raise ValueError(
+            f"`method='order_mcmc'` takes at most {_SAMPLED_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
             "live, or use `method='restricted'`."
         )
     if plan.method in ("restricted", "order_mcmc") and plan.places < 2:

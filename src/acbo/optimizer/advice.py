@@ -106,7 +106,7 @@ class Explanation:
         if other:
             name, value, expected = other[0]
             said = written({}) if name == NOTHING else written({str(name): float(value)})
-            lines.append(f"Next best: {said}, {self.target} {expected:.4g}.")
+            lines.append(f"Best of the others: {said}, {self.target} {expected:.4g}.")
         return "\n".join(lines)
 
 

@@ -6,11 +6,11 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from acbo.pictures import FONT, MEASURED, PLAIN
+from acbo.pictures import FONT, LETTER, MEASURED, PLAIN
 
 Line = Float[np.ndarray, " n"]
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 42
-"""Margins in pixels."""
+"""Margins in pixels; those at the sides grow with the numbers that stand there."""
 
 
 def chart_svg(
@@ -33,9 +33,15 @@ def chart_svg(
     low, high = (y, y) if band is None else band
     reach_x = _reach(np.concatenate([x, marks[:, 0]]), 0.06 if discrete else 0.0)
     reach_y = _reach(np.concatenate([low, high, marks[:, 1], [] if level is None else [level]]), 0.06)
+    beside = ticks(*reach_y)
+    left = max(LEFT, round(28 + _wide(beside)))
+    below = x.tolist() if discrete and len(x) < 9 else ticks(*reach_x)
+    if not discrete and len(below) * (_wide(below) + 6) > width - left:
+        below = ticks(*reach_x, most=4)  # long numbers would run into one another
+    right = max(RIGHT, round(_wide(below[-1:]) / 2))
 
     def across(value: float) -> float:
-        return LEFT + (value - reach_x[0]) / (reach_x[1] - reach_x[0]) * (width - LEFT - RIGHT)
+        return left + (value - reach_x[0]) / (reach_x[1] - reach_x[0]) * (width - left - right)
 
     def up(value: float) -> float:
         return height - BOTTOM - (value - reach_y[0]) / (reach_y[1] - reach_y[0]) * (height - TOP - BOTTOM)
@@ -44,22 +50,22 @@ def chart_svg(
         return " ".join(f"{across(a):.1f},{up(b):.1f}" for a, b in zip(xs, ys, strict=True))
 
     parts = [_text(width / 2, 18, title, "middle", "bold")]
-    for tick in x.tolist() if discrete and len(x) < 9 else ticks(*reach_x):
+    for tick in below:
         parts.append(
             f'<line x1="{across(tick):.1f}" y1="{height - BOTTOM}" x2="{across(tick):.1f}" y2="{TOP}" {_GRID}/>'
         )
         parts.append(_text(across(tick), height - BOTTOM + 16, f"{tick:g}", "middle"))
-    for tick in ticks(*reach_y):
+    for tick in beside:
         parts.append(
-            f'<line x1="{LEFT}" y1="{up(tick):.1f}" x2="{width - RIGHT}" y2="{up(tick):.1f}" {_GRID}/>'
+            f'<line x1="{left}" y1="{up(tick):.1f}" x2="{width - right}" y2="{up(tick):.1f}" {_GRID}/>'
         )
-        parts.append(_text(LEFT - 6, up(tick) + 4, f"{tick:g}", "end"))
-    parts.append(_text((LEFT + width - RIGHT) / 2, height - 8, x_label, "middle"))
+        parts.append(_text(left - 6, up(tick) + 4, f"{tick:g}", "end"))
+    parts.append(_text((left + width - right) / 2, height - 8, x_label, "middle"))
     middle = (TOP + height - BOTTOM) / 2
     parts.append(f'<g transform="rotate(-90 14 {middle:.1f})">{_text(14, middle, y_label, "middle")}</g>')
     if level is not None:
         parts.append(
-            f'<line x1="{LEFT}" y1="{up(level):.1f}" x2="{width - RIGHT}" y2="{up(level):.1f}" stroke="#9aa0a6" '
+            f'<line x1="{left}" y1="{up(level):.1f}" x2="{width - right}" y2="{up(level):.1f}" stroke="#9aa0a6" '
             'stroke-dasharray="5 4"/>'
         )
     if discrete:
@@ -94,6 +100,11 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(f"{k * step:.10g}") for k in range(first, last + 1)]
+
+
+def _wide(numbers: list[float]) -> float:
+    """Pixels that the longest of these numbers takes."""
+    return LETTER * max(len(f"{number:g}") for number in numbers)
 
 
 _GRID = 'stroke="currentColor" stroke-opacity="0.15" stroke-width="1"'

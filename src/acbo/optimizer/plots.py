@@ -58,19 +58,28 @@ def _effect(axes: Any, curve: Curve) -> None:
 def plot_graph(believed: Believed, least: float = 0.1) -> "Figure":
     """Nodes with names and arrows as strong as their probability; those below `least` are left out."""
     names, edges = believed.settings.names, believed.edges
-    at = layered_places(edges) * (1.0, -1.0)
-    size = np.ptp(at, axis=0)
-    figure = _figure((2.2 * size[0] + 2, 1.1 * size[1] + 1.6))
-    axes = figure.add_subplot()
+    layers = layered_places(edges)
+    at = layers * (2.2, -1.1)  # inches
+    corners = [*at]
+    arrows = []
     for i, j in np.argwhere(edges >= least).tolist():
-        bent = "arc3,rad=0.15" if edges[j, i] >= least or abs(at[i, 0] - at[j, 0]) != 1 else "arc3"
+        rad = 0.15 if edges[j, i] >= least or abs(layers[i, 0] - layers[j, 0]) != 1 else 0.0
+        along = at[j] - at[i]
+        # The middle of matplotlib's arc3: a long arrow bends far out.
+        corners.append((at[i] + at[j] + rad * np.array([along[1], -along[0]])) / 2)
+        arrows.append((i, j, rad))
+    margin = np.array([1.0, 0.8])
+    low, high = np.min(corners, axis=0) - margin, np.max(corners, axis=0) + margin
+    figure = _figure(tuple((high - low).tolist()))
+    axes = figure.add_subplot()
+    for i, j, rad in arrows:
         arrow = {
             "arrowstyle": "-|>",
             "color": PLAIN,
             "alpha": float(max(edges[i, j], 0.15)),
             "shrinkA": 22,
             "shrinkB": 22,
-            "connectionstyle": bent,
+            "connectionstyle": f"arc3,rad={rad}",
             "linewidth": 1 + 1.5 * float(edges[i, j]),
         }
         axes.annotate("", xy=tuple(at[j]), xytext=tuple(at[i]), arrowprops=arrow)
@@ -78,7 +87,6 @@ def plot_graph(believed: Believed, least: float = 0.1) -> "Figure":
         colour = "#fde9c8" if name == believed.settings.target else "#eef1f6"
         box = {"boxstyle": "round", "facecolor": colour, "edgecolor": "#5f6368"}
         axes.text(at[v, 0], at[v, 1], name, ha="center", va="center", bbox=box)
-    low, high = at.min(0) - 0.6, at.max(0) + 0.6
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])
     axes.set_axis_off()

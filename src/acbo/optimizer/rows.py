@@ -1,5 +1,6 @@
 """What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -42,18 +43,20 @@ def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
                     f"{'was cancelled' if gone else 'was never asked for'}. Tell it without its number and with `do=`."
                 )
             made.add(experiment)
-            names = _set_by(pending[experiment].do, record, names, experiment, where)
+            names = _set_by(state.settings, pending[experiment].do, record, names, experiment, where)
         elif not names:
-            _note_likely_result(record, pending, where)
+            _note_likely_result(state.settings, record, pending, where)
         found.append(_row(state.settings, record, names, experiment, where))
     return tuple(found)
 
 
-def _note_likely_result(record: Mapping[str, Any], pending: Mapping[int, Any], where: str) -> None:
+def _note_likely_result(
+    settings: Settings, record: Mapping[str, Any], pending: Mapping[int, Any], where: str
+) -> None:
     """Warn of a row that has what a pending experiment sets and not its number: it counts as an observation."""
     for number, asked in pending.items():
         if asked.do and all(
-            name in record and _same(record[name], value) for name, value in asked.do.items()
+            name in record and _same(settings, name, record[name], value) for name, value in asked.do.items()
         ):
             warnings.warn(
                 f"`{where}` counts as an observation, though it has what experiment {number} sets. If it is its result, "
@@ -80,11 +83,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
             "`data` must be rows from before; got a column 'experiment'. Use `tell` for results."
         )
     return tuple(
-        Row(
-            _row(settings, record, names, None, f"data[{number}]", ranged=False).values,
-            tuple(names),
-            given=True,
-        )
+        dataclasses.replace(_row(settings, record, names, None, f"data[{number}]", ranged=False), given=True)
         for number, (record, names) in enumerate(zip(records, marks, strict=True))
     )
 
@@ -154,7 +153,7 @@ def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
     said = record.pop("do", None)
     if isinstance(said, Mapping):
         for name, value in said.items():
-            if name in record and not _same(record[name], value):
+            if name in record and not _same(settings, str(name), record[name], value):
                 raise ValueError(
                     f"`{where}` must say one value of {name!r}; got {record[name]!r} measured and {value!r} set."
                 )
@@ -175,7 +174,12 @@ def _nothing(said: Any, where: str) -> None:
 
 
 def _set_by(
-    do: Mapping[str, float], record: dict[str, Any], names: Sequence[str], experiment: int, where: str
+    settings: Settings,
+    do: Mapping[str, float],
+    record: dict[str, Any],
+    names: Sequence[str],
+    experiment: int,
+    where: str,
 ) -> list[str]:
     """Put the values that the experiment sets into its row; others in their place are refused."""
     if names and set(names) != set(do):
@@ -185,7 +189,7 @@ def _set_by(
         )
     for name, value in do.items():
         given = record.get(name)
-        if given is not None and not _missing(given) and not _same(given, value):
+        if given is not None and not _missing(given) and not _same(settings, name, given, value):
             raise ValueError(
                 f"`{where}` must have {name!r} as experiment {experiment} sets it, {value:g}; got {given!r}. If another "
                 "value was set, tell it without the number and with `do=`, and cancel the experiment."
@@ -218,7 +222,7 @@ def _row(
             raise ValueError(f"`{where}` must not set the target; got {name!r} as set.")
         if ranged:
             settings.variable(name, where).refuse(values[settings.names.index(name)], where)
-    return Row(values, tuple(names), experiment)
+    return Row(values, tuple(dict.fromkeys(names)), experiment)  # "dose, dose" is dose
 
 
 def _finite(value: Any, name: str, where: str) -> float:
@@ -251,10 +255,12 @@ def _missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(settings: Settings, name: str, a: Any, b: Any) -> bool:
+    """Whether two values of a variable are one but for rounding."""
+    span = next((v.span for v in settings.variables if v.name == name), 0.0)
     try:
         # Simulators often answer in single precision.
-        return math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-9)
+        return math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-9 * span)
     except (TypeError, ValueError):
         return False
 

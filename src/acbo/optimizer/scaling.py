@@ -61,9 +61,9 @@ def _of_one(
     measured = values[left_alone]
     if len(measured) > 1 and _varies(measured):
         return float(measured.mean()), float(measured.std())
-    return (float(measured[0]), max(1.0, abs(float(measured[0])))) if len(measured) else (0.0, 1.0)
+    return (float(measured[0]), abs(float(measured[0])) or 1.0) if len(measured) else (0.0, 1.0)
 
 
 def _varies(values: Float[np.ndarray, " n"]) -> bool:
-    """Whether the spread is more than what rounding leaves of a constant."""
-    return float(values.std()) > 1e-9 * max(1.0, float(np.abs(values).max()))
+    """Whether the spread is more than what rounding leaves of a constant, in whatever units."""
+    return float(values.std()) > 1e-9 * float(np.abs(values).max())

@@ -1,5 +1,6 @@
 """All that an optimization remembers: a plain value that is replaced, never changed, and its file."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -223,11 +224,15 @@ def _check_told(
     require_distinct(settings.names, "variables")
     bucket(len(settings.names))
     for name, value in ((n, v) for p in pending for n, v in p.do.items()):
-        settings.variable(name, "pending")
+        if settings.variable(name, "pending") not in settings.settable:
+            raise ValueError(f"a pending experiment sets {short(name)}, which cannot be set")
         number(value, f"pending: {name}")
     for row in rows:
+        require_distinct(row.do, "do")
         for name in row.do:
             settings.variable(name, "do")
+        if settings.target in row.do:
+            raise ValueError("a row sets the target")
         for value in row.values:
             number(value, "rows: values")
         if row.experiment is not None and not _is_whole(row.experiment):
@@ -235,6 +240,13 @@ def _check_told(
     counts = [facts["asked"], *facts["cancelled"], *(p.experiment for p in pending)]
     if not all(_is_whole(count) and count >= 0 for count in counts):
         raise ValueError(f"its counts are {short(counts)}")
+    told = [row.experiment for row in rows if row.experiment is not None]
+    used = [*told, *facts["cancelled"], *(p.experiment for p in pending)]
+    for experiment, times in collections.Counter(used).items():
+        if times > 1:
+            raise ValueError(f"experiment {experiment} is there twice among rows, pending and cancelled ones")
+        if not 0 <= experiment < facts["asked"]:
+            raise ValueError(f"experiment {experiment} is there, and {facts['asked']} were asked for")
     if facts["stopped"] is not None and not isinstance(facts["stopped"], str):
         raise ValueError(f"the reason to stop is {short(facts['stopped'])}")
     graph_of(settings.graph, settings.names)
@@ -244,8 +256,13 @@ def _state(facts: Mapping[str, Any]) -> State:
     plain = dict(facts["settings"])
     plain["variables"] = tuple(Variable.from_json(variable) for variable in plain["variables"])
     plain["graph"] = GraphKnowledge.from_json(plain["graph"])
+    for row in facts["rows"]:
+        if not isinstance(row["do"], list) or not isinstance(row["given"], bool):
+            raise ValueError(
+                f"`do` of a row is {short(row['do'])} and `given` {short(row['given'])}, no list and no truth value"
+            )
     rows = [
-        Row(tuple(map(float, row["values"])), tuple(row["do"]), row["experiment"], bool(row["given"]))
+        Row(tuple(map(float, row["values"])), tuple(row["do"]), row["experiment"], row["given"])
         for row in facts["rows"]
     ]
     pending = tuple(Pending(int(p["experiment"]), dict(p["do"])) for p in facts["pending"])

@@ -76,6 +76,7 @@ def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], st
 
 
 def _experiment_table(optimizer: Optimizer) -> "Table":
+    from rich.markup import escape
     from rich.table import Table
 
     state = optimizer.state
@@ -85,7 +86,8 @@ def _experiment_table(optimizer: Optimizer) -> "Table":
         price += f", {state.money:g} left after it"
     table = Table("variable", "set to", title=f"experiment {pending.experiment} ({price})")
     for v in state.settings.variables:
-        table.add_row(v.name, f"{pending.do[v.name]:.6g}" if v.name in pending.do else "leave, and measure")
+        what = f"{pending.do[v.name]:.6g}" if v.name in pending.do else "leave, and measure"
+        table.add_row(escape(v.name), what)  # "flow [m]" is a name, no markup
     return table
 
 
@@ -103,10 +105,11 @@ def show(path: Path, console: "Console") -> None:
 
 def show_settings(settings: Settings, console: "Console") -> None:
     """Variables, target, and what is known of the graph."""
+    from rich.markup import escape
     from rich.table import Table
 
     goal = "least" if settings.objective == "min" else "greatest"
-    table = Table("variable", "can be set to", "cost", title=f"{goal} {settings.target}")
+    table = Table("variable", "can be set to", "cost", title=f"{goal} {escape(settings.target)}")
     for v in settings.variables:
         if v.manipulable:
             values = (
@@ -115,9 +118,9 @@ def show_settings(settings: Settings, console: "Console") -> None:
                 else ", ".join(f"{level:g}" for level in v.levels)
             )
             price = f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
-            table.add_row(v.name, values, price)
+            table.add_row(escape(v.name), values, price)
         else:
-            table.add_row(v.name, "target" if v.name == settings.target else "only measured", "")
+            table.add_row(escape(v.name), "target" if v.name == settings.target else "only measured", "")
     console.print(table)
     edges = ", ".join(f"{a} → {b}" for a, b in settings.graph.required)
     kind = "graph" if settings.graph.known else "known edges"
@@ -165,12 +168,13 @@ def sparkline(values: Any) -> str:
 
 
 def _show_weights(path: Path, console: "Console") -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     found = weights_facts(path)
-    table = Table("array", "shape", "type", title=f"{path.name}: {found['format']}")
+    table = Table("array", "shape", "type", title=escape(f"{path.name}: {found['format']}"))
     for name, row in found["arrays"].items():
-        table.add_row(name, "×".join(map(str, row["shape"])) or "1", row["dtype"])
+        table.add_row(escape(name), "×".join(map(str, row["shape"])) or "1", row["dtype"])
     console.print(table)
     console.print(f"{found['numbers']:,} numbers", highlight=False)
     for name, fact in found["facts"].items():

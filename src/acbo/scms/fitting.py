@@ -33,10 +33,15 @@ def fit_linear_model(
                 f"`data` must have more rows in which {names[j]!r} was not set than it has causes plus one, "
                 f"{len(causes) + 1}; got {int(kept.sum())}."
             )
-        design = np.column_stack([np.ones(kept.sum()), values[kept][:, causes]])
-        solution = np.linalg.lstsq(design, values[kept, j], rcond=None)[0]
-        left = values[kept, j] - design @ solution
-        bias[j], weights[causes, j] = solution[0], solution[1:]
+        x, y = values[kept][:, causes], values[kept, j]
+        middle, spread = x.mean(0), x.std(0)
+        # In one unit, or the causes with small numbers are lost to rounding; a constant explains nothing.
+        spread[spread <= 1e-12 * np.abs(x).max(0)] = np.inf
+        design = (x - middle) / spread
+        solution = np.linalg.lstsq(design, y - y.mean(), rcond=None)[0]
+        left = y - y.mean() - design @ solution
+        weights[causes, j] = solution / spread
+        bias[j] = y.mean() - middle @ weights[causes, j]
         scale[j] = np.sqrt(left @ left / free)
     options.setdefault("target", names[int(data.target)])
     return linear_model(names, weights, scale=scale, bias=bias, adjacency=adjacency, **options)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from acbo.data import Dataset
 
@@ -45,7 +45,8 @@ def from_networkx(
     """The linear model of a directed graph, with what `to_networkx` writes.
 
     An edge's `weight` is its effect (1 where it has none). A node may have `bias`, `scale` (1 where it has none),
-    `noise` (a kind), `hidden`, `low` and `high`, and the graph a `target`; arguments take their place.
+    `noise` (a kind), `hidden`, `low` and `high`, `cost` and `cost_per_unit`, and the graph a `target`; arguments take
+    their place. A node that says it is not linear is refused.
     """
     if not graph.is_directed() or graph.is_multigraph():
         raise ValueError(f"`graph` must be a networkx DiGraph; got {type(graph).__name__}.")
@@ -62,9 +63,18 @@ def from_networkx(
         )
     facts = [graph.nodes[node] for node in nodes]
     kinds = [str(fact.get("noise", "gaussian")) for fact in facts]
-    for kind in kinds:
+    for name, kind, fact in zip(names, kinds, facts, strict=True):
         place(kind, NOISES, "noise")
+        _demand_linear(name, str(fact.get("mechanism", "linear")), kind, "graph")
     own = {n: (f["low"], f["high"]) for n, f in zip(names, facts, strict=True) if "low" in f and "high" in f}
+    prices = {
+        n: (
+            number(f["cost"], f"graph: cost of {short(n)}"),
+            number(f.get("cost_per_unit", 0.0), "graph: cost_per_unit"),
+        )
+        for n, f in zip(names, facts, strict=True)
+        if "cost" in f
+    }
     goal = graph.graph.get("target") if target is None else target
     return linear_model(
         names,
@@ -76,13 +86,22 @@ def from_networkx(
         target=None if goal is None else str(goal),
         ranges=ranges if ranges is not None else own or None,
         hidden=[*hidden, *(n for n, f in zip(names, facts, strict=True) if f.get("hidden"))],
-        costs=costs,
+        costs=prices if costs is None else costs,
         size=size,
     )
 
 
+def _demand_linear(name: str, mechanism: str, noise: str, argument: str) -> None:
+    """Refuse what weights alone do not hold."""
+    if mechanism != "linear" or noise == "heteroscedastic":
+        raise ValueError(
+            f"`{argument}` must be of a linear model whose noise does not depend on causes; {short(name)} is {mechanism} with "
+            f"{noise} noise. Text keeps every kind: `parse_model(str(model))`."
+        )
+
+
 def to_networkx(model: CausalModel) -> "nx.DiGraph":
-    """The graph with weights on its edges; nodes carry bias, scale, noise, mechanism, equation and ranges."""
+    """The graph with weights on its edges; nodes carry bias, scale, noise, mechanism, equation, ranges and costs."""
     graph = friend("networkx", "`to_networkx`").DiGraph(target=model.target)
     m, noise = model.scm.mechanism, model.scm.noise
     ranges, mechanisms, noises = model.ranges, model.mechanisms, model.noises
@@ -93,6 +112,10 @@ def to_networkx(model: CausalModel) -> "nx.DiGraph":
             facts["hidden"] = True
         if name in ranges:
             facts["low"], facts["high"] = ranges[name]
+            facts["cost"], facts["cost_per_unit"] = (
+                float(model.scm.cost_fixed[v]),
+                float(model.scm.cost_unit[v]),
+            )
         graph.add_node(name, **facts)
     for cause, effect in model.edges:
         graph.add_edge(cause, effect, weight=float(m.weight[model.index(cause), model.index(effect)]))
@@ -130,6 +153,7 @@ def from_edge_frame(
 ) -> CausalModel:
     """A linear model from a table with one edge per row; without a column of weights they are 1.
 
+    Where a column `mechanism` says that an effect is not linear, as `to_edge_frame` does, the table is refused.
     Variables without edges are not in it: give them to `from_adjacency_frame`. Options as for `linear_model`.
     """
     for column in (source, target_column):
@@ -139,6 +163,9 @@ def from_edge_frame(
         if pair in pairs[:row]:
             raise ValueError(f"`frame` must hold each edge once; got {pair[0][:60]} -> {pair[1][:60]} twice.")
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    if "mechanism" in frame.columns:
+        for (_, effect), mechanism in zip(pairs, frame["mechanism"], strict=True):
+            _demand_linear(effect, str(mechanism), "gaussian", "frame")
     values = frame[weight] if weight in frame.columns else np.ones(len(frame))
     weights, adjacency = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2, bool)
     for (cause, effect), value in zip(pairs, values, strict=True):
@@ -202,14 +229,7 @@ def from_frame(
         said, frame = frame[intervened], frame.drop(columns=intervened)
     names = tuple(str(column) for column in frame.columns)
     require_distinct(names, "frame")
-    try:
-        values = np.asarray(frame, float)
-    except (TypeError, ValueError, OverflowError) as error:
-        bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind not in "biuf"]
-        raise ValueError(
-            f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
-            "`intervened='column'` for one that says what was set."
-        ) from error
+    values = _numbers(frame, names)
     if np.isinf(values).any() or (np.abs(values) > float(jnp.finfo(jnp.result_type(float)).max)).any():
         raise ValueError(f"`frame` must be finite in {jnp.result_type(float)}; a number is larger than that.")
     if np.isnan(values).any():
@@ -217,6 +237,7 @@ def from_frame(
         raise ValueError(
             f"`frame` must have a number in every entry; got a missing one in {bad!r}. Drop such rows."
         )
+    _demand_digits(values, names)
     if said is not None:
         touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
     elif intervened is None:
@@ -243,6 +264,42 @@ def from_frame(
         target=jnp.asarray(goal, jnp.int32),
     )
     return data, names
+
+
+def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "n d"]:
+    """The table as double precision; NaN for what is missing."""
+    bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind in "cmM"]
+    try:
+        if not bad:
+            return np.asarray(frame.to_numpy(float, na_value=np.nan), float)
+    except (TypeError, ValueError, OverflowError):
+        bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind not in "biuf"]
+    raise ValueError(
+        f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
+        "`intervened='column'` for one that says what was set."
+    )
+
+
+def _demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str]) -> None:
+    """Refuse columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
+    kind = jnp.finfo(jnp.result_type(float))
+    largest, spread = (
+        np.abs(values).max(0, initial=0.0),
+        values.std(0) if len(values) else np.zeros(len(names)),
+    )
+    for name, most, one in zip(names, largest.tolist(), spread.tolist(), strict=True):
+        if one <= 1e-12 * most:  # a constant, or what rounding leaves of one
+            continue
+        if one < 100 * float(kind.eps) * most:
+            raise ValueError(
+                f"`frame` must keep its digits in {kind.dtype}; {name!r} has a deviation of {one:.3g} at values up to "
+                f"{most:.7g}. Subtract its mean, or call `jax.config.update('jax_enable_x64', True)` first."
+            )
+        if not 1e-15 < one < 1e15:
+            raise ValueError(
+                f"`frame` must have deviations from 1e-15 to 1e15, whose squares are numbers; {name!r} has {one:.3g}. Give it "
+                "in other units."
+            )
 
 
 def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:

@@ -26,7 +26,8 @@ def standardise(data: Dataset) -> Float[Array, "n d"]:
     mean = (weight * data.values).sum(0)
     centred = jnp.where(known, data.values - mean, 0.0)
     variance = (weight * centred**2).sum(0)
-    varies = variance > 1e-10 * mean**2 + 1e-30  # rounding of a constant is no variation
+    # Rounding of a constant is no variation; `from_frame` refuses columns that would look like one.
+    varies = variance > (100 * jnp.finfo(data.values.dtype).eps * mean) ** 2 + 1e-30
     scaled = centred * jnp.where(varies, jax.lax.rsqrt(jnp.where(varies, variance, 1.0)), 0.0)
     return jnp.clip(scaled, -10.0, 10.0).astype(jnp.float32)
 
