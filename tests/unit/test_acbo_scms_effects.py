@@ -16,6 +16,7 @@ from acbo.scms import (
     common_noise,
     hard,
     linear_gaussian_prior,
+    linear_model,
     parse_model,
     propagate,
     regret,
@@ -179,3 +180,25 @@ def test_set_values_cover_all_sets_once() -> None:
     expected = {s for k in range(4) for s in itertools.combinations(range(5), k)}
     assert {tuple(np.flatnonzero(row)) for row in sets} == expected
     assert len(sets) == len(expected)
+
+
+@pytest.mark.parametrize(("unit", "offset"), [(1e-6, 0.0), (1e-9, 0.0), (1.0, 1e6), (1e9, 1e12)])
+def test_optima_do_not_mind_units_nor_where_zero_is(unit: float, offset: float) -> None:
+    weights = unit * np.array([[0, 0, 2.0], [0, 0, 3.0], [0, 0, 0]])
+    model = linear_model(["a", "b", "y"], weights, scale=unit, bias=np.array([0, 0, offset]), target="y")
+    done, value = model.best()
+    assert done == {"b": -2.0}
+    assert value == pytest.approx(offset - 6 * unit, rel=1e-5)
+    assert model.best(minimize=False)[0] == {"b": 2.0}
+
+
+def test_values_beyond_what_programs_hold_are_refused() -> None:
+    text = "X = N(0, 1); Y = X**3 + N(0, 1)"
+    for wrong in ({"X": 2e11}, {"X": np.array([0.0, 2e11])}):
+        with pytest.raises(ValueError, match=r"must lie within ±1e\+10.*got 2e\+11. Use other units"):
+            parse_model(text).effect(wrong)
+    with pytest.raises(ValueError, match=r"`high` must lie within ±1e\+10.*got 2e\+11"):
+        parse_model(text, ranges={"X": (0.0, 2e11)})
+    steel = parse_model("E = 2e11 + 1e10*N(0, 1); Y = 1e-11*E", ranges={"E": (1e11, 3e11)})
+    assert steel.effect() == pytest.approx(2.0, rel=1e-5)
+    assert steel.effect({"E": 3e11}) == pytest.approx(3.0, rel=1e-5)

@@ -15,6 +15,7 @@ from .mechanisms import ACTIVATIONS, Mechanism, no_units
 from .model import CausalModel
 from .names import number, place, require_distinct
 from .noise import NOISES, Noise
+from .sampling import largest_value
 from .scm import SCM
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -162,6 +163,8 @@ def _assemble(
         v = place(name, names, "costs")
         fixed[v], unit[v] = price
 
+    most = largest_value(mechanism["outer"].shape[-1])
+
     def padded(name: str, array: np.ndarray) -> jnp.ndarray:
         widths = [(0, full - d if axis == "d" else 0) for axis in AXES.get(name, "d")]
         whole = np.pad(array, widths, constant_values=np.inf if name == "reach" else 0)
@@ -171,6 +174,10 @@ def _assemble(
             )
         if array.dtype.kind == "f" and name != "reach" and not np.isfinite(np.asarray(made)).all():
             raise ValueError(f"`{name}` must be finite in {made.dtype}; a number of the model is not.")
+        if name in ("bias", "scale", "low", "high") and (np.abs(array) > most).any():
+            raise ValueError(
+                f"`{name}` must lie within ±{most:.0e}, where values are held; got {np.abs(array).max():.3g}. Use other units."
+            )
         return made
 
     live, edges = padded("live", np.ones(d, bool)), padded("adjacency", adjacency)

@@ -17,7 +17,7 @@ from .mechanisms import MECHANISMS
 from .names import place, require_distinct
 from .noise import NOISES
 from .optima import best_intervention
-from .sampling import demand_rows, sample, seeded
+from .sampling import demand_rows, largest_value, sample, seeded
 from .scm import SCM, permute
 
 Level = float | Float[Array, " rows"] | Float[np.ndarray, " rows"]
@@ -145,6 +145,12 @@ class CausalModel:
             raise ValueError(
                 f"`soft` must give strengths from 0 (nothing) to 1 (set); got {soft}. Write "
                 "{'Z': (value, strength)}."
+            )
+        most = largest_value(self.scm.mechanism.units)
+        if (np.abs(numbers) > most).any():
+            raise ValueError(
+                f"`do`, `soft` and `shift` must lie within ±{most:.0e}, where values are held; got {np.abs(numbers).max():.3g}. "
+                "Use other units."
             )
         dtype = jnp.result_type(float)
         return Intervention(jnp.asarray(mask), *(jnp.asarray(part, dtype) for part in numbers))

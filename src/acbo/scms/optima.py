@@ -58,8 +58,11 @@ def best_intervention(
     noise = common_noise(scm, key, samples) if scm.mechanism.units else None
     sets, losses, levels = _solve(scm, useful, min(max_simultaneous, scm.size), sign, noise)
     least = jnp.min(losses)
-    # Rounding must not make a larger set look better than the smaller one inside it.
-    first = jnp.argmax(losses <= least + 1e-5 * (1 + jnp.abs(least)))
+    # Rounding must not make a larger set look better than the smaller one inside it; what counts as equal follows what
+    # can be won, not the units.
+    largest = jnp.max(jnp.where(jnp.isinf(losses), 0, jnp.abs(losses)))
+    alike = 2e-5 * (losses[0] - least) + 8 * jnp.finfo(losses.dtype).eps * largest
+    first = jnp.argmax(losses <= least + alike)
     return BestIntervention(
         intervention=hard(sets[first], levels[first]),
         value=sign * losses[first],
