@@ -1,9 +1,12 @@
 """Data as every part of acbo takes it: padded arrays, so that one program serves models of mixed size."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int32, Shaped
 
 Key = Shaped[Array, "..."]
@@ -53,6 +56,28 @@ def demand_dataset(data: Any) -> None:
     raise TypeError(f"`data` must be a Dataset; got {type(data).__name__}. {remedy}")
 
 
+def demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str | int], argument: str) -> None:
+    """Refuse columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
+    kind = jnp.finfo(jnp.result_type(float))
+    largest, spread = (
+        np.abs(values).max(0, initial=0.0),
+        values.std(0) if len(values) else np.zeros(len(names)),
+    )
+    for name, most, one in zip(names, largest.tolist(), spread.tolist(), strict=True):
+        if one <= 1e-12 * most:  # a constant, or what rounding leaves of one
+            continue
+        if one < 100 * float(kind.eps) * most:
+            raise ValueError(
+                f"`{argument}` must keep its digits in {kind.dtype}; {name!r} has a deviation of {one:.3g} at values up to "
+                f"{most:.7g}. Subtract its mean, or call `jax.config.update('jax_enable_x64', True)` first."
+            )
+        if not 1e-15 < one < 1e15:
+            raise ValueError(
+                f"`{argument}` must have deviations from 1e-15 to 1e15, whose squares are numbers; {name!r} has {one:.3g}. "
+                "Give it in other units."
+            )
+
+
 def bucket(variables: int) -> int:
     """The smallest bucket that holds so many variables.
 
@@ -69,16 +94,21 @@ def bucket(variables: int) -> int:
 
 
 def dataset(
-    values: Float[Array, "n d"],
-    intervened: Bool[Array, "n d"] | None = None,
+    values: Float[Array | np.ndarray, "n d"],
+    intervened: Bool[Array | np.ndarray, "n d"] | None = None,
     *,
     target: int = 0,
 ) -> Dataset:
-    """A dataset without padding."""
+    """A dataset without padding. NumPy's double precision becomes JAX's, where its digits survive that."""
     n, d = values.shape
+    if not isinstance(target, Tracer) and not 0 <= int(target) < d:
+        raise ValueError(f"`target` must be a column, from 0 to {d - 1}; got {target}.")
+    if isinstance(values, np.ndarray) and values.dtype == float:
+        demand_digits(values, range(d), "values")
+        values = jnp.asarray(values, jnp.result_type(float))
     return Dataset(
-        values=values,
-        intervened=jnp.zeros((n, d), bool) if intervened is None else intervened,
+        values=jnp.asarray(values),
+        intervened=jnp.zeros((n, d), bool) if intervened is None else jnp.asarray(intervened),
         rows=jnp.ones(n, bool),
         live=jnp.ones(d, bool),
         target=jnp.asarray(target, jnp.int32),

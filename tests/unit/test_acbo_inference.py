@@ -280,3 +280,22 @@ def test_wrong_arguments_say_what_is_right(arguments: dict, answer: str) -> None
 def test_hyperparameters_are_checked(wrong: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         BGe(**wrong)
+
+
+def test_the_usual_score_warns_of_other_units() -> None:
+    _, values, mask = linear_data(np.random.default_rng(0), 3)
+    for shift, scale in ((100.0, 1.0), (0.0, 0.01), (0.0, 1000.0)):
+        with pytest.warns(UserWarning, match="variable 1 has mean .*acbo.BGe\\(scale='data'\\)"):
+            edge_posterior(as_dataset(values * [1, scale, 1] + [0, shift, 0], mask))
+        edge_posterior(as_dataset(values * [1, scale, 1] + [0, shift, 0], mask), BGe(scale="data"))
+
+
+def test_arrays_are_checked_as_tables_are() -> None:
+    _, values, mask = linear_data(np.random.default_rng(0), 3)
+    made = dataset(values, mask, target=2)
+    assert made.values.dtype == jnp.result_type(float)
+    for target in (3, -1):
+        with pytest.raises(ValueError, match=f"`target` must be a column, from 0 to 2; got {target}."):
+            dataset(made.values, made.intervened, target=target)
+    with pytest.raises(ValueError, match="`values` must keep its digits in float32; 1 has a deviation"):
+        dataset(values + np.array([0, 1e9, 0]))

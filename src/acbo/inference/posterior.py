@@ -1,6 +1,7 @@
 """The teacher: what data say about every edge and every node's parents, exactly where that is possible."""
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -103,7 +104,8 @@ def edge_posterior(
 ) -> Posterior:
     """Posterior of edges and parent sets from observations and interventions.
 
-    - `score`: `"bge"` for linear, `"gp"` for smooth nonlinear models, or `BGe(...)`, `GaussianProcess(...)`.
+    - `score`: `"bge"` for linear, `"gp"` for smooth nonlinear models, or `BGe(...)`, `GaussianProcess(...)`. `"bge"` expects
+      means near 0 and deviations near 1 and warns otherwise; `BGe(scale="data")` does not mind units.
     - `max_parents`: largest parent set; 5, or 3 with `"gp"`, if not given. A true set that is larger than that
       spoils what is said of its node: allow too many rather than too few.
     - `method`: `"exact"` sums over all orders; `"order_mcmc"` samples them; `"restricted"` samples them with a
@@ -160,6 +162,8 @@ def plan_for(
             f"`knowledge` must be about the {size} variables of the data, padding included; got "
             f"{knowledge.size}. Pass `size={size}` when making it."
         )
+    if score == "bge":
+        _note_units(dataset)
     dtype = _dtype(dataset, dtype)
     chosen, places = _choose(dataset, method, limit)
     plan = Plan(
@@ -178,6 +182,28 @@ def plan_for(
             knowledge, plan.max_parents, plan.sampling.candidates if chosen == "restricted" else None
         )
     return plan
+
+
+def _note_units(dataset: Dataset) -> None:
+    """Warn of variables that the prior of the usual score takes for impossible; needs values at hand."""
+    parts = (dataset.values, dataset.rows, dataset.live)
+    if any(isinstance(part, Tracer) for part in parts):
+        return
+    values, rows, live = (np.asarray(part) for part in parts)
+    seen = values[rows].astype(float)
+    if not len(seen):
+        return
+    mean, spread = seen.mean(0), seen.std(0)
+    # Variables late in a graph spread by some tens of themselves, which data outweigh; small ones are taken for noise.
+    far = (np.abs(mean) > 5 * spread) | (spread < 0.1) | (spread > 100)
+    # What does not vary has no units.
+    for v in np.flatnonzero(live & far & (spread > 1e-6 * np.abs(mean)))[:1]:
+        warnings.warn(
+            f"`score='bge'` expects means near 0 and deviations near 1, and loses edges otherwise; variable {v} has mean "
+            f"{mean[v]:.3g} and deviation {spread[v]:.3g}. Pass `acbo.BGe(scale='data')`, which does not mind units, or "
+            "`acbo.BGe()` if that prior is meant.",
+            stacklevel=4,
+        )
 
 
 def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]:

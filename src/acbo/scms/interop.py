@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from acbo.data import Dataset
+from acbo.data import Dataset, demand_digits
 
 from .building import Costs, Ranges, linear_model
 from .model import CausalModel
@@ -237,7 +237,7 @@ def from_frame(
         raise ValueError(
             f"`frame` must have a number in every entry; got a missing one in {bad!r}. Drop such rows."
         )
-    _demand_digits(values, names)
+    demand_digits(values, names, "frame")
     if said is not None:
         touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
     elif intervened is None:
@@ -278,28 +278,6 @@ def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "
         f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
         "`intervened='column'` for one that says what was set."
     )
-
-
-def _demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str]) -> None:
-    """Refuse columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
-    kind = jnp.finfo(jnp.result_type(float))
-    largest, spread = (
-        np.abs(values).max(0, initial=0.0),
-        values.std(0) if len(values) else np.zeros(len(names)),
-    )
-    for name, most, one in zip(names, largest.tolist(), spread.tolist(), strict=True):
-        if one <= 1e-12 * most:  # a constant, or what rounding leaves of one
-            continue
-        if one < 100 * float(kind.eps) * most:
-            raise ValueError(
-                f"`frame` must keep its digits in {kind.dtype}; {name!r} has a deviation of {one:.3g} at values up to "
-                f"{most:.7g}. Subtract its mean, or call `jax.config.update('jax_enable_x64', True)` first."
-            )
-        if not 1e-15 < one < 1e15:
-            raise ValueError(
-                f"`frame` must have deviations from 1e-15 to 1e15, whose squares are numbers; {name!r} has {one:.3g}. Give it "
-                "in other units."
-            )
 
 
 def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
