@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from acbo.data import Dataset
-from acbo.experiments import Choice, Problem, Recommendation, problem_of
-from acbo.experiments.episode import Episode, run_episode
+from acbo.experiments import Cell, Choice, Problem, Recommendation, compare, problem_of
+from acbo.experiments.episode import Episode, normalised_regret, run_episode
+from acbo.scms.effects import true_effect
+from acbo.scms.interventions import nothing
 from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM, linear_scm
 from acbo.strategies import Oracle, Random
@@ -103,3 +106,32 @@ def test_each_judges_after_every_experiment_and_stopping_ends_the_rows(scm: SCM)
     stopped = play(Idle(most=OBSERVED + 2), scm)
     assert int(stopped.data.rows.sum()) == OBSERVED + 2
     np.testing.assert_allclose(stopped.cost, 0)
+
+
+def test_a_comparison_plays_the_cells_it_names() -> None:
+    strategies, small = {"random": Random()}, Cell(3, "chain")
+    with pytest.raises(ValueError, match="`size` must be at least 15, the variables of a cell; got 10"):
+        compare(strategies, [small, Cell(15, "chain")])
+    with pytest.raises(ValueError, match="`units` must be at least 1 for 'smooth' cells; got 0"):
+        compare(strategies, [Cell(3, "chain", "smooth")], units=0)
+    with pytest.raises(ValueError, match="`known` must name strategies, random; got 'cbo'"):
+        compare(strategies, [small], known=("cbo",))
+    # A model that counted twice would make intervals too narrow.
+    found = compare(strategies, [small, small], models=2, observations=4, trials=1, size=3)
+    assert found.cells == (small,)
+    assert len(found.regrets("random")) == 2
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_regret_does_not_mind_units(scm: SCM, unit: float) -> None:
+    into = jnp.where(jnp.arange(scm.size) == scm.target, unit, 1.0)
+    small = eqx.tree_at(
+        lambda s: (s.mechanism.weight, s.mechanism.bias),
+        scm,
+        (scm.mechanism.weight * into, scm.mechanism.bias * into),
+    )
+    problem, idle = problem_of(small), true_effect(small)
+    best = best_intervention(small)
+    for done, regret in ((nothing(scm.size), 1.0), (best.intervention, 0.0)):
+        found = normalised_regret(small, problem, done, best.value, idle)[1]
+        assert float(found) == pytest.approx(regret, abs=1e-5)

@@ -72,7 +72,9 @@ def normalised_regret(
     """True expected target of an intervention, and its regret: 0 for the optimum `best`, 1 for doing nothing."""
     found = true_effect(scm, intervention)
     left = problem.sign * (idle - best)
-    return found, problem.sign * (found - best) / jnp.maximum(left, 1e-6)
+    # Less than rounding leaves nothing to be won, in whatever units.
+    least = 8 * jnp.finfo(left.dtype).eps * jnp.maximum(jnp.abs(idle), jnp.abs(best))
+    return found, problem.sign * (found - best) / jnp.maximum(left, jnp.where(least > 0, least, 1))
 
 
 @eqx.filter_jit

@@ -122,12 +122,15 @@ def compare(
 ) -> Comparison:
     """Every strategy on `models` models of every cell, all padded to `size`: one program for each strategy.
 
+    - `chosen`: cells; one that is there twice counts once.
     - `known`: names of the strategies that are told the graph.
     - `each`: whether a recommendation is asked for after every experiment, for curves.
     - `batch`: models at once; one by one on CPUs, all on accelerators, if not given.
     - `mesh`: devices to spread the models over.
     - `report`: called with the name, the cell and its result, as they come.
     """
+    chosen = tuple(dict.fromkeys(chosen))
+    _check(strategies, chosen, size, units, known)
     if units is None:
         units = 0 if all(cell.mechanism == "linear" for cell in chosen) else 8
     if batch is None:
@@ -155,7 +158,22 @@ def compare(
             results[name, cell] = Judged(to_host(regret), to_host(cost), seconds)
             if report is not None:
                 report(name, cell, results[name, cell])
-    return Comparison(results, tuple(strategies), tuple(chosen))
+    return Comparison(results, tuple(strategies), chosen)
+
+
+def _check(
+    strategies: Mapping[str, Any], chosen: Sequence[Cell], size: int, units: int | None, known: Sequence[str]
+) -> None:
+    """Refuse what would play other models than the cells say, or tell the graph to no one."""
+    most = max((cell.variables for cell in chosen), default=0)
+    if most > size:
+        raise ValueError(f"`size` must be at least {most}, the variables of a cell; got {size}.")
+    bent = [cell.mechanism for cell in chosen if cell.mechanism != "linear"]
+    if bent and units is not None and units < 1:
+        raise ValueError(f"`units` must be at least 1 for {bent[0]!r} cells; got {units}. Leave it out.")
+    for name in known:
+        if name not in strategies:
+            raise ValueError(f"`known` must name strategies, {', '.join(strategies)}; got {name!r}.")
 
 
 @eqx.filter_jit

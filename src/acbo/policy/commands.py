@@ -160,7 +160,7 @@ def evaluate(
             cells(sizes, families),
             models=models,
             size=max(sizes),
-            known=("cbo",),
+            known=[name for name in compared if name == "cbo"],
             seed=seed,
             mesh=mesh,
             report=lambda name, cell, _: tell(f"{name}: {cell.variables} variables, {cell.family}"),
