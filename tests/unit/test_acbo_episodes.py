@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from acbo.data import Dataset
-from acbo.experiments import Cell, Choice, Problem, Recommendation, compare, problem_of
+from acbo.experiments import Cell, Choice, Problem, Recommendation, compare, known_graph, problem_of
 from acbo.experiments.episode import Episode, normalised_regret, run_episode
+from acbo.scms.building import linear_model
 from acbo.scms.effects import true_effect
 from acbo.scms.interventions import nothing
 from acbo.scms.optima import best_intervention
@@ -135,3 +136,20 @@ def test_regret_does_not_mind_units(scm: SCM, unit: float) -> None:
     for done, regret in ((nothing(scm.size), 1.0), (best.intervention, 0.0)):
         found = normalised_regret(small, problem, done, best.value, idle)[1]
         assert float(found) == pytest.approx(regret, abs=1e-5)
+
+
+def test_what_acts_through_hidden_variables_acts_directly_on_what_is_seen() -> None:
+    # x → h → k → y and z → y, where h and k are hidden.
+    names = ["x", "h", "k", "y", "z"]
+    weights = np.zeros((5, 5))
+    for cause, effect in ((0, 1), (1, 2), (2, 3), (4, 3)):
+        weights[cause, effect] = 1.5
+    scm = linear_model(names, weights, target="y", hidden=["h", "k"], size=6).scm
+    known = problem_of(scm, knowledge=known_graph(scm.adjacency)).knowledge
+    assert np.argwhere(known.required).tolist() == [[0, 3], [4, 3]]
+    assert not np.any(known.required & known.forbidden)
+    assert bool(known.forbidden[0, 4] & known.forbidden[3, 0])
+    plain = eqx.tree_at(lambda s: s.observed, scm, scm.live)
+    whole = problem_of(plain, knowledge=known_graph(scm.adjacency)).knowledge
+    np.testing.assert_array_equal(whole.required, scm.adjacency)
+    np.testing.assert_array_equal(whole.forbidden, ~scm.adjacency)

@@ -99,9 +99,19 @@ def problem_of(
         levels=jnp.zeros((d, 0), dtype),
         target=scm.target,
         sign=jnp.asarray(1.0 if minimize else -1.0, dtype),
-        knowledge=no_knowledge(d) if knowledge is None else knowledge,
+        knowledge=no_knowledge(d) if knowledge is None else _among(seen, scm.live & ~scm.observed, knowledge),
         max_simultaneous=max_simultaneous,
     )
+
+
+def _among(seen: Bool[Array, " d"], hidden: Bool[Array, " d"], known: Knowledge) -> Knowledge:
+    """What is known, of what is seen: what acts through hidden variables alone acts directly there."""
+    edges = known.required
+    for _ in range(known.size.bit_length()):  # each round doubles the length of the paths
+        through = (edges & hidden).astype(jnp.int32)
+        edges = edges | (through @ edges.astype(jnp.int32) > 0)
+    required = edges & seen[:, None] & seen
+    return Knowledge(required, known.forbidden & ~required, known.log_odds)
 
 
 def known_graph(adjacency: Bool[Array, "d d"]) -> Knowledge:
