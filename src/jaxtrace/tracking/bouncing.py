@@ -38,6 +38,14 @@ class AbstractBoundary(eqx.Module):
     ) -> Bounced:
         """Bring a step back into the domain. `hint` is the field's; only walls that follow a mesh read it."""
 
+    def _entered(self, old: Vector, done: Bounced) -> Vector | None:
+        """Where the last part of a step begins: on the face where a period ends, else `old`. None without periods."""
+        return None
+
+    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+        """A place brought back by whole periods, and how often each patch was met."""
+        return x, jnp.zeros((len(self.patches),), jnp.int32)
+
 
 class Unbounded(AbstractBoundary):
     """No boundary: every step is right."""
@@ -61,7 +69,10 @@ class Unbounded(AbstractBoundary):
 
 
 class Composed(AbstractBoundary):
-    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides."""
+    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides.
+
+    After a period was passed, those that follow see the step from the face where it came in, not one across the domain.
+    """
 
     parts: tuple[AbstractBoundary, ...]
 
@@ -75,15 +86,25 @@ class Composed(AbstractBoundary):
     ) -> Bounced:
         """The parts one after the other."""
         result = Unbounded()(old, new, velocity)
+        periodic: list[tuple[AbstractBoundary, int]] = []
         for part in self.parts:
             then = part(old, result.position, result.velocity, hint)
-            first = jnp.asarray(len(result.hits), jnp.int32)
+            first = len(result.hits)
+            position, hits = then.position, jnp.concatenate([result.hits, then.hits])
+            for earlier, at in periodic:  # a wall may have sent the particle back across the face
+                position, more = earlier._wrapped(position)
+                hits = hits.at[at : at + len(more)].add(more)
             ended = jnp.where(then.patch >= 0, then.patch + first, -1)
+            unmet = jnp.concatenate([result.hits, jnp.zeros_like(then.hits)])
             result = Bounced(
-                position=jnp.where(result.alive, then.position, result.position),
+                position=jnp.where(result.alive, position, result.position),
                 velocity=jnp.where(result.alive, then.velocity, result.velocity),
                 alive=result.alive & then.alive,
-                hits=jnp.concatenate([result.hits, jnp.where(result.alive, then.hits, 0)]),
+                hits=jnp.where(result.alive, hits, unmet),
                 patch=jnp.where(result.alive, ended, result.patch),
             )
+            entered = part._entered(old, then)
+            if entered is not None:
+                old = entered
+                periodic.append((part, first))
         return result

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.apart import apart
 from .bouncing import AbstractBoundary, Bounced, Vector
@@ -59,6 +59,32 @@ class Box(AbstractBoundary):
         absorbed = jnp.arange(2 * len(self.faces)) == face
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
         return Bounced(position, velocity * factor, face < 0, hits, face)
+
+    def _entered(self, old: Vector, done: Bounced) -> Vector | None:
+        along = self._has_period
+        if not along.any():
+            return None
+        low, high, new = self.low.astype(old.dtype), self.high.astype(old.dtype), done.position
+        below, above = done.hits.reshape(-1, 2).T
+        turns = jnp.where(along, above - below, 0)
+        start = old - turns * jnp.where(along, high - low, 0.0)
+        # The face that was passed last: who moves up comes in at the lower one.
+        face, way = jnp.where(turns > 0, low, high), new - start
+        passed = (turns != 0) & (way != 0)
+        share = jnp.where(passed, (face - start) / jnp.where(passed, way, 1.0), 0.0)
+        entered = start + jnp.clip(share.max(), 0.0, 1.0) * way
+        return jnp.where(along & (turns != 0), jnp.clip(entered, low, high), entered)
+
+    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+        along = self._has_period
+        low, high = self.low.astype(x.dtype), self.high.astype(x.dtype)
+        place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
+        hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
+        return jnp.where(along, place, x), hits
+
+    @property
+    def _has_period(self) -> Bool[np.ndarray, " dim"]:
+        return np.array([pair == ("periodic", "periodic") for pair in self.faces])
 
     def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Int32[Array, ""]]:
         """End of the path at its first absorbing face, and the number of that face; -1 where there is none."""
