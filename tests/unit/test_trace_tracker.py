@@ -325,6 +325,21 @@ def test_moments_far_from_the_origin_keep_their_digits() -> None:
     np.testing.assert_allclose(run.reduced["covariance"][-1], np.cov(exact.T, bias=True), rtol=1e-3, atol=1.0)
 
 
+def test_steps_that_large_positions_swallow_are_told() -> None:
+    """0.2 m beside 6,600 km, known to 0.5 m, is nothing in single precision; RK4 keeps what is lost."""
+    grid = UniformGrid([5e5, 6.6e6], [100.0, 100.0], (5, 5))
+    field, start = TimeSeriesField(np.full((25, 2), 0.2, "f4"), grid=grid), [[500_100.0, 6_600_100.0]]
+    moved = create_tracker("rk4", field).track_particles(start, (0.0, 100.0), dt=1.0, record_every=100)
+    np.testing.assert_allclose(moved.final - start, [[20.0, 20.0]], atol=0.5)
+    for name, options in (("dopri5", {}), ("euler_maruyama", {"diffusivity": 1e-4})):
+        with pytest.warns(
+            UserWarning, match=r"up to 6.6e\+06 are known to 0.5 in float32, and .* lost in rounding"
+        ):
+            create_tracker(name, field, **options).track_particles(start, (0.0, 2.0), dt=1.0)
+    create_tracker("dopri5", field).track_particles(start, (0.0, 200.0), dt=100.0)
+    create_tracker("euler_maruyama", field, diffusivity=1.0).track_particles(start, (0.0, 2.0), dt=1.0)
+
+
 def test_a_displacement_needs_the_place_where_each_particle_began() -> None:
     with pytest.raises(
         ValueError, match=r"`seeds` of MeanSquareDisplacement must have shape \(40, 2\).*got \(8, 2\)"

@@ -30,6 +30,7 @@ from .checks import (
     known_span,
     say_once,
     slice_times,
+    tell_lost_steps,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
@@ -187,6 +188,7 @@ class Tracker:
         if isinstance(self.options.reduce, AbstractReduction):
             self.options.reduce._check(seeds, self.options.boundary)
         schedule = self.plan(time_span, n_timesteps, dt, len(seeds), record_every, release_times)
+        tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
         job, report = prepare(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
         if resume and where is None:
