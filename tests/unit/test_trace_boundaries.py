@@ -223,6 +223,10 @@ def test_after_a_period_the_others_see_no_path_across_the_domain() -> None:
     back = step(mirror, [0.9, 0.5], [1.15, 0.5])
     np.testing.assert_allclose(back.position, [0.95, 0.5], atol=1e-5)
     assert back.hits.tolist() == [1, 1, 0, 0, 1]
+    long = box_boundary([[-1, -1, 0], [1, 1, 4]], ["open", "open", "periodic"])
+    pipe = composed_boundary(long, cylindrical_boundary("z", radius=1.0, condition="absorbing"))
+    drained = step(pipe, [0.9, 0.0, 3.9], [1.1, 0.0, 4.3])
+    np.testing.assert_allclose(drained.position, [1.0, 0.0, 0.1], atol=1e-5)
     down = step(composed_boundary(around), [0.2, 0.3], [-0.1, -0.2])
     np.testing.assert_allclose(down.position, [0.9, 0.8], atol=1e-6)
     assert bool(down.alive)

@@ -1,6 +1,7 @@
 """What every boundary answers for one particle, and how several of them act in turn."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ class Bounced(eqx.Module):
 class AbstractBoundary(eqx.Module):
     """A pure map of one particle's step `old` to `new`; `jax.vmap` makes it many."""
 
+    _from_hint: ClassVar[bool] = False
+    """Whether the path is followed from the cell that `hint` names, so that `old` must lie there."""
+
     @property
     @abc.abstractmethod
     def patches(self) -> tuple[str, ...]:
@@ -38,8 +42,8 @@ class AbstractBoundary(eqx.Module):
     ) -> Bounced:
         """Bring a step back into the domain. `hint` is the field's; only walls that follow a mesh read it."""
 
-    def _entered(self, old: Vector, done: Bounced) -> Vector | None:
-        """Where the last part of a step begins: on the face where a period ends, else `old`. None without periods."""
+    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+        """`old` as seen from the step's end, as many periods away as were passed; None without periods."""
         return None
 
     def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
@@ -71,7 +75,8 @@ class Unbounded(AbstractBoundary):
 class Composed(AbstractBoundary):
     """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides.
 
-    After a period was passed, those that follow see the step from the face where it came in, not one across the domain.
+    After a period was passed, those that follow see a step that began as many periods away, not one across the domain;
+    only walls that follow a mesh begin where the particle was.
     """
 
     parts: tuple[AbstractBoundary, ...]
@@ -87,8 +92,10 @@ class Composed(AbstractBoundary):
         """The parts one after the other."""
         result = Unbounded()(old, new, velocity)
         periodic: list[tuple[AbstractBoundary, int]] = []
+        seen = old
         for part in self.parts:
-            then = part(old, result.position, result.velocity, hint)
+            begin = old if part._from_hint else seen
+            then = part(begin, result.position, result.velocity, hint)
             first = len(result.hits)
             position, hits = then.position, jnp.concatenate([result.hits, then.hits])
             for earlier, at in periodic:  # a wall may have sent the particle back across the face
@@ -103,8 +110,8 @@ class Composed(AbstractBoundary):
                 hits=jnp.where(result.alive, hits, unmet),
                 patch=jnp.where(result.alive, ended, result.patch),
             )
-            entered = part._entered(old, then)
-            if entered is not None:
-                old = entered
+            carried = part._seen_from(seen, then)
+            if carried is not None:
+                seen = carried
                 periodic.append((part, first))
         return result

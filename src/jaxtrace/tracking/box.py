@@ -60,20 +60,13 @@ class Box(AbstractBoundary):
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
         return Bounced(position, velocity * factor, face < 0, hits, face)
 
-    def _entered(self, old: Vector, done: Bounced) -> Vector | None:
+    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
         along = self._has_period
         if not along.any():
             return None
-        low, high, new = self.low.astype(old.dtype), self.high.astype(old.dtype), done.position
         below, above = done.hits.reshape(-1, 2).T
-        turns = jnp.where(along, above - below, 0)
-        start = old - turns * jnp.where(along, high - low, 0.0)
-        # The face that was passed last: who moves up comes in at the lower one.
-        face, way = jnp.where(turns > 0, low, high), new - start
-        passed = (turns != 0) & (way != 0)
-        share = jnp.where(passed, (face - start) / jnp.where(passed, way, 1.0), 0.0)
-        entered = start + jnp.clip(share.max(), 0.0, 1.0) * way
-        return jnp.where(along & (turns != 0), jnp.clip(entered, low, high), entered)
+        size = jnp.where(along, self.high - self.low, 0.0).astype(old.dtype)  # open axes may have no end
+        return old - jnp.where(along, above - below, 0) * size
 
     def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         along = self._has_period
