@@ -203,6 +203,35 @@ def test_the_first_of_several_to_absorb_decides() -> None:
     assert int(later.patch) == 3
 
 
+def test_after_a_period_the_others_see_no_path_across_the_domain() -> None:
+    """The step from 0.9 over the face to 0.05 passed no post in the middle; one near the face it does meet."""
+    for wall in ("absorbing", "reflective"):
+        post = spherical_boundary([0.5, 0.5], 0.1, wall, "outside")
+        free = step(composed_boundary(periodic_boundary(UNIT), post), [0.9, 0.5], [1.05, 0.5])
+        np.testing.assert_allclose(free.position, [0.05, 0.5], atol=1e-6)
+        assert bool(free.alive)
+        assert free.hits.tolist() == [0, 1, 0, 0, 0]
+    around = composed_boundary(
+        periodic_boundary(UNIT), spherical_boundary([0.1, 0.5], 0.05, "absorbing", "outside")
+    )
+    met = step(around, [0.9, 0.5], [1.15, 0.5])
+    np.testing.assert_allclose(met.position, [0.05, 0.5], atol=1e-6)
+    assert not bool(met.alive)
+    mirror = composed_boundary(
+        periodic_boundary(UNIT), spherical_boundary([0.1, 0.5], 0.05, "reflective", "outside")
+    )
+    back = step(mirror, [0.9, 0.5], [1.15, 0.5])
+    np.testing.assert_allclose(back.position, [0.95, 0.5], atol=1e-5)
+    assert back.hits.tolist() == [1, 1, 0, 0, 1]
+    long = box_boundary([[-1, -1, 0], [1, 1, 4]], ["open", "open", "periodic"])
+    pipe = composed_boundary(long, cylindrical_boundary("z", radius=1.0, condition="absorbing"))
+    drained = step(pipe, [0.9, 0.0, 3.9], [1.1, 0.0, 4.3])
+    np.testing.assert_allclose(drained.position, [1.0, 0.0, 0.1], atol=1e-5)
+    down = step(composed_boundary(around), [0.2, 0.3], [-0.1, -0.2])
+    np.testing.assert_allclose(down.position, [0.9, 0.8], atol=1e-6)
+    assert bool(down.alive)
+
+
 BOUNDARIES = {
     "mixed": box_boundary(UNIT, ["periodic", ("reflective", "absorbing")]),
     "reflective": reflective_boundary(UNIT),

@@ -329,6 +329,8 @@ def test_longitudes_around_the_globe_and_across_the_date_line():
     np.testing.assert_array_equal(at_pole[:, 0], 0)
     across = load(globe(np.array([170.0, 175.0, -180.0, -175.0]), np.array([0.0, 5.0, 10.0])))
     np.testing.assert_allclose(across.grid.bounds[:, 0], [170, 185])
+    fine = np.arange(0, 360, 0.02).astype("f4")  # whose last digits are larger than a thousandth of a step
+    np.testing.assert_allclose(load(globe(fine, lat[:2])).grid.bounds[:, 0], [0, 360])
 
 
 def test_depths_count_downwards():
@@ -358,6 +360,49 @@ def test_depths_count_downwards():
         DatasetError, match=r"'w' and coordinate 'z': .*length per second does not fit .* pressure"
     ):
         open_dataset(pressure)
+
+
+def test_which_way_depths_count_where_it_is_not_said():
+    """The standard name says it, or the name; depths below zero are heights."""
+    down = np.array([0.0, 10.0, 50.0])
+    for name, z, attributes, sign in (
+        ("lev", down, {"standard_name": "depth"}, -1),
+        ("depth", down, {}, -1),
+        ("depth", -down[::-1], {}, 1),
+    ):
+        data = box(("z", "y", "x"), z=z).rename(z=name)
+        data = data.assign_coords({name: ((name,), z, {**METRES, **attributes})})
+        data.w.attrs["standard_name"] = "upward_sea_water_velocity"
+        np.testing.assert_allclose(
+            open_dataset(data).read(0)[:, 2], sign * data.w.values.reshape(-1), rtol=1e-6
+        )
+
+
+def test_numbered_layers_and_unknown_units_are_told():
+    """Metres per second along sigma, level numbers or feet would be anything."""
+    for name, attributes in (
+        ("s_rho", {"standard_name": "ocean_s_coordinate_g2", "positive": "up"}),
+        ("lev", {"units": "level"}),
+        ("z", {"units": "ft"}),
+    ):
+        data = box(("z", "y", "x")).rename(z=name)
+        data = data.assign_coords({name: ((name,), Z, attributes)})
+        with pytest.raises(DatasetError, match=rf"'w' is in m s-1, but coordinate '{name}'.*`select=`"):
+            open_dataset(data)
+        assert open_dataset(data, velocity=("u", "v", None)).grid.dim == 3
+        np.testing.assert_allclose(
+            open_dataset(data, convert_units=False).read(0)[:, 2], data.w.values.reshape(-1), rtol=1e-6
+        )
+    rows = box().assign_coords(x=(("x",), X, {"units": "1", "axis": "X"}))
+    with pytest.raises(DatasetError, match=r"'u' is in m s-1, but coordinate 'x' with units '1'"):
+        open_dataset(rows)
+    with pytest.warns(UserWarning, match=r"'u' has units 'ft/s', which are not known; it is used as it is"):
+        open_dataset(box(units="ft/s"))
+    for units, size in (("centimeters/second", 0.01), ("knots", 1852 / 3600), ("m s^{-1}", 1.0)):
+        data = box(units=units)
+        np.testing.assert_allclose(
+            open_dataset(data).read(0)[:, 0], size * data.u.values[0].reshape(-1), rtol=1e-6
+        )
 
 
 def test_a_single_layer_is_flat_unless_asked():
@@ -437,6 +482,67 @@ def test_staggered_meshes_and_stray_dimensions_are_refused():
         open_dataset(data, select={"depth": 0})
     with pytest.raises(DatasetError, match=r"dimension 'x' has no coordinate"):
         open_dataset(data.drop_vars("x"))
+
+
+def rows(turn=0.0, **attributes):
+    """Velocities on rows of longitudes and latitudes that point `turn` degrees away from east, at three kinds of points."""
+    y, x = np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij")
+    cosine, sine = np.cos(np.deg2rad(turn)), np.sin(np.deg2rad(turn))
+    told = {"units": "m/s", **attributes}
+    data = xarray.Dataset({"uo": (("y", "x"), 1 + x, told), "vo": (("y", "x"), 2 + x, told)})
+    for point, (i, j) in {"t": (0, 0), "u": (0.5, 0), "v": (0, 0.5)}.items():
+        data[f"glam{point}"] = (("y", "x"), cosine * (x + i) - sine * (y + j), {"units": "degrees_east"})
+        data[f"gphi{point}"] = (("y", "x"), sine * (x + i) + cosine * (y + j), {"units": "degrees_north"})
+    return data
+
+
+def test_the_coordinates_that_a_component_names(tmp_path):
+    """Points of T, U and V lie along the same dimensions: the attribute `coordinates` tells them apart."""
+    data = rows()
+    with pytest.raises(
+        DatasetError, match=r"both 'glamt' and 'glamu' may be the coordinate along 'x'.*`coordinates`"
+    ):
+        open_dataset(data)
+    for point, west in (("t", 0.0), ("u", 0.5)):
+        for name in ("uo", "vo"):
+            data[name].attrs["coordinates"] = f"gphi{point} glam{point}"
+        assert float(open_dataset(data).grid.bounds[0, 0]) == west
+        data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+        assert float(open_dataset(tmp_path / "a.nc").grid.bounds[0, 0]) == west
+        assert float(open_dataset(xarray.open_dataset(tmp_path / "a.nc")).grid.bounds[0, 0]) == west
+    data.vo.attrs["coordinates"] = "gphiv glamv"
+    with pytest.raises(
+        DatasetError, match=r"'uo' and 'vo' lie at different places \(glamu and glamv\), .*C-grid"
+    ):
+        open_dataset(data)
+    data[["uo", "glamu", "gphiu"]].to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+    data[["vo", "glamv", "gphiv"]].to_netcdf(tmp_path / "v.nc", engine="h5netcdf")
+    with pytest.raises(DatasetError, match=r"'uo' and 'vo' lie at different places"):
+        open_dataset([tmp_path / "u.nc", tmp_path / "v.nc"])
+
+
+def test_velocities_along_turned_rows_are_told():
+    """Along the rows or east: what is used for the other is said, unless the rows point east."""
+    points = ["uo", "vo", "glamt", "gphit"]
+    open_dataset(rows()[points])
+    with pytest.warns(UserWarning, match=r"'uo' does not say that it points east.*Rotate"):
+        open_dataset(rows(30)[points])
+    east = rows(30)[points]
+    for name, standard in (("uo", "eastward"), ("vo", "northward")):
+        east[name].attrs["standard_name"] = f"{standard}_sea_water_velocity"
+    open_dataset(east)
+    flat = east.assign_coords(x=(("x",), np.arange(5.0), METRES), y=(("y",), np.arange(4.0), METRES))
+    with pytest.warns(UserWarning, match=r"'uo' points east, which is not the direction of coordinate 'x'"):
+        open_dataset(flat)
+    pole = {"units": "degrees"}
+    turned = east.assign_coords(
+        x=(("x",), np.arange(5.0), {**pole, "standard_name": "grid_longitude"}),
+        y=(("y",), np.arange(4.0), {**pole, "standard_name": "grid_latitude"}),
+    )
+    with pytest.warns(UserWarning, match=r"'uo' points east, which is not the direction of coordinate 'x'"):
+        open_dataset(turned)
+    turned.uo.attrs["standard_name"] = "grid_eastward_sea_water_velocity"
+    open_dataset(turned)
 
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])

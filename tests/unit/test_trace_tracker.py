@@ -26,7 +26,12 @@ from jaxtrace.fields import (
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5, Milstein
 from jaxtrace.tracking import Trajectory, checks, create_tracker, plan_schedule, simulate, uniform_grid_seeds
-from jaxtrace.tracking.boundary import continuous_inlet_boundary_factory, reflective_boundary
+from jaxtrace.tracking.boundary import (
+    continuous_inlet_boundary_factory,
+    inlet_outlet_boundary_factory,
+    periodic_boundary,
+    reflective_boundary,
+)
 from jaxtrace.tracking.reductions import (
     AbstractReduction,
     MeanSquareDisplacement,
@@ -307,6 +312,47 @@ def test_reductions_agree_with_the_positions() -> None:
     np.testing.assert_allclose(spread.reduced, ((positions - seeds()) ** 2).mean(1), rtol=1e-4, atol=1e-9)
     inside = reduced(count_in([[0, 0], [0.5, 1]]))
     np.testing.assert_array_equal(inside.reduced, (positions[:, :, 0] <= 0.5).sum(1))
+
+
+def test_moments_far_from_the_origin_keep_their_digits() -> None:
+    """Squares of 6,600 km leave nothing of 100 m in single precision."""
+    far = np.float32(seeds() * 100 + [5e5, 6.6e6])
+    found = create_tracker(field=constant_flow([0.5, 0.5]), reduce=Moments(), keep_positions=True)
+    run = found.track_particles(far, (0.0, 8.0), 3)
+    assert run.positions is not None
+    exact = run.positions[-1].astype(float)
+    np.testing.assert_allclose(run.reduced["mean"][-1], exact.mean(0), rtol=1e-7)
+    np.testing.assert_allclose(run.reduced["covariance"][-1], np.cov(exact.T, bias=True), rtol=1e-3, atol=1.0)
+
+
+def test_steps_that_large_positions_swallow_are_told() -> None:
+    """0.2 m beside 6,600 km, known to 0.5 m, is nothing in single precision; RK4 keeps what is lost."""
+    grid = UniformGrid([5e5, 6.6e6], [100.0, 100.0], (5, 5))
+    field, start = TimeSeriesField(np.full((25, 2), 0.2, "f4"), grid=grid), [[500_100.0, 6_600_100.0]]
+    moved = create_tracker("rk4", field).track_particles(start, (0.0, 100.0), dt=1.0, record_every=100)
+    np.testing.assert_allclose(moved.final - start, [[20.0, 20.0]], atol=0.5)
+    for name, options in (("dopri5", {}), ("euler_maruyama", {"diffusivity": 1e-4})):
+        with pytest.warns(
+            UserWarning, match=r"up to 6.6e\+06 are known to 0.5 in float32, and .* lost in rounding"
+        ):
+            create_tracker(name, field, **options).track_particles(start, (0.0, 2.0), dt=1.0)
+    create_tracker("dopri5", field).track_particles(start, (0.0, 200.0), dt=100.0)
+    create_tracker("euler_maruyama", field, diffusivity=1.0).track_particles(start, (0.0, 2.0), dt=1.0)
+
+
+def test_a_displacement_needs_the_place_where_each_particle_began() -> None:
+    with pytest.raises(
+        ValueError, match=r"`seeds` of MeanSquareDisplacement must have shape \(40, 2\).*got \(8, 2\)"
+    ):
+        reduced(MeanSquareDisplacement(jnp.asarray(seeds(8))))
+    spread = MeanSquareDisplacement(jnp.asarray(seeds()))
+    inlet = inlet_outlet_boundary_factory([[0, 0], [2, 1]])
+    flow = constant_flow([1.0, 0.0])
+    with pytest.raises(ValueError, match="MeanSquareDisplacement where an inlet fills slots"):
+        create_tracker("rk4", flow, inlet, reduce=spread).track_particles(seeds(), (0.0, 1.0), 3)
+    around = create_tracker("rk4", flow, periodic_boundary([[0, 0], [2, 1]]), reduce=spread)
+    with pytest.warns(UserWarning, match="distances beyond half a period are too short"):
+        around.track_particles(seeds(), (0.0, 0.1), 2)
 
 
 def test_a_plain_function_reduces_one_batch_and_no_more() -> None:

@@ -12,7 +12,12 @@ from jaxtyping import Array
 from jaxtrace.fields.few import MANY
 from jaxtrace.fields.structured import UniformGrid
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
-from jaxtrace.tracking.boundary import AbstractBoundary, reflective_boundary
+from jaxtrace.tracking.boundary import (
+    AbstractBoundary,
+    box_boundary,
+    composed_boundary,
+    reflective_boundary,
+)
 from jaxtrace.tracking.walls import MeshWalls, masked_walls, mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -67,6 +72,17 @@ def random_paths(dim: int, n: int = 300, length: float = 0.6) -> tuple[np.ndarra
     rng = np.random.default_rng(1)
     old = rng.uniform(0.02, 0.98, (n, dim)).astype(np.float32)
     return old, (old + rng.normal(0, length, (n, dim))).astype(np.float32)
+
+
+def test_walls_of_a_grid_in_a_channel_with_a_period() -> None:
+    """A step over the period that also meets a wall slips along a mesh, or stays where it was before a coast."""
+    around = box_boundary([[0.0, 0.0], [1.0, 1.0]], ["periodic", "open"])
+    slid = step(composed_boundary(around, mesh_walls(square(), "slip")), [0.95, 0.98], [1.05, 1.03])
+    np.testing.assert_allclose(slid.position, [0.05, 1.0], atol=1e-4)
+    coast = UniformGrid([0.0, 0.0], [0.25, 0.25], (5, 5), mask=np.arange(16).reshape(4, 4) < 4)
+    stuck = step(composed_boundary(around, masked_walls(coast, "stick")), [0.95, 0.5], [1.05, 0.5])
+    np.testing.assert_allclose(stuck.position, [0.95, 0.5], atol=1e-6)
+    assert stuck.hits.tolist() == [1, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("dim", [2, 3])

@@ -31,7 +31,11 @@ _NAMES: dict[Role, str] = {
 }
 
 
-_DEGREES = ("lon", "longitude", "nav_lon", "lat", "latitude", "nav_lat")  # no one calls metres so
+DEGREES = ("lon", "longitude", "nav_lon", "lat", "latitude", "nav_lat")
+"""Names of coordinates that are in degrees where they have no units: no one calls metres so."""
+
+_ROWS = ("i", "j", "ni", "nj", "nlon", "nlat", "xi_rho", "eta_rho", "west_east", "south_north")
+_HEIGHTS = ("z", "zc", "height", "altitude")  # metres where nothing else is said
 
 _FARTHEST = 1e30  # beyond it stand marks of missing values
 
@@ -44,6 +48,21 @@ class Coordinate(NamedTuple):
     dims: tuple[str, ...]
     unit: Unit | None
     positive: str
+    """Which way it counts, "up" or "down", where that is known."""
+    told: str = ""
+    """The units as the file writes them."""
+    standard: str = ""
+    """The CF standard name."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether it numbers rows or layers, or measures in what is not known, so that no velocity can be told along it."""
+        name = self.name.lower()
+        if self.unit is not None or self.told:
+            return self.unit is None
+        upward = bool(self.positive) or role_of(name, {}) == "Z"
+        height = self.standard in _STANDARD or name in _HEIGHTS or name.startswith("depth")
+        return name in _ROWS or (upward and not height)
 
 
 def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
@@ -85,27 +104,38 @@ def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:
     return found
 
 
-def spatial_coordinate(dataset: Any, role: Role, dims: tuple[str, ...], dim: str) -> Coordinate:
+def spatial_coordinate(
+    dataset: Any, role: Role, dims: tuple[str, ...], dim: str, variable_of: Any = None
+) -> Coordinate:
     """The coordinate of a role over the spatial dimensions `dims`, `dim` being the one that has this role.
 
-    A coordinate along the dimension with a unit comes first, then one over several dimensions, then bare numbers.
+    A coordinate along the dimension with a unit comes first, then one over several dimensions, then bare numbers; of several
+    alike the one that the attribute `coordinates` of the velocity `variable_of` names.
     """
-    ranked: list[tuple[int, bool, str]] = []
+    ranked: list[tuple[int, bool, bool, str]] = []
+    named = named_coordinates(variable_of)
     for name, variable in dataset.variables.items():
         over = set(variable.dims)
         if dim not in over or not over <= set(dims) or role_of(name, variable.attrs) != role:
             continue
         # Row numbers and sigma levels have no unit: where places are known too, those count.
         told = parse_unit(variable.attrs.get("units")) is not None
-        ranked.append((1 if len(over) > 1 else 0 if told else 2, name != dim, name))
+        ranked.append((1 if len(over) > 1 else 0 if told else 2, name not in named, name != dim, name))
     if not ranked:
         raise ValueError(
             f"dimension {dim!r} has no coordinate: none of the variables {', '.join(map(str, dataset.variables))} gives "
             f"places along it. Take one index with `select={{{dim!r}: 0}}`, or add the coordinate"
         )
-    name = min(ranked)[-1]
+    first = min(ranked)
+    name = first[-1]
     variable = dataset.variables[name]
     values = np.asarray(variable.values)
+    for other in (one[-1] for one in ranked if one[:-1] == first[:-1] and one[-1] != name):
+        if not same_places(variable, dataset.variables[other]):
+            raise ValueError(
+                f"both {name!r} and {other!r} may be the coordinate along {dim!r}, at different places. Name the right one in "
+                "the attribute `coordinates` of the velocity, or drop the other"
+            )
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"coordinate {name!r} holds {values.dtype}, not numbers")
     values = values.astype(np.result_type(values.dtype, np.float32))
@@ -117,11 +147,31 @@ def spatial_coordinate(dataset: Any, role: Role, dims: tuple[str, ...], dim: str
         raise ValueError(f"coordinate {name!r} is in {told}; convert it to degrees first")
     unit = parse_unit(told)
     standard = str(variable.attrs.get("standard_name", ""))
-    if unit is None and (standard in ("longitude", "latitude") or (not told and name.lower() in _DEGREES)):
+    if unit is None and (standard in ("longitude", "latitude") or (not told and name.lower() in DEGREES)):
         unit = Unit("angle", 1.0)
-    return Coordinate(
-        str(name), values, tuple(variable.dims), unit, str(variable.attrs.get("positive", "")).lower()
-    )
+    positive = str(variable.attrs.get("positive", "")).lower()
+    if not positive and (standard == "depth" or name.lower().startswith("depth")) and np.any(values > 0):
+        positive = "down"  # depths below zero are heights
+    return Coordinate(str(name), values, tuple(variable.dims), unit, positive, told, standard)
+
+
+def named_coordinates(variable: Any) -> tuple[str, ...]:
+    """What the attribute `coordinates` of a variable names; xarray moves it to the encoding."""
+    attributes = {**getattr(variable, "encoding", {}), **getattr(variable, "attrs", {})}
+    return tuple(str(attributes.get("coordinates") or "").split())
+
+
+def same_places(one: Any, other: Any) -> bool:
+    """Whether two variables hold the same places, up to the rounding of single precision."""
+    if set(one.dims) != set(other.dims):
+        return False
+    a, b = one.values.astype(float), other.transpose(*one.dims).values.astype(float)
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=1e-3 * _spacing(a), equal_nan=True)
+
+
+def _spacing(values: Float[np.ndarray, "..."]) -> float:
+    """About how far neighbours are from each other."""
+    return float(np.nanmax(values) - np.nanmin(values)) / max(max(values.shape) - 1, 1)
 
 
 def unwrapped(coordinate: Coordinate) -> Coordinate:

@@ -2,12 +2,15 @@
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .cf_axes import Coordinate, dimension_roles, spatial_coordinate, unwrapped
+from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
+from .cf_directions import tell_directions
 from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
 from .opened import Options
@@ -60,8 +63,10 @@ class GridOnFile:
         return Curved(np.stack([_spread(place, self.dims, self.shape) for place in self.places], -1), land)
 
 
-def grid_of(dataset: Any, names: tuple[str | None, ...], options: Options) -> GridOnFile:
-    """The grid of the velocity's components in one data set."""
+def grid_of(
+    dataset: Any, names: tuple[str | None, ...], options: Options, homes: Mapping[str, Any] | None = None
+) -> GridOnFile:
+    """The grid of the velocity's components in one data set; `homes` has the data set of each one, where they are several."""
     main = next(name for name in names if name)
     variable = dataset.variables[main]
     if "mesh" in variable.attrs and "location" in variable.attrs:
@@ -74,7 +79,7 @@ def grid_of(dataset: Any, names: tuple[str | None, ...], options: Options) -> Gr
                 f"`select` names {dim!r}, but variable {main!r} has dimensions {', '.join(variable.dims)}"
             )
     roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
-    wanted = ("X", "Y", "Z")
+    wanted: tuple[Role, ...] = ("X", "Y", "Z")
     dims = []
     for dim, size in variable.sizes.items():
         role = roles.get(dim)
@@ -102,11 +107,18 @@ def grid_of(dataset: Any, names: tuple[str | None, ...], options: Options) -> Gr
     names = _fitting(names, width, options, by_role.get("Z", ""))
     _same_dimensions(dataset, names, tuple(dims), main)
     places = [
-        spatial_coordinate(dataset, role, tuple(dims), by_role[role]) for role in wanted if role in by_role
+        spatial_coordinate(dataset, role, tuple(dims), by_role[role], variable)
+        for role in wanted
+        if role in by_role
     ]
+    for name in names:
+        if name is not None and name in dataset.variables and name != main:
+            _same_nodes(dataset, (homes or {}).get(name, dataset), (main, name), places, tuple(dims), by_role)
     places, seam = _around(places, by_role["X"])
     flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
     scales, notes = _scales(dataset, names, flat, options)
+    if options.convert_units and names[0] in dataset.variables:
+        tell_directions(dataset, str(names[0]), places[0], by_role["X"])
     if options.origin is not None:
         shift = options.shifted(np.zeros(width))
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
@@ -145,6 +157,28 @@ def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[st
             )
 
 
+def _same_nodes(
+    dataset: Any,
+    home: Any,
+    pair: tuple[str, str],
+    places: list[Coordinate],
+    dims: tuple[str, ...],
+    by_role: Mapping[str, str],
+) -> None:
+    """Refuse two components with the same dimensions whose coordinates are others and lie elsewhere."""
+    for role, place in zip(("X", "Y", "Z"), places, strict=False):
+        found = None
+        with suppress(ValueError):  # a file without coordinates lies on the same places
+            found = spatial_coordinate(home, role, dims, by_role[role], home.variables[pair[1]])
+        if found is None or found.name == place.name:
+            continue
+        if not same_places(dataset.variables[place.name], home.variables[found.name]):
+            raise ValueError(
+                f"variables {pair[0]!r} and {pair[1]!r} lie at different places ({place.name} and {found.name}), as on a "
+                "staggered C-grid; bring them to common nodes first"
+            )
+
+
 def _spread(place: Coordinate, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
     """A coordinate over all dimensions of the grid."""
     order = sorted(range(len(place.dims)), key=lambda k: dims.index(place.dims[k]))
@@ -165,7 +199,8 @@ def _around(places: list[Coordinate], x_dim: str) -> tuple[list[Coordinate], str
     if any(place.values.ndim > 1 for place in places) or x.values.size < 3:
         return [x, *places[1:]], None
     step = (x.values[-1] - x.values[0]) / (x.values.size - 1)
-    if abs(abs(step) * x.values.size - 360.0) > 1e-3 * abs(step):
+    rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x.values).max())
+    if abs(abs(step) * x.values.size - 360.0) > 1e-3 * abs(step) + rounding:
         return [x, *places[1:]], None
     end = x.values[0] + np.asarray(360.0 * np.sign(step), x.values.dtype)
     return [x._replace(values=np.append(x.values, end)), *places[1:]], x_dim
@@ -178,11 +213,26 @@ def _scales(
     if not options.convert_units:
         return (1.0,) * len(names), ("velocities as they are in the file",)
     scales: list[Scale] = []
-    turned = False
+    turned = said = False
     for k, (name, place) in enumerate(zip(names, grid.places, strict=True)):
         attributes = {} if name is None or name not in dataset.variables else dataset.variables[name].attrs
         speed = parse_speed(attributes.get("units"))
         angle = place.unit is not None and place.unit.kind == "angle"
+        if speed is not None and place.counted:
+            raise ValueError(
+                f"variable {name!r} is in {attributes.get('units')}, but coordinate {place.name!r} with units {place.told!r} "
+                "does not say how long it is. Set its units, take one index with `select=`, write None for this component, or "
+                "pass `convert_units=False` to use the velocity as it is"
+            )
+        unknown = speed is None and str(attributes.get("units", "")).strip() not in ("", "1")
+        if unknown and not angle and place.unit is not None and not said:
+            said = True
+            warnings.warn(
+                f"variable {name!r} has units {attributes.get('units')!r}, which are not known; it is used as it is, in units "
+                f"of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
+                UserWarning,
+                stacklevel=2,
+            )
         if speed is None and angle and name is not None:
             if not turned:
                 warnings.warn(
@@ -199,13 +249,6 @@ def _scales(
         if angle and speed is not None and speed.kind == "length":
             turned = True
             factor = factor / options.earth_radius * (_along_parallels(grid) if k == 0 else 1.0)
-            if str(attributes.get("standard_name", "")).startswith("x_") and place.values.ndim > 1:
-                warnings.warn(
-                    f"variable {name!r} points along the rows of the grid, which are curved in longitude and latitude; it is "
-                    "used as if it pointed east. Rotate the velocity first.",
-                    UserWarning,
-                    stacklevel=2,
-                )
         scales.append(factor * _upward(name, attributes, place, speed) if k == 2 and name else factor)
     return tuple(scales), ("m/s converted to degrees/s",) if turned else ()
 
@@ -226,7 +269,7 @@ def _upward(name: str, attributes: Any, place: Coordinate, speed: Unit | None) -
     if speed is not None and speed.kind == "pressure":
         return 1.0
     standard = str(attributes.get("standard_name", ""))
-    down = place.positive == "down" or (not place.positive and place.name.lower().startswith("depth"))
+    down = place.positive == "down"
     if down and not standard.startswith(("upward", "downward")):
         warnings.warn(
             f"variable {name!r} does not say whether it points up; it is taken as upward, against {place.name!r}. Set its "

@@ -14,8 +14,8 @@ _METRES = {
     "km": 1e3,
     "kilometre": 1e3,
     "kilometer": 1e3,
-    "cm": 1e-2,
-    "mm": 1e-3,
+    **dict.fromkeys(("cm", "centimetre", "centimeter"), 1e-2),
+    **dict.fromkeys(("mm", "millimetre", "millimeter"), 1e-3),
 }
 _PASCALS = {"pa": 1.0, "pascal": 1.0, "hpa": 1e2, "mbar": 1e2, "millibar": 1e2, "dbar": 1e4, "bar": 1e5}
 _ANGLE = re.compile(r"^deg(ree)?s?(_?(east|north|e|n|true))?$")
@@ -62,10 +62,12 @@ def parse_unit(text: Any) -> Unit | None:
 
 
 def parse_speed(text: Any) -> Unit | None:
-    """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h."""
+    """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
     words = str(text or "").strip().lower()
+    if words in ("knot", "knots", "kt", "kts"):
+        return Unit("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
-        r"^([a-z_]+)[\s.*]*?\s*([a-z]+)\s*(?:\^|\*\*)?\s*-1$", words
+        r"^([a-z_]+)[\s.*]*?\s*([a-z]+)\s*(?:\^|\*\*)?\s*\{?-1\}?$", words
     )
     if found is None:
         return None

@@ -87,7 +87,9 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     source = next(iter(homes.values()))
     components = {name: home.data.variables[name] for name, home in homes.items()}
     try:
-        grid = grid_of(SimpleNamespace(variables={**source.data.variables, **components}), names, options)
+        found_in = {name: home.data for name, home in homes.items()}
+        whole = SimpleNamespace(variables={**source.data.variables, **components})
+        grid = grid_of(whole, names, options, found_in)
     except DatasetError:
         raise
     except ValueError as error:

@@ -1,6 +1,7 @@
 """What every boundary answers for one particle, and how several of them act in turn."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ class Bounced(eqx.Module):
 class AbstractBoundary(eqx.Module):
     """A pure map of one particle's step `old` to `new`; `jax.vmap` makes it many."""
 
+    _from_hint: ClassVar[bool] = False
+    """Whether the path is followed from the cell that `hint` names, so that `old` must lie there."""
+
     @property
     @abc.abstractmethod
     def patches(self) -> tuple[str, ...]:
@@ -37,6 +41,14 @@ class AbstractBoundary(eqx.Module):
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
         """Bring a step back into the domain. `hint` is the field's; only walls that follow a mesh read it."""
+
+    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+        """`old` as seen from the step's end, as many periods away as were passed; None without periods."""
+        return None
+
+    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+        """A place brought back by whole periods, and how often each patch was met."""
+        return x, jnp.zeros((len(self.patches),), jnp.int32)
 
 
 class Unbounded(AbstractBoundary):
@@ -61,7 +73,11 @@ class Unbounded(AbstractBoundary):
 
 
 class Composed(AbstractBoundary):
-    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides."""
+    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides.
+
+    After a period was passed, those that follow see a step that began as many periods away, not one across the domain;
+    only walls that follow a mesh begin where the particle was.
+    """
 
     parts: tuple[AbstractBoundary, ...]
 
@@ -75,15 +91,27 @@ class Composed(AbstractBoundary):
     ) -> Bounced:
         """The parts one after the other."""
         result = Unbounded()(old, new, velocity)
+        periodic: list[tuple[AbstractBoundary, int]] = []
+        seen = old
         for part in self.parts:
-            then = part(old, result.position, result.velocity, hint)
-            first = jnp.asarray(len(result.hits), jnp.int32)
+            begin = old if part._from_hint else seen
+            then = part(begin, result.position, result.velocity, hint)
+            first = len(result.hits)
+            position, hits = then.position, jnp.concatenate([result.hits, then.hits])
+            for earlier, at in periodic:  # a wall may have sent the particle back across the face
+                position, more = earlier._wrapped(position)
+                hits = hits.at[at : at + len(more)].add(more)
             ended = jnp.where(then.patch >= 0, then.patch + first, -1)
+            unmet = jnp.concatenate([result.hits, jnp.zeros_like(then.hits)])
             result = Bounced(
-                position=jnp.where(result.alive, then.position, result.position),
+                position=jnp.where(result.alive, position, result.position),
                 velocity=jnp.where(result.alive, then.velocity, result.velocity),
                 alive=result.alive & then.alive,
-                hits=jnp.concatenate([result.hits, jnp.where(result.alive, then.hits, 0)]),
+                hits=jnp.where(result.alive, hits, unmet),
                 patch=jnp.where(result.alive, ended, result.patch),
             )
+            carried = part._seen_from(seen, then)
+            if carried is not None:
+                seen = carried
+                periodic.append((part, first))
         return result

@@ -48,7 +48,7 @@ def no_boundary() -> Unbounded:
 
 def composed_boundary(*parts: AbstractBoundary) -> Composed:
     """Several boundaries in turn."""
-    return Composed(tuple(parts))
+    return Composed(tuple(one for part in parts for one in getattr(part, "parts", (part,))))
 
 
 def spherical_boundary(

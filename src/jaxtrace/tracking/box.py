@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.apart import apart
 from .bouncing import AbstractBoundary, Bounced, Vector
@@ -59,6 +59,25 @@ class Box(AbstractBoundary):
         absorbed = jnp.arange(2 * len(self.faces)) == face
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
         return Bounced(position, velocity * factor, face < 0, hits, face)
+
+    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+        along = self._has_period
+        if not along.any():
+            return None
+        below, above = done.hits.reshape(-1, 2).T
+        size = jnp.where(along, self.high - self.low, 0.0).astype(old.dtype)  # open axes may have no end
+        return old - jnp.where(along, above - below, 0) * size
+
+    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+        along = self._has_period
+        low, high = self.low.astype(x.dtype), self.high.astype(x.dtype)
+        place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
+        hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
+        return jnp.where(along, place, x), hits
+
+    @property
+    def _has_period(self) -> Bool[np.ndarray, " dim"]:
+        return np.array([pair == ("periodic", "periodic") for pair in self.faces])
 
     def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Int32[Array, ""]]:
         """End of the path at its first absorbing face, and the number of that face; -1 where there is none."""

@@ -11,8 +11,10 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
+from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from .moving import sees_differences
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
@@ -87,6 +89,34 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
         )
     warnings.warn(f"{message}; the first or last slice holds there.", stacklevel=4)
+
+
+def tell_lost_steps(
+    field: Any, integrator: Any, seeds: Float[np.ndarray, "particles dim"], dt: float
+) -> None:
+    """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
+    if sees_differences(integrator):
+        return
+    largest = float(np.abs(seeds).max())
+    unit = float(np.spacing(seeds.dtype.type(largest)))
+    amount = getattr(integrator, "diffusivity", None)
+    if amount is not None and not callable(amount) and np.max(amount) > 0:
+        way, enough = (
+            float(np.sqrt(2 * np.max(amount) * dt)),
+            2 * unit,
+        )  # kicks as long as that round either way
+    elif isinstance(field, TimeSeriesField) and amount is None:
+        way, enough = float(field.scale) * dt, 16 * unit
+    else:
+        return
+    if 0 < way < enough:
+        warnings.warn(
+            f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "
+            f"{type(integrator).__name__} goes at most about {way:.2g} in a step of {dt:.3g}: much of it is lost in rounding. "
+            "Subtract an origin from all positions (`origin=` where files are read), take longer steps, or use "
+            "jaxtrace.configure(dtype='float64').",
+            stacklevel=3,
+        )
 
 
 def checked_integrator(

@@ -1,6 +1,6 @@
 """Walls of a mesh: a step is followed from cell to cell until it meets a boundary patch, and on from there."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -70,6 +70,8 @@ class MeshWalls(AbstractBoundary):
     a path with more ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
     Derivatives backwards need `differentiable=True`, which follows every path.
     """
+
+    _from_hint: ClassVar[bool] = True
 
     grid: UnstructuredGrid
     balls: Float[Array, "simplices dim1"]

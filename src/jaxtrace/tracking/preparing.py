@@ -60,6 +60,8 @@ def prepare(
     options: Options, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
 ) -> tuple[Job, Report]:
     """The run as it will be done, and what there is to say about it."""
+    if isinstance(options.reduce, AbstractReduction):
+        options = dataclasses.replace(options, reduce=options.reduce._begun(seeds))
     devices = 1 if options.mesh is None else options.mesh.size
     count = -(-min(options.batch_size or len(seeds), len(seeds)) // devices)  # of each device
 

@@ -1,6 +1,8 @@
 """Reductions: what is kept of all particles at a recorded time when their positions are too many to keep."""
 
 import abc
+import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .bouncing import AbstractBoundary
 from .box import Bounds, box_corners
 from .units import Snapshot
 
@@ -26,6 +29,13 @@ class AbstractReduction(eqx.Module):
     def finish(self, total: Any) -> Any:
         """The result from the sums over all particles, NumPy arrays with a leading axis of times."""
         return total
+
+    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+        """The reduction for a run that begins with these particles."""
+        return self
+
+    def _check(self, seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary) -> None:
+        """Refuse particles and walls for which it would not hold."""
 
 
 class Count(AbstractReduction):
@@ -64,7 +74,11 @@ class Moments(AbstractReduction):
     """Number, mean and covariance of the moving particles' positions."""
 
     origin: Float[Array, " dim"] | None = None
-    """A place near the particles, from which sums lose fewer digits; the coordinates' own unless given."""
+    """A place near the particles, from which sums lose fewer digits; the middle of the seeds unless given."""
+
+    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+        middle = jnp.asarray(seeds.mean(0, dtype=np.float64), seeds.dtype)
+        return self if self.origin is not None else dataclasses.replace(self, origin=middle)
 
     def __call__(self, snapshot: Snapshot) -> Any:
         x = snapshot.position if self.origin is None else snapshot.position - self.origin
@@ -88,6 +102,24 @@ class MeanSquareDisplacement(AbstractReduction):
 
     seeds: Float[Array, "n dim"]
 
+    def _check(self, seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary) -> None:
+        if self.seeds.shape != seeds.shape:
+            raise ValueError(
+                f"`seeds` of MeanSquareDisplacement must have shape {seeds.shape}, where each particle began; got "
+                f"{self.seeds.shape}. Pass what track_particles gets."
+            )
+        if hasattr(boundary, "reinject"):
+            raise ValueError(
+                "`reduce` must not be MeanSquareDisplacement where an inlet fills slots with particles that begin elsewhere. "
+                "Keep positions, or leave the inlet out."
+            )
+        if any("periodic" in pair for part in _parts(boundary) for pair in getattr(part, "faces", ())):
+            warnings.warn(
+                "MeanSquareDisplacement measures from where particles began to where a periodic boundary brought them back: "
+                "distances beyond half a period are too short. Track without the boundary in a field that knows its period.",
+                stacklevel=3,
+            )
+
     def __call__(self, snapshot: Snapshot) -> Any:
         begun = self.seeds[jnp.minimum(snapshot.identity, self.seeds.shape[0] - 1)]
         way = jnp.where(snapshot.moving[:, None], snapshot.position - begun, 0.0)
@@ -95,6 +127,10 @@ class MeanSquareDisplacement(AbstractReduction):
 
     def finish(self, total: Any) -> Any:
         return total["squares"] / np.maximum(total["count"], 1)[:, None]
+
+
+def _parts(boundary: AbstractBoundary) -> tuple[Any, ...]:
+    return getattr(boundary, "parts", (boundary,))
 
 
 def histogram(bounds: Bounds, counts: int | Sequence[int]) -> Histogram:

@@ -30,12 +30,14 @@ from .checks import (
     known_span,
     say_once,
     slice_times,
+    tell_lost_steps,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
 from .driving import Job, run_job, warm_up
 from .explaining import Report
 from .preparing import Options, prepare
+from .reductions import AbstractReduction
 from .schedule import Schedule, plan_schedule
 from .trajectory import Trajectory
 
@@ -183,7 +185,10 @@ class Tracker:
         began = time.perf_counter()
         seeds = checked_seeds(initial_positions, self.options.field.dim)
         names = checked_ids(ids, len(seeds))
+        if isinstance(self.options.reduce, AbstractReduction):
+            self.options.reduce._check(seeds, self.options.boundary)
         schedule = self.plan(time_span, n_timesteps, dt, len(seeds), record_every, release_times)
+        tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
         job, report = prepare(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
         if resume and where is None:
