@@ -185,7 +185,9 @@ class CheckpointFolder:
                     f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )
-        numbers = {n: None if meta[n] is None else int(meta[n]) for n in names if n != "parts"}
+        numbers: dict[str, Any] = {
+            n: None if meta[n] is None else int(meta[n]) for n in names if n != "parts"
+        }
         start = ProgressOfRun(**numbers, parts=tuple(meta["parts"]))
         records: list[Any] = []
         try:

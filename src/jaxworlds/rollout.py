@@ -221,11 +221,11 @@ def resume(
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
     carry = carry if restored is None else restored(carry)
-    changed = length is not None and length != start.length
-    if changed:
+    saved = start
+    if length is not None and length != start.length:
         start = _with_length(start, length, inputs)
     driver.check_inputs(start.length)
-    return driver.drive(driver.place(carry, copy=True), start, records, save_first=changed)
+    return driver.drive(driver.place(carry, copy=True), start, records, save_first=start != saved)
 
 
 def _with_length(start: ProgressOfRun, length: int, inputs: PyTree) -> ProgressOfRun:

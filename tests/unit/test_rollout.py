@@ -617,6 +617,23 @@ def test_a_step_knows_its_mesh_and_its_program_is_noted_without_one(
 # Found by review: each of these once gave a wrong result or lost a run.
 
 
+@pytest.mark.parametrize(
+    ("number", "outcome"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
+)
+def test_a_signal_in_a_run_inside_a_run_stops_both(number: signal.Signals, outcome: str) -> None:
+    inner = []
+
+    def evaluate(chunk: Chunk) -> None:
+        kill = lambda c: os.kill(os.getpid(), number) if chunk.step == 10 and c.step == 10 else None  # noqa: E731
+        inner.append(run(step, walkers(), 40, chunk=5, on_chunk=kill).outcome)
+
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    result = run(step, walkers(), 100, chunk=10, on_chunk=evaluate)
+    assert inner[0] == outcome
+    assert (result.outcome, result.finished) == (outcome, False)
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
 def test_a_replicated_leaf_of_the_caller_survives_a_mesh() -> None:
     carry = {"x": jnp.arange(16.0), "s": jnp.arange(4.0), "key": jr.key(0)}
     add = lambda c, t: ({**c, "x": c["x"] + c["s"].sum()}, None)  # noqa: E731
