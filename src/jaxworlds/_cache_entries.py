@@ -28,7 +28,8 @@ def remove_unfinished(folder: Path) -> int:
         return 0
     began, settled, removed = time.monotonic(), time.time() - _SETTLED_S, 0
     for changed, path in sorted(entry for entry in entries if checked < entry[0] <= settled):
-        if time.monotonic() - began > _PATIENCE_S:
+        # Entries of one time are looked at together: where clocks are coarse, the stamp cannot tell them apart.
+        if changed > checked and time.monotonic() - began > _PATIENCE_S:
             break
         checked = changed
         try:

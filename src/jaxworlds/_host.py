@@ -103,9 +103,24 @@ def is_true(answer: Any) -> bool:
 
 
 class StopRequest:
-    """Whether a signal asked this process to stop, and how urgently."""
+    """Whether a signal asked this process to stop, and how urgently; a run inside a run tells the outer one too."""
 
-    level: int = 0
+    def __init__(self, outer: "StopRequest | None" = None) -> None:
+        self.level, self.outer = 0, outer
+
+    def want(self, level: int) -> None:
+        self.level = max(self.level, level)
+        if self.outer is not None:
+            self.outer.want(level)
+
+    def ask(self, signum: int, frame: Any) -> None:
+        """The handler of a signal."""
+        if signum == signal.SIGINT and self.level >= INTERRUPT:
+            raise KeyboardInterrupt
+        hint = "; Ctrl-C again stops at once" if signum == signal.SIGINT else " (SIGTERM)"
+        if not self.level and jax.process_index() == 0:
+            print(f"\nstopping at the end of this chunk{hint}", file=sys.stderr, flush=True)
+        self.want(TERMINATE if signum == signal.SIGTERM else INTERRUPT)
 
 
 @contextlib.contextmanager
@@ -115,20 +130,12 @@ def stop_on_signal() -> Iterator[StopRequest]:
     SIGTERM is how SLURM and other schedulers announce the end of a job. It may come more than once, from the launcher
     and from the scheduler, so only the first one counts; they kill what does not stop in time.
     """
-    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield StopRequest()
         return
-
-    def ask(signum: int, frame: Any) -> None:
-        if signum == signal.SIGINT and stop.level >= INTERRUPT:
-            raise KeyboardInterrupt
-        hint = "; Ctrl-C again stops at once" if signum == signal.SIGINT else " (SIGTERM)"
-        if not stop.level and jax.process_index() == 0:
-            print(f"\nstopping at the end of this chunk{hint}", file=sys.stderr, flush=True)
-        stop.level = max(stop.level, TERMINATE if signum == signal.SIGTERM else INTERRUPT)
-
-    kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    stop = StopRequest(outer if isinstance(outer, StopRequest) else None)
+    kept = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

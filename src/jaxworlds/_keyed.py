@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ._container import Buffer, PathLike, StoreError, choose_codec, open_container, write_container
+from ._demands import short
 from ._encoding import array_from_bytes, decode, encode
 from ._leaves import (
     MALFORMED,
@@ -117,6 +118,10 @@ class CompressedStorage:
         return f"CompressedStorage({str(self.folder)!r}, codec={self.codec!r})"
 
     def _file(self, key: str) -> Path:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"`key` must be a string; got {short(key)}. The order is save(obj, key) and load(key)."
+            )
         fault = _fault(key)
         if fault:
             raise ValueError(f"`key` must be a plain file name; {key!r} {fault}. Use one like 'episode_001'.")

@@ -35,6 +35,18 @@ def is_key(leaf: Any) -> bool:
     return described and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def zero_keys(leaf: jax.ShapeDtypeStruct) -> Any:
+    """Typed keys of the shape and the implementation of `leaf`, which only a traced key tells."""
+    impl: list[Any] = []
+
+    def bits_of(keys: Any) -> Any:
+        impl.append(jax.random.key_impl(keys))
+        return jax.random.key_data(keys)
+
+    bits = jax.eval_shape(bits_of, leaf)
+    return jax.random.wrap_key_data(jnp.zeros(bits.shape, bits.dtype), impl=impl[0])
+
+
 def children(node: Any) -> list[tuple[str, Any]] | None:
     """The parts of a container with their path suffixes; None for a leaf."""
     if isinstance(node, _LEAVES) or is_array(node) or isinstance(node, type):

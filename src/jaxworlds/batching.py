@@ -1,6 +1,6 @@
 """Batches of any size: padded to a few compiled sizes, or mapped piece by piece."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ._demands import demand_call, demand_whole, short
 from ._paths import is_key
 from .meshes import leaf_name, map_with_axes
 from .meshes import shard_worlds as shard_worlds
@@ -46,7 +47,12 @@ class BucketedBatches:
         axes: PyTree = 0,
         mesh: Mesh | None = None,
     ):
-        self.sizes = tuple(sorted(set(sizes)))
+        demand_call(fn, "fn", "BucketedBatches(fn, sizes)")
+        if not isinstance(sizes, Iterable):
+            raise TypeError(
+                f"`sizes` must be several sizes; got {short(sizes)}. Write `sizes=({short(sizes)},)`."
+            )
+        self.sizes = tuple(sorted({demand_whole(size, "sizes", "They count rows.") for size in sizes}))
         if not self.sizes or self.sizes[0] < 1:
             raise ValueError(f"`sizes` must hold sizes of at least 1; got {tuple(sizes)}.")
         if mesh is not None and any(size % mesh.size for size in self.sizes):
@@ -160,6 +166,8 @@ def chunked_map(fn: Callable[[Any], Any], xs: PyTree, batch_size: int) -> PyTree
     chunked_map(lambda x: x**2, np.load("large.npy", mmap_mode="r"), batch_size=1024)
     ```
     """
+    demand_call(fn, "fn", "chunked_map(fn, xs, batch_size)")
+    batch_size = demand_whole(batch_size, "batch_size", "It counts the items that are mapped at once.")
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
     leaves = jax.tree.leaves(xs)

@@ -66,7 +66,7 @@ class CheckpointFolder:
     def __init__(self, options: Checkpoint, devices: int = 1):
         self.options = options
         self.folder = Path(options.folder).expanduser()
-        self.devices = devices
+        self.devices = self.devices_saved = devices
         self.program: str | None = None
         self.program_saved: str | None = None
         self.parts: tuple[str, ...] = ()
@@ -92,8 +92,15 @@ class CheckpointFolder:
         return time.monotonic() - self.saved_at >= self.options.every_seconds
 
     def note_program(self, text: str) -> None:
-        """Remember the program that runs, and say so if it is not the one that was checkpointed."""
+        """Remember the program that runs, and say so if it, or the devices, are not those that were checkpointed."""
         self.program = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        if self.devices_saved != self.devices:
+            warnings.warn(
+                f"{self.folder} was written on {self.devices_saved} device(s) and goes on with {self.devices}: "
+                "floating-point worlds may differ in the last bit from an uninterrupted run.",
+                ResumeWarning,
+                stacklevel=4,
+            )
         if self.program_saved not in (None, self.program):
             warnings.warn(
                 f"the program of this run differs from the one that wrote {self.folder} (another `step` or jax version): "
@@ -124,7 +131,7 @@ class CheckpointFolder:
         meta = {
             **dataclasses.asdict(dataclasses.replace(start, step=step, parts=self.parts)),
             "constants": self._hashes(constants),
-            "program": self.program if step < start.length else None,
+            "program": self.program or self.program_saved,
             "devices": self.devices,
         }
         mine = self.folder / f"step-{step:012d}.jwstate"
@@ -178,7 +185,10 @@ class CheckpointFolder:
                     f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )
-        start = ProgressOfRun(**{**{n: meta[n] for n in names}, "parts": tuple(meta["parts"])})
+        numbers: dict[str, Any] = {
+            n: None if meta[n] is None else int(meta[n]) for n in names if n != "parts"
+        }
+        start = ProgressOfRun(**numbers, parts=tuple(meta["parts"]))
         records: list[Any] = []
         try:
             carry = load_state(file, like)
@@ -198,13 +208,7 @@ class CheckpointFolder:
                 f"the records of {file} hold {rows} steps where {start.step // (start.record_every or 1)} are due"
             )
         self.parts, self.program_saved, self.saved_step = start.parts, meta.get("program"), start.step
-        if meta.get("devices") != self.devices and not start.finished:
-            warnings.warn(
-                f"{file} was written on {meta.get('devices')} device(s) and goes on with {self.devices}: floating-point "
-                "worlds may differ in the last bit from an uninterrupted run.",
-                ResumeWarning,
-                stacklevel=4,
-            )
+        self.devices_saved = meta.get("devices")
         return carry, start, records
 
     def _hashes(self, constants: dict[str, Any]) -> dict[str, str | None]:
@@ -241,7 +245,9 @@ def _check_meta(file: Path, meta: dict[str, Any]) -> None:
         meta["chunk"],
         1 if meta["record_every"] is None else meta["record_every"],
     ]
-    whole = all(type(n) is int and 0 <= n < 1 << 62 for n in counts) and counts[3] >= 1
+    kinds = (int, np.integer)  # NumPy's were written where a run was given them
+    whole = all(isinstance(n, kinds) and type(n) is not bool and 0 <= n < 1 << 62 for n in counts)
+    whole = whole and counts[3] >= 1
     parts = meta["parts"] if isinstance(meta["parts"], list | tuple) else [None]
     if not (
         whole

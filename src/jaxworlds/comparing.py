@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._demands import short
+from ._demands import demand_call, short
 from ._timing import Sample, Sampler, format_seconds, iqr, no_garbage_collection, render
 
 
@@ -130,6 +130,8 @@ def compare(
         raise ValueError(
             f"`alternatives` must name at least one callable; got {got}. Pass `{{'name': fn, ...}}`."
         )
+    for name, fn in alternatives.items():
+        demand_call(fn, f"alternatives[{name!r}]", "compare({'name': fn, ...}, *args)")
     if rounds < 1:
         raise ValueError(f"`rounds` must be at least 1; got {rounds}. Use 20 or more for a usable interval.")
     shuffler = random.Random(seed)

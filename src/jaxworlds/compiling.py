@@ -14,7 +14,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from . import _calls, _paths
@@ -199,23 +198,11 @@ def _stand_in(leaf: Any) -> Any:
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     if _paths.is_key(leaf):
-        return _zero_keys(leaf)
+        return _paths.zero_keys(leaf)
     if leaf.weak_type:
         return jax.lax.broadcast(np.zeros((), leaf.dtype).item(), leaf.shape)
     array = np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
     return array if leaf.sharding is None else jax.device_put(array, leaf.sharding)
-
-
-def _zero_keys(leaf: jax.ShapeDtypeStruct) -> Any:
-    """Typed keys of the implementation of `leaf`, which only a traced key tells."""
-    impl: list[Any] = []
-
-    def bits_of(keys: Any) -> Any:
-        impl.append(jax.random.key_impl(keys))
-        return jax.random.key_data(keys)
-
-    bits = jax.eval_shape(bits_of, leaf)
-    return jax.random.wrap_key_data(jnp.zeros(bits.shape, bits.dtype), impl=impl[0])
 
 
 def _abstract(leaf: Any) -> Any:

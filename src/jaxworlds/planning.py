@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from ._paths import is_key
+from ._paths import is_key, zero_keys
 from .memory import MB, device_memory_limit, live_bytes, predict_memory
 from .meshes import world_shardings
 
@@ -286,5 +286,5 @@ def _filled(leaf: Any) -> Any:
     if not _is_shape(leaf):
         return leaf
     if is_key(leaf):
-        return jax.random.split(jax.random.key(0), leaf.shape)
+        return zero_keys(leaf)
     return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from ._demands import demand_call
 from ._timing import Sampler, format_seconds, render
 
 
@@ -89,6 +90,7 @@ def profile(
 
         print(profile(jax.jit(lambda x: jnp.sin(x @ x).sum()), jnp.ones((300, 300))))
     """
+    demand_call(fn, "fn", "profile(fn, *args)")
     if calls < 1:
         raise ValueError(
             f"`calls` must be at least 1; got {calls}. Without a call there is nothing to capture."

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
 from ._chunk import Program, advance, called, merge, split
-from ._demands import demand_call, short
+from ._demands import demand_call, demand_whole, short
 from ._host import (
     OUTCOMES,
     STOP,
@@ -32,7 +32,7 @@ from ._host import (
     stop_on_signal,
     to_host,
 )
-from ._paths import differences, entries
+from ._paths import differences, entries, is_key, zero_keys
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
 from .meshes import world_shardings
@@ -145,6 +145,11 @@ def run(
     ([10.0, 10.0, 10.0, 10.0], 'finished')
     """
     demand_call(step, "step", "run(step, carry, length)")
+    length = _whole_length(length)
+    if record_every is not None:
+        record_every = demand_whole(record_every, "record_every", "Leave it out to record nothing.")
+    if chunk is not None:
+        chunk = demand_whole(chunk, "chunk", "It counts steps; leave it out for a good number.")
     chunk = _chunk_length(length, chunk, record_every)
     driver = _Driver(
         step=step,
@@ -216,15 +221,16 @@ def resume(
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
     carry = carry if restored is None else restored(carry)
+    saved = start
     if length is not None and length != start.length:
         start = _with_length(start, length, inputs)
     driver.check_inputs(start.length)
-    return driver.drive(driver.place(carry, copy=True), start, records)
+    return driver.drive(driver.place(carry, copy=True), start, records, save_first=start != saved)
 
 
 def _with_length(start: ProgressOfRun, length: int, inputs: PyTree) -> ProgressOfRun:
     """The same run with another end, if what is saved of it fits."""
-    _demand_length(length)
+    length = _whole_length(length)
     if inputs is not None:
         raise ValueError(
             f"`length` must be {start.length}, as it was, for a run with `inputs`; got {length}. These are saved, one for "
@@ -239,7 +245,7 @@ def _with_length(start: ProgressOfRun, length: int, inputs: PyTree) -> ProgressO
             f"`length` must stay {start.length}: the run has ended at step {start.step}, between two of its records (every "
             f"{start.record_every}); got {length}. Begin a new run with `carry` of this one."
         )
-    return dataclasses.replace(start, length=int(length))
+    return dataclasses.replace(start, length=length)
 
 
 def _as_placed(leaf: Any) -> Any:
@@ -262,16 +268,16 @@ def _open_folder(
     return CheckpointFolder(options, devices=1 if mesh is None else mesh.size)
 
 
-def _demand_length(length: Any) -> None:
+def _whole_length(length: Any) -> int:
     if not isinstance(length, int | np.integer) or not 0 <= length < 2**31:
         raise ValueError(
             f"`length` must be a whole number from 0 to 2**31 - 1; got {length!r}. Split a longer run in two."
         )
+    return int(length)
 
 
 def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> int:
     """The steps of one chunk: a multiple of the recording stride and, where one is near, a divisor of the length."""
-    _demand_length(length)
     if record_every is not None and record_every < 1:
         raise ValueError(
             f"`record_every` must be at least 1; got {record_every}. Leave it out to record nothing."
@@ -294,6 +300,16 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
     return max(1, min(target, max(blocks, 1))) * stride
 
 
+def _demand_arrays(carry: Any) -> None:
+    """Refuse a carry with something in it that no program carries, such as the activation function of a network."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
+        if not eqx.is_array_like(leaf):
+            raise TypeError(
+                f"`carry{jax.tree_util.keystr(path)}` must be an array; got {short(leaf)}. Keep what is none out of the "
+                "carry: `arrays, rest = eqx.partition(carry, eqx.is_array)`, and `eqx.combine(arrays, rest)` in `step`."
+            )
+
+
 def _as_array(leaf: Any) -> Any:
     return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
@@ -301,6 +317,12 @@ def _as_array(leaf: Any) -> Any:
 def _not_described(leaf: Any) -> Any:
     """A leaf, or an array that stands for one of which only the shape is given."""
     return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+
+def _no_rows(record: jax.ShapeDtypeStruct) -> Any:
+    """The records of no steps."""
+    none = jax.ShapeDtypeStruct((0, *record.shape), record.dtype)
+    return zero_keys(none) if is_key(none) else np.zeros(none.shape, none.dtype)
 
 
 def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -334,6 +356,9 @@ class _Driver:
                 "`shared` and `shared_at` must not both be given: the second takes the place of the first. "
                 "Let `shared_at` return the constants too."
             )
+        for function, name in ((observe, "observe"), (on_chunk, "on_chunk"), (shared_at, "shared_at")):
+            if function is not None:
+                demand_call(function, name, f"run(step, carry, length, {name}=function)")
         self.shared_at = shared_at
         shared = jax.tree.map(_as_array, shared if shared_at is None else shared_at(0, 0))
         standing = shared if shared_at is None else jax.tree.map(_not_described, shared)
@@ -384,6 +409,7 @@ class _Driver:
 
     def place(self, carry: Any, *, copy: bool) -> Any:
         """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
+        _demand_arrays(carry)
         self.worlds = count_worlds(carry, self.axes, strict=self.mesh is not None)
         seen = {id(leaf) for leaf in jax.tree.leaves((self.constants["shared"], self.constants["step"]))}
 
@@ -440,7 +466,9 @@ class _Driver:
         arguments = (bare(carry), bare(self.step_arrays), bare(self.shared_arrays), clock, inputs)
         return advance.lower(*arguments, program=program).as_text()
 
-    def drive(self, carry: Any, start: ProgressOfRun, records: list[Any]) -> Rollout:
+    def drive(
+        self, carry: Any, start: ProgressOfRun, records: list[Any], *, save_first: bool = False
+    ) -> Rollout:
         state = _Loop(start, records)
         with (
             CompileEvents(every_thread=True) as events,
@@ -449,8 +477,9 @@ class _Driver:
         ):
             if self.folder is not None and not start.finished:
                 self.folder.note_program(self._program_text(carry, start))
-                if start.step == 0:  # so that a run killed in its first chunk can be resumed too
-                    self._save(carry, state)
+            # So that a run killed in its first chunk, or one of no steps, can be resumed too.
+            if self.folder is not None and (save_first or start.step == 0):
+                self._save(carry, state)
             pending: _Pending | None = None
             while state.at < start.length and state.outcome is None:
                 steps = min(start.chunk, start.length - state.at)
@@ -494,7 +523,7 @@ class _Driver:
     def _all_records(self, carry: Any, state: "_Loop") -> Any:
         if state.records:
             return join(state.records)
-        return jax.tree.map(lambda r: np.zeros((0, *r.shape), r.dtype), self.record_shape(carry))
+        return jax.tree.map(_no_rows, self.record_shape(carry))
 
     def _save(self, carry: Any, state: "_Loop") -> None:
         assert self.folder is not None

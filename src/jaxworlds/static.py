@@ -27,6 +27,8 @@ def exact_key(value: Any) -> Any:
         return (type(value), value.hex())
     if isinstance(value, complex):
         return (type(value), value.real.hex(), value.imag.hex())
+    if isinstance(value, np.generic) and not value.dtype.hasobject:  # also float32 and bfloat16
+        return (type(value), value.dtype, value.tobytes())
     if isinstance(value, tuple):
         return (type(value), tuple(map(exact_key, value)))
     if isinstance(value, frozenset):

@@ -49,6 +49,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from . import _pacing as _pacing
 from . import _sinks
+from ._demands import demand_call, short
 from ._pacing import AdaptivePeriod as AdaptivePeriod
 from ._pacing import known_call_cost
 from ._pacing import measure_call_cost as measure_call_cost
@@ -171,6 +172,10 @@ def tap(
             return jnp.where(done, 0.0, reward)
         ```
     """
+    if not isinstance(name, str):
+        raise TypeError(f"`name` must be a string; got {short(name)}. The order is tap(name, value, sink).")
+    if sink is not None:
+        demand_call(sink, "sink", "tap(name, value, sink)")
     switch = _switch.value
     if not switch.enabled:
         return

@@ -223,6 +223,18 @@ def test_weights_come_back_as_they_were(tmp_path) -> None:
     np.testing.assert_allclose(predict(made, data)[off], (0.9 * raw + 0.1)[off], rtol=1e-6)
 
 
+def test_numbers_of_numpy_and_jax_in_settings_and_story_are_saved(tmp_path) -> None:
+    config = NetworkConfig(width=8, pair_width=8, layers=1, heads=2, rank=2)
+    made = Surrogate(Network(config, key=jr.key(7)), Calibration())
+    object.__setattr__(config, "rank", np.int64(2))  # as users may give it: the tests check types
+    story = {"loss": np.float32(0.5), "step": jnp.int32(3), "rows": np.array(4)}
+    path = save_weights(tmp_path / "w.safetensors", made, story)
+    assert read_metadata(path)["metadata"] == {"loss": 0.5, "step": 3, "rows": 4}
+    assert load_weights(path).network.config.rank == 2
+    with pytest.raises(TypeError, match="`metadata` must hold texts and numbers"):
+        save_weights(path, made, {"losses": np.zeros(3)})
+
+
 def test_files_that_are_no_weights_are_refused(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="there is none"):
         load_weights(tmp_path / "none.safetensors")

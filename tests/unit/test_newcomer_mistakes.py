@@ -12,7 +12,8 @@ import pytest
 SETUP = {
     "jaxworlds": """
 import jax, jax.numpy as jnp
-from jaxworlds import compare, find_leaks, measure, plan_batch_size, run, save_state
+from jaxworlds import BucketedBatches, CompressedStorage, chunked_map, compare, find_leaks, measure, plan_batch_size, profile
+from jaxworlds import run, save_state, tap
 worlds = jnp.zeros(4)
 step = lambda x, t: (x + 1, None)
 """,
@@ -57,6 +58,18 @@ SAID = {
         "compare([step], worlds)": "Pass `{'name': fn, ...}`.",
         "plan_batch_size(step, lambda n: (worlds, n), limit='8GB')": "must be a number of bytes; got '8GB'. Write 8 * 10**9",
         "measure(3)": "`fn` must be a function; got 3.",
+        "run(step, {'f': jnp.sin}, 4)": "`carry['f']` must be an array; got <PjitFunction",
+        "run(step, worlds, 4, chunk=2.0)": "`chunk` must be a whole number; got 2.0.",
+        "run(step, worlds, 4, record_every='2')": "`record_every` must be a whole number; got '2'.",
+        "run(step, worlds, 4, observe=3)": "`observe` must be a function; got 3.",
+        "tap(worlds, 'worlds', print)": "`name` must be a string; got Array",
+        "tap('worlds', worlds, 3)": "`sink` must be a function; got 3.",
+        "CompressedStorage('a').save('key', {'a': 1})": "`key` must be a string; got {'a': 1}. The order is save(obj, key)",
+        "compare({'a': 3})": "`alternatives['a']` must be a function; got 3.",
+        "profile(3)": "`fn` must be a function; got 3.",
+        "BucketedBatches(step, 64)": "`sizes` must be several sizes; got 64. Write `sizes=(64,)`.",
+        "chunked_map(worlds, step, 2)": "The order is chunked_map(fn, xs, batch_size).",
+        "chunked_map(step, worlds, 2.0)": "`batch_size` must be a whole number; got 2.0.",
     },
     "jaxarc": {
         "arc_reset(0, config, task)": "`key` must be a random key of JAX; got 0. Write `jax.random.key(0)`.",

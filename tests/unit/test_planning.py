@@ -31,6 +31,20 @@ def shapes(n):
     return (jax.ShapeDtypeStruct((n, ROW), jnp.float32),)
 
 
+def test_keys_of_which_only_the_shape_is_given_are_timed_as_what_they_are():
+    seen = set()
+
+    def draw(keys):
+        seen.add(str(jax.random.key_impl(keys)))
+        return jax.vmap(jax.random.uniform)(keys)
+
+    def keys(n):
+        return (jax.eval_shape(lambda: jax.random.split(jax.random.key(0, impl="rbg"), n)),)
+
+    plan_batch_size(draw, keys, limit=10**9, maximum=8, repeats=1)
+    assert seen == {"rbg"}
+
+
 def test_the_plan_is_the_line_through_two_programs():
     held = max(live_report().by_device.values(), default=0)
     plan = plan_batch_size(double, shapes, limit=300 * MB, fraction=0.5, measure=False)

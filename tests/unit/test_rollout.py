@@ -1,5 +1,6 @@
 """The driver against a hand-written scan, and everything it does between chunks."""
 
+import inspect
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from jaxworlds.checkpoints import Checkpoint, ResumeWarning
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.meshes import on_each_device, spreading_mesh
 from jaxworlds.rollout import Chunk, resume, run
-from jaxworlds.store import StoreError
+from jaxworlds.store import StoreError, load_state, read_header, save_state
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
 
 WORLDS, PARTS = 16, 2.0**20
@@ -384,6 +385,62 @@ def test_a_run_made_longer_is_one_that_was_so_long_from_the_start(tmp_path: Path
     assert same((again.carry, again.records), unbroken(130, 2))
 
 
+def test_a_finished_run_made_longer_with_another_step_says_so(tmp_path: Path) -> None:
+    run(step, walkers(), 20, chunk=10, checkpoint=tmp_path)
+    other = lambda c, t: (Walker(1 - c.x, c.key), None)  # noqa: E731
+    assert resume(other, walkers(), tmp_path).step == 20, "nothing is left to do, so there is nothing to say"
+    with pytest.warns(ResumeWarning, match="the program of this run differs"):
+        resume(other, walkers(), tmp_path, length=30)
+
+
+def test_another_length_is_saved_at_once(tmp_path: Path) -> None:
+    stopped(tmp_path / "shorter")
+    assert resume(step, walkers(), tmp_path / "shorter", length=50).finished
+    assert resume(step, walkers(), tmp_path / "shorter").length == 50
+    run(step, walkers(), 20, chunk=10, checkpoint=tmp_path / "longer")
+
+    def fail(chunk: Chunk) -> None:
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        resume(step, walkers(), tmp_path / "longer", length=60, on_chunk=fail)
+    again = resume(step, walkers(), tmp_path / "longer")
+    assert (again.step, again.length) == (60, 60)
+    assert same(again.carry, by_hand(60)[0])
+
+
+def test_a_run_of_no_steps_is_saved_and_its_keys_are_recorded(tmp_path: Path) -> None:
+    keep = lambda c, t: (step(c, t)[0], c.key)  # noqa: E731
+    none = run(keep, walkers(), 0, record_every=1, checkpoint=tmp_path)
+    assert none.records.shape == (0, WORLDS)
+    assert none.records.dtype == walkers().key.dtype
+    longer = resume(keep, walkers(), tmp_path, length=20)
+    assert longer.records.shape == (20, WORLDS)
+    assert same(longer.carry, by_hand(20)[0])
+
+
+@pytest.mark.parametrize("name", ["length", "chunk", "record_every"])
+def test_a_run_given_numbers_of_numpy_can_be_resumed(tmp_path: Path, name: str) -> None:
+    numbers: dict[str, Any] = {"length": 100, "chunk": 10, "record_every": 2}
+    numbers[name] = np.int64(numbers[name])
+    stop = lambda c: c.step >= 40  # noqa: E731
+    untyped: Any = inspect.unwrap(run)  # as users meet it: the tests check types
+    untyped(step, walkers(), checkpoint=Checkpoint(tmp_path, every_seconds=0), on_chunk=stop, **numbers)
+    result = resume(step, walkers(), tmp_path)
+    assert same((result.carry, result.records), unbroken(100, 2))
+
+
+def test_checkpoints_that_hold_numbers_of_numpy_are_read(tmp_path: Path) -> None:
+    """As they were written up to 0.1 where a run was given such a length."""
+    stopped(tmp_path)
+    newest = max(tmp_path.glob("step-*"))
+    meta = read_header(newest).meta
+    save_state(newest, load_state(newest, walkers()), meta={**meta, "length": np.int64(meta["length"])})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same(resume(step, walkers(), tmp_path).carry, unbroken(100, 2)[0])
+
+
 def test_a_length_that_does_not_fit_what_is_saved_is_refused(tmp_path: Path) -> None:
     stopped(tmp_path / "records")
     with pytest.raises(ValueError, match=r"`length` must be at least 50, the steps that were made; got 20"):
@@ -558,6 +615,23 @@ def test_a_step_knows_its_mesh_and_its_program_is_noted_without_one(
 
 
 # Found by review: each of these once gave a wrong result or lost a run.
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
+)
+def test_a_signal_in_a_run_inside_a_run_stops_both(number: signal.Signals, outcome: str) -> None:
+    inner = []
+
+    def evaluate(chunk: Chunk) -> None:
+        kill = lambda c: os.kill(os.getpid(), number) if chunk.step == 10 and c.step == 10 else None  # noqa: E731
+        inner.append(run(step, walkers(), 40, chunk=5, on_chunk=kill).outcome)
+
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    result = run(step, walkers(), 100, chunk=10, on_chunk=evaluate)
+    assert inner[0] == outcome
+    assert (result.outcome, result.finished) == (outcome, False)
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_a_replicated_leaf_of_the_caller_survives_a_mesh() -> None:

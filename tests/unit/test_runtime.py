@@ -363,6 +363,16 @@ def test_a_look_that_takes_long_goes_on_at_the_next_start(
     assert [remove_unfinished(tmp_path) for _ in range(5)] == [1, 1, 1, 1, 0]
 
 
+def test_entries_of_one_time_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(4):
+        file = tmp_path / f"{k}-cache"
+        file.write_bytes(b"")
+        os.utime(file, (1e9 + k // 3, 1e9 + k // 3))
+    clock = itertools.count(0.0, 0.15)
+    monkeypatch.setattr(_cache_entries.time, "monotonic", lambda: next(clock))
+    assert [remove_unfinished(tmp_path) for _ in range(3)] == [3, 1, 0]
+
+
 def test_a_cache_that_is_gone_or_belongs_to_others_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

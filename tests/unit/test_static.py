@@ -94,6 +94,14 @@ def test_config_equality_is_exact_so_no_program_answers_for_another_value():
     assert typed(World(rate=1.0)).dtype == jnp.float32
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.complex64, jnp.bfloat16])
+def test_numbers_of_numpy_are_compared_as_exactly(kind: type):
+    kind = np.dtype(kind).type
+    assert World(rate=kind(0.0)) != World(rate=kind(-0.0))
+    assert World(rate=kind("nan")) == World(rate=kind("nan"))
+    assert World(rate=kind(1)) == World(rate=kind(1)) != World(rate=kind(2))
+
+
 def test_nan_config_does_not_retrace():
     scaled, traces = count_traces(lambda x, world: x * world.rate)
     for _ in range(3):

@@ -48,10 +48,11 @@ def write_arrays(
     path: str | Path, module: Any, format: str, config: Any, metadata: Mapping[str, Any] | None
 ) -> Path:
     """Write the arrays of a module, its settings and its story to one file, whole or not at all."""
+    settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
     header = {
         "format": format,
-        "config": json.dumps({name: getattr(config, name) for name in config.__dataclass_fields__}),
-        "metadata": json.dumps(dict(metadata or {})),
+        "config": json.dumps(settings, default=_plain),
+        "metadata": json.dumps(dict(metadata or {}), default=_plain),
     }
     arrays = {
         name: np.array(leaf, order="C")
@@ -62,6 +63,13 @@ def write_arrays(
     with atomic_write(path) as file:
         file.write(data)
     return path
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or JAX as one of Python's."""
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0:
+        return value.item()
+    raise TypeError(f"`metadata` must hold texts and numbers; got {str(value)[:60]}. Convert it first.")
 
 
 def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:

@@ -63,7 +63,9 @@ def profile_jit_compilation(config: JaxArcConfig, task: Any, num_runs: int = 100
     compilation = (found.trace_s or 0.0) + (found.lower_s or 0.0) + (found.compile_s or 0.0)
     execution = found.median_s
     print(found)
-    print(f"Speedup after compilation: {compilation / execution:.0f}x")
+    print(
+        f"Speedup after compilation: {compilation / execution:.0f}x (compile over run, not a speed-up of the program)"
+    )
     return {
         "compilation_time": compilation,
         "execution_time": execution,
