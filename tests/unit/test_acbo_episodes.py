@@ -12,6 +12,7 @@ import pytest
 from acbo.data import Dataset
 from acbo.experiments import Cell, Choice, Problem, Recommendation, compare, known_graph, problem_of
 from acbo.experiments.episode import Episode, normalised_regret, run_episode
+from acbo.experiments.evaluation import Comparison, Judged
 from acbo.scms.building import linear_model
 from acbo.scms.effects import true_effect
 from acbo.scms.interventions import nothing
@@ -121,6 +122,22 @@ def test_a_comparison_plays_the_cells_it_names() -> None:
     found = compare(strategies, [small, small], models=2, observations=4, trials=1, size=3)
     assert found.cells == (small,)
     assert len(found.regrets("random")) == 2
+
+
+@pytest.mark.parametrize("models", [2, 5, 400])
+def test_intervals_hold_for_few_models_too(models: int) -> None:
+    from scipy import stats
+
+    cell, dice = Cell(3, "chain"), np.random.default_rng(models)
+    regrets = {name: dice.normal(size=(models, 1)).astype(np.float32) for name in "ab"}
+    judged = {(name, cell): Judged(found, found[:, 0], 1.0) for name, found in regrets.items()}
+    found = Comparison(judged, ("a", "b"), (cell,))
+    apart = stats.ttest_rel(regrets["a"][:, 0], regrets["b"][:, 0]).confidence_interval(0.95)
+    gap, half = found.difference("a", "b")
+    np.testing.assert_allclose([gap - half, gap + half], [apart.low, apart.high], rtol=1e-4, atol=1e-5)
+    alone = stats.ttest_1samp(regrets["a"][:, 0], 0).confidence_interval(0.95)
+    mean, half = found.mean("a", cell)
+    np.testing.assert_allclose([mean - half, mean + half], [alone.low, alone.high], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-9])

@@ -28,9 +28,6 @@ from .problem import known_graph, problem_of
 if TYPE_CHECKING:
     import pandas as pd
 
-NORMAL = 1.959964
-"""How many standard errors a 95 % interval reaches to either side."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -90,9 +87,9 @@ class Comparison:
         ]
         return pd.DataFrame(rows)
 
-    def mean(self, strategy: str) -> tuple[float, float]:
-        """Mean final regret over all cells, and half the width of its 95 % interval."""
-        return _mean(self.regrets(strategy))
+    def mean(self, strategy: str, cell: Cell | None = None) -> tuple[float, float]:
+        """Mean final regret over all cells, or in one, and half the width of its 95 % interval."""
+        return _mean(self.regrets(strategy, cell))
 
     def difference(self, first: str, second: str, cell: Cell | None = None) -> tuple[float, float]:
         """How much larger the first one's regret is on the same models, and half the width of its 95 % interval."""
@@ -100,7 +97,11 @@ class Comparison:
 
 
 def _mean(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    half = NORMAL * values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+    """Mean and half of its 95 % interval by Student's t, which few models make wide and one infinite."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    half = stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n) if n > 1 else np.inf
     return float(values.mean()), float(half)
 
 

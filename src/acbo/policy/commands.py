@@ -18,7 +18,6 @@ from jaxtyping import Float
 from acbo.configs import GRPOTrainingConfig
 from acbo.data import bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
-from acbo.experiments.evaluation import NORMAL
 from acbo.scms.drawing import sample_scm
 from acbo.scms.families import FAMILIES
 from acbo.scms.names import suggestion
@@ -233,15 +232,15 @@ def _write_cells(path: Path, found: Comparison) -> None:
 
 
 def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
-    regrets = found.regrets(name, cell)
+    regret, within = found.mean(name, cell)
     gap, half = found.difference(name, "policy", cell)
     return {
         "strategy": name,
         "variables": cell.variables,
         "family": cell.family,
-        "models": len(regrets),
-        "regret": float(regrets.mean()),
-        "half": float(NORMAL * regrets.std(ddof=1) / np.sqrt(len(regrets))),
+        "models": len(found.regrets(name, cell)),
+        "regret": regret,
+        "half": within,
         "minus_policy": gap,
         "minus_policy_half": half,
     }
