@@ -101,10 +101,8 @@ def tell_lost_steps(
     unit = float(np.spacing(seeds.dtype.type(largest)))
     amount = getattr(integrator, "diffusivity", None)
     if amount is not None and not callable(amount) and np.max(amount) > 0:
-        way, enough = (
-            float(np.sqrt(2 * np.max(amount) * dt)),
-            2 * unit,
-        )  # kicks as long as that round either way
+        # Kicks are rounded up as often as down, so that longer ones are right on average.
+        way, enough = float(np.sqrt(2 * np.max(amount) * dt)), 2 * unit
     elif isinstance(field, TimeSeriesField) and amount is None:
         way, enough = float(field.scale) * dt, 16 * unit
     else:
