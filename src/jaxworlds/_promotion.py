@@ -14,7 +14,8 @@ def with_usual_promotion(function: Callable[..., Any], *args: Any, **options: An
     Left on, they would refuse sound arithmetic inside a compiled step of ours, and say so in terms of lines that the user
     did not write.
     """
-    ranks, dtypes = jax.config.jax_numpy_rank_promotion, jax.config.jax_numpy_dtype_promotion
+    settings: Any = jax.config
+    ranks, dtypes = settings.jax_numpy_rank_promotion, settings.jax_numpy_dtype_promotion
     if ranks == "allow" and dtypes == "standard":  # the usual case costs nothing
         return function(*args, **options)
     with ExitStack() as stack:

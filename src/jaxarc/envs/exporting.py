@@ -49,7 +49,7 @@ def _register_module(kind: type) -> None:
     )
 
 
-def _facts_of(kind: type) -> tuple[Callable[[Any], bytes], Callable[[bytearray], Any]]:
+def _facts_of(kind: type) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
     """Two functions that write and read what stands beside the arrays of a module: its static fields."""
     fields = [field for field in dataclasses.fields(kind) if field.init]
     names = [field.name for field in fields if field.metadata.get("static", False)]
@@ -57,7 +57,7 @@ def _facts_of(kind: type) -> tuple[Callable[[Any], bytes], Callable[[bytearray],
     def write(aux: Any) -> bytes:
         return json.dumps(list(aux[len(aux) - len(names) :])).encode()  # equinox keeps them last
 
-    def read(data: bytearray) -> Any:
+    def read(data: bytes | bytearray) -> Any:
         values = dict(zip(names, json.loads(data), strict=True))
         bare = object.__new__(kind)
         for field in dataclasses.fields(kind):
