@@ -316,7 +316,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
     console = Console()
     console.print(
-        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report), highlight=False
+        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
+        highlight=False,
+        markup=False,
     )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
@@ -324,7 +326,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
     for f in diagnosis.findings:
-        table.add_row(marks[f.level], f.name, escape(f.detail), *((escape(f.remedy),) if remedies else ()))
+        table.add_row(
+            marks[f.level], escape(f.name), escape(f.detail), *((escape(f.remedy),) if remedies else ())
+        )
     console.print()
     console.print(table)
     console.print(
