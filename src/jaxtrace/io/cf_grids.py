@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
+from .cf_degrees import assumed_degrees, settle_degrees
 from .cf_directions import tell_directions
 from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
@@ -114,6 +115,7 @@ def grid_of(
     for name in names:
         if name is not None and name in dataset.variables and name != main:
             _same_nodes(dataset, (homes or {}).get(name, dataset), (main, name), places, tuple(dims), by_role)
+    places = settle_degrees(places, options.convert_units)
     places, seam = _around(places, by_role["X"])
     flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
     scales, notes = _scales(dataset, names, flat, options)
@@ -122,7 +124,8 @@ def grid_of(
     if options.origin is not None:
         shift = options.shifted(np.zeros(width))
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
-    names_of = ", ".join(place.name for place in places)
+    guessed = assumed_degrees(places)
+    names_of = ", ".join(f"{p.name} (taken as degrees)" if p.name in guessed else p.name for p in places)
     return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes))
 
 
@@ -224,11 +227,13 @@ def _scales(
                 "does not say how long it is. Set its units, take one index with `select=`, write None for this component, or "
                 "pass `convert_units=False` to use the velocity as it is"
             )
-        unknown = speed is None and str(attributes.get("units", "")).strip() not in ("", "1")
+        bare = str(attributes.get("units", "")).strip() in ("", "1")
+        metres = place.unit is not None and place.unit == Unit("length", 1.0)
+        unknown = speed is None and name is not None and not (bare and metres)
         if unknown and not angle and place.unit is not None and not said:
             said = True
             warnings.warn(
-                f"variable {name!r} has units {attributes.get('units')!r}, which are not known; it is used as it is, in units "
+                f"variable {name!r} has units {attributes.get('units', '')!r}, which are not known; it is used as it is, in units "
                 f"of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
                 UserWarning,
                 stacklevel=2,
