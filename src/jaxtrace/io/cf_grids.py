@@ -233,8 +233,8 @@ def _scales(
         if unknown and not angle and place.unit is not None and not said:
             said = True
             warnings.warn(
-                f"variable {name!r} has units {attributes.get('units', '')!r}, which are not known; it is used as it is, in units "
-                f"of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
+                f"variable {name!r} has units {attributes.get('units', '')!r}, which are not known; it is used as it is, in "
+                f"units of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -212,7 +212,7 @@ def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
         if there is None or other is first:
             continue
         here = first.data.variables[known.name]
-        units = [str(one.attrs.get("units", "")) for one in (there, here)]
+        units = str(there.attrs.get("units", "")), str(here.attrs.get("units", ""))
         if units[0] and _unit_differs(*units, parse_unit):
             raise DatasetError(
                 f"{other.name}: coordinate {known.name!r} has units {units[0]!r}, but that of {first.name} has {units[1]!r}. "
@@ -273,8 +273,8 @@ def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options)
         count = int(np.count_nonzero(found == np.asarray(mark, found.dtype)))
         if count:
             raise DatasetError(
-                f"{where} holds {count:,} values equal to its attribute {word} = {mark:g}. CF calls that `_FillValue`: rename the "
-                f"attribute, or pass the xarray data set with these values as NaN (`data.where(data != {mark:g})`)."
+                f"{where} holds {count:,} values equal to its attribute {word} = {mark:g}. CF calls that `_FillValue`: rename "
+                f"the attribute, or pass the xarray data set with these values as NaN (`data.where(data != {mark:g})`)."
             )
     largest = float(np.nanmax(np.abs(found), initial=0.0))
     if not np.isfinite(largest) or largest > HUGE:
