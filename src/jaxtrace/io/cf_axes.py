@@ -142,8 +142,9 @@ def spatial_coordinate(
     for other in (one[-1] for one in ranked if one[:-1] == first[:-1] and one[-1] != name):
         if not same_places(variable, dataset.variables[other]):
             raise ValueError(
-                f"both {name!r} and {other!r} may be the coordinate along {dim!r}, at different places. Name the right one in "
-                "the attribute `coordinates` of the velocity, or drop the other"
+                f"both {name!r} and {other!r} may be the coordinate along {dim!r}, at different places. Components on different "
+                "points of a staggered C-grid are not read yet; if all lie on the same points, name their coordinates in the "
+                "attribute `coordinates` of each component, or drop the others"
             )
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"coordinate {name!r} holds {values.dtype}, not numbers")

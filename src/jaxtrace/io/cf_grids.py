@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
 from .cf_degrees import assumed_degrees, settle_degrees
 from .cf_directions import tell_directions
+from .cf_staggered import REASON
 from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
 from .opened import Options
@@ -153,11 +154,18 @@ def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[st
         if variable is None:  # zero
             continue
         own = tuple(str(dim) for dim in variable.dims)
-        if not set(dims) <= set(own):
+        if set(dims) <= set(own):
+            continue
+        lists = f"({', '.join(dataset.variables[main].dims)} and {', '.join(own)})"
+        if len(names) == 3 and name == names[2]:
             raise ValueError(
-                f"variables {main!r} and {name!r} lie on different grids ({', '.join(dataset.variables[main].dims)} and "
-                f"{', '.join(own)}), as on a staggered C-grid; bring them to common nodes first"
+                f"variable {name!r} lies on other levels than {main!r} {lists}, as the vertical velocity of a staggered grid, "
+                f"which is not read yet; bring it to the levels of {main!r}, or pass "
+                f"`velocity={(*names[:2], None)!r}` for no vertical velocity"
             )
+        raise ValueError(
+            f"variables {main!r} and {name!r} lie on different grids {lists}; bring them to common nodes first"
+        )
 
 
 def _same_nodes(
@@ -173,12 +181,11 @@ def _same_nodes(
         found = None
         with suppress(ValueError):  # a file without coordinates lies on the same places
             found = spatial_coordinate(home, role, dims, by_role[role], home.variables[pair[1]])
-        if found is None or found.name == place.name:
+        if found is None or home.variables[found.name] is dataset.variables[place.name]:
             continue
         if not same_places(dataset.variables[place.name], home.variables[found.name]):
             raise ValueError(
-                f"variables {pair[0]!r} and {pair[1]!r} lie at different places ({place.name} and {found.name}), as on a "
-                "staggered C-grid; bring them to common nodes first"
+                f"variables {pair[0]!r} and {pair[1]!r} lie at different places ({place.name} and {found.name}), {REASON}"
             )
 
 

@@ -123,6 +123,11 @@ def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> C
     return Choice(names, "as named")
 
 
+def is_component(name: str) -> bool:
+    """Whether a variable is named like the first or second component of a velocity."""
+    return any(plain(name) in names[:2] for names in COMPONENTS)
+
+
 def component_sets(labels: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Sets of two or three scalars whose names (the keys, by their labels) are those of components, x first."""
     by_label: dict[str, list[str]] = {}

@@ -10,9 +10,11 @@ import numpy as np
 from .cf_attributes import fill_marks, tidy_data
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
+from .cf_staggered import REASON as STAGGERED
+from .cf_staggered import demand_common_points, point_of, staggering, tell_native_names
 from .cf_units import parse_speed, parse_unit
 from .geometry import FLAT, place
-from .naming import component_sets, standard_sets
+from .naming import component_sets, is_component, standard_sets
 from .netcdf_sizes import check_hdf5, check_netcdf3
 from .opened import OpenedDataset, Options, selected_times
 from .series import DatasetError
@@ -101,6 +103,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         raise
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}.") from error
+    tell_native_names(names, any(along.values.ndim > 1 for along in grid.places))
     for along in grid.places:
         if along.name in source.refused:
             raise DatasetError(f"{source.name}: coordinate {along.name!r}: {source.refused[along.name]}.")
@@ -169,10 +172,12 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
 def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, ...], str]:
     """The variables of the components and why: as named, by their standard names, or by their names."""
     fields: dict[str, Any] = {}
+    homes: dict[str, Any] = {}
     for source in sources:
         for name, variable in source.data.variables.items():
             if len(variable.dims) > 1 and np.issubdtype(variable.dtype, np.number):
                 fields.setdefault(str(name), variable)
+                homes.setdefault(str(name), source.data)
     where = sources[0].name
     listed = ", ".join(fields) or "none"
     if options.velocity is not None:
@@ -186,18 +191,35 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
                 raise DatasetError(
                     f"{where}: there is no variable {name!r} as `velocity` demands; there are {listed}."
                 )
+        try:
+            demand_common_points(options.velocity, homes)
+        except ValueError as error:
+            raise DatasetError(f"{where}: {error}.") from error
         return tuple(options.velocity), "as named"
+    apart: list[str] = []
     standard = {name: str(variable.attrs.get("standard_name", "")) for name, variable in fields.items()}
     for sets, why in (
         (standard_sets(standard), "by their standard names"),
         (component_sets({name: name for name in fields}), "by their names"),
     ):
-        if len(sets) == 1:
-            return sets[0], why
-        if sets:
-            shown = "; ".join(", ".join(names) for names in sets)
+        reasons = [staggering(names[0], homes[names[0]], names[1], homes[names[1]]) for names in sets]
+        whole = [names for names, reason in zip(sets, reasons, strict=True) if not reason]
+        if len(whole) == 1:
+            left = [", ".join(names) for names in sets if names not in whole]
+            return whole[0], why + (f", {'; '.join(left)} being on a staggered grid" if left else "")
+        if whole:
+            shown = "; ".join(", ".join(names) for names in whole)
             raise DatasetError(
-                f"{where}: several sets of variables may be the velocity: {shown}. Pass `velocity={sets[0]!r}` or another."
+                f"{where}: several sets of variables may be the velocity: {shown}. Pass `velocity={whole[0]!r}` or another."
+            )
+        apart += filter(None, reasons)
+    if apart:
+        raise DatasetError(f"{where}: {apart[0]}.")
+    for name in fields:
+        point = point_of(homes[name], name) if is_component(name) else ""
+        if point:
+            raise DatasetError(
+                f"{where}: {name!r} lies on {point} points: the components of the velocity are {STAGGERED}."
             )
     raise DatasetError(
         f"{where}: no two variables look like the components of a velocity; there are {listed}. Pass `velocity=('u', 'v')` "
