@@ -109,12 +109,8 @@ def test_one_component_alone_and_files_that_name_their_points(tmp_path):
         DatasetError, match=rf"'uo' and 'vo' lie on different grids \(U and V points\), {REASON}"
     ):
         open_dataset(paths)
-    native = xarray.merge(
-        [
-            nemo("u", "vozocrtx", depth="d", layers=1, shift=False),
-            nemo("v", "vomecrty", depth="d", layers=1, shift=False),
-        ]
-    )
+    made = {"depth": "d", "layers": 1, "shift": False}
+    native = nemo("u", "vozocrtx", **made).assign(vomecrty=nemo("v", "vomecrty", **made).vomecrty)
     with pytest.warns(
         UserWarning, match="vozocrtx and vomecrty are NEMO's names of components on the U and V"
     ):
@@ -154,9 +150,8 @@ def test_what_the_message_advises_works():
 
 def test_a_set_at_the_middles_of_the_cells_is_taken():
     """ROMS can write velocities at rho points beside those of its own points."""
-    data = split(
-        ("ocean_time", "eta_u", "xi_u"), ("ocean_time", "eta_v", "xi_v"), standard=("sea_water_x_velocity", "sea_water_y_velocity")
-    )  # fmt: skip
+    standard = ("sea_water_x_velocity", "sea_water_y_velocity")
+    data = split(("ocean_time", "eta_u", "xi_u"), ("ocean_time", "eta_v", "xi_v"), standard=standard)
     for k, (name, standard) in enumerate(
         (("ue", "eastward_sea_water_velocity"), ("vn", "northward_sea_water_velocity"))
     ):
