@@ -236,7 +236,8 @@ def _to_try(missing: Mapping[str, str] | None = None) -> str:
     }
     extras = sorted({extra for error in missing.values() for extra in _EXTRA.findall(error)})
     if extras:
-        pip = "pip" if shutil.which("pip") else f"{os.path.join(here, 'python')} -m pip"
+        active = os.path.dirname(shutil.which("pip") or "") == os.path.dirname(sys.executable)
+        pip = "pip" if active else f"{os.path.join(here, 'python')} -m pip"
         lines[f"{pip} install 'jaxworlds[{','.join(extras)}]'"] = (
             f"what {', '.join(missing)} need to be shown"
         )

@@ -101,6 +101,7 @@ def test_a_part_whose_packages_are_missing_says_all_of_it_and_advises_what_runs(
 
     monkeypatch.setattr(EntryPoint, "load", load)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python")
     out = tmp_path / "report [1]"
     assert run_cli("demo", "--out", str(out), "--steps", "48") == 0
     shown = capsys.readouterr().out
