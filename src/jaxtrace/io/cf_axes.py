@@ -162,7 +162,7 @@ def spatial_coordinate(
     positive = str(variable.attrs.get("positive", "")).lower()
     if not positive and (standard == "depth" or name.lower().startswith("depth")) and np.any(values > 0):
         positive = "down"  # depths below zero are heights
-    return Coordinate(str(name), values, tuple(variable.dims), unit, positive, told, standard)
+    return Coordinate(str(name), values, tuple(variable.dims), unit, positive, told[:60], standard[:60])
 
 
 def named_coordinates(variable: Any) -> tuple[str, ...]:
