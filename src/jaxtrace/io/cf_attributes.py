@@ -98,7 +98,7 @@ def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
             continue
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if np.isfinite(number):
             found[name] = number
@@ -114,7 +114,7 @@ def numbers_checked(attributes: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
             raise ValueError(f"{word!r} must be a finite number; it is {str(value)[:60]!r}")
         if word in checked:
-            checked[word] = value
+            checked[word] = float(value)
     return checked
 
 

@@ -73,7 +73,7 @@ def compass_of(text: Any) -> str:
 
 def parse_speed(text: Any) -> Unit | None:
     """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
-    words = str(text or "").strip().lower()
+    words = str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
     if words in ("knot", "knots", "kt", "kts"):
         return Unit("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
