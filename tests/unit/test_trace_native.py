@@ -87,7 +87,8 @@ def runs(field: Any, walls: Any, start: np.ndarray, **options: Any) -> list[Any]
 
 def assert_alike(kernel: Any, xla: Any) -> None:
     np.testing.assert_array_equal(kernel.alive, xla.alive)
-    np.testing.assert_array_equal(kernel.outcome, xla.outcome)
+    np.testing.assert_array_equal(kernel.outcomes, xla.outcomes)
+    np.testing.assert_allclose(kernel.end_times, xla.end_times, atol=ROUNDING)
     assert kernel.patch_counts == xla.patch_counts
     np.testing.assert_allclose(kernel.positions, xla.positions, atol=ROUNDING)
 

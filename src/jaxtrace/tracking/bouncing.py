@@ -23,6 +23,10 @@ class Bounced(eqx.Module):
     """How often the step met each patch, in the order of the boundary's `patches`."""
     patch: Int32[Array, ""]
     """The patch that ended the particle, else -1."""
+    share: Float[Array, ""] = eqx.field(converter=lambda share: jnp.asarray(share, float), default=1.0)
+    """Of the straight way from `old` to `new`, the part before the particle ended; 1 for one that goes on."""
+    normal: Vector | None = None
+    """A direction across the wall where the particle ended, of any length; zeros or None where none is known."""
 
 
 class AbstractBoundary(eqx.Module):
@@ -103,12 +107,15 @@ class Composed(AbstractBoundary):
                 hits = hits.at[at : at + len(more)].add(more)
             ended = jnp.where(then.patch >= 0, then.patch + first, -1)
             unmet = jnp.concatenate([result.hits, jnp.zeros_like(then.hits)])
+            normals = [jnp.zeros_like(new) if one.normal is None else one.normal for one in (then, result)]
             result = Bounced(
                 position=jnp.where(result.alive, position, result.position),
                 velocity=jnp.where(result.alive, then.velocity, result.velocity),
                 alive=result.alive & then.alive,
                 hits=jnp.where(result.alive, hits, unmet),
                 patch=jnp.where(result.alive, ended, result.patch),
+                share=jnp.where(result.alive, then.share, result.share),
+                normal=jnp.where(result.alive, *normals),
             )
             carried = part._seen_from(seen, then)
             if carried is not None:

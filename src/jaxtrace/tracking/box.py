@@ -43,7 +43,7 @@ class Box(AbstractBoundary):
         """Cut the path at the first absorbing face, then fold, wrap or clip each axis."""
         low, high = self.low.astype(new.dtype), self.high.astype(new.dtype)
         velocity = jnp.zeros_like(new) if velocity is None else velocity
-        end, face = self._absorb(old, new, low, high)
+        end, face, cut = self._absorb(old, new, low, high)
         position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
         for kind in dict.fromkeys(self.faces):
             done = _AXIS[kind[0] if kind[0] == kind[1] else "mixed"](end, low, high, kind)
@@ -58,7 +58,8 @@ class Box(AbstractBoundary):
                 )
         absorbed = jnp.arange(2 * len(self.faces)) == face
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
-        return Bounced(position, velocity * factor, face < 0, hits, face)
+        across = (jnp.arange(len(self.faces)) == face // 2).astype(new.dtype)
+        return Bounced(position, velocity * factor, face < 0, hits, face, cut, across)
 
     def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
         along = self._has_period
@@ -79,8 +80,10 @@ class Box(AbstractBoundary):
     def _has_period(self) -> Bool[np.ndarray, " dim"]:
         return np.array([pair == ("periodic", "periodic") for pair in self.faces])
 
-    def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Int32[Array, ""]]:
-        """End of the path at its first absorbing face, and the number of that face; -1 where there is none."""
+    def _absorb(
+        self, old: Vector, new: Vector, low: Vector, high: Vector
+    ) -> tuple[Vector, Int32[Array, ""], Float[Array, ""]]:
+        """End of the path at its first absorbing face, the number of that face (-1 for none), and the share until there."""
         drains = [
             (axis, side)
             for axis, pair in enumerate(self.faces)
@@ -88,13 +91,13 @@ class Box(AbstractBoundary):
             if pair[side] == "absorbing"
         ]
         if not drains:
-            return new, jnp.full((), -1, jnp.int32)
+            return new, jnp.full((), -1, jnp.int32), jnp.ones((), new.dtype)
         # Which face comes first is found once for all that follows from it: position, life, counts and patch.
         always = self.low[0] == self.low[0]
         cut, face = apart(always, functools.partial(self._first, drains), old, new, low, high)
         met = (face >= 0) & (jnp.arange(len(self.faces)) == face // 2)
         end = jnp.where(face < 0, new, old + cut * (new - old))
-        return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face
+        return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face, cut
 
     def _first(
         self, drains: list[tuple[int, int]], old: Vector, new: Vector, low: Vector, high: Vector

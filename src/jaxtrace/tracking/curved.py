@@ -1,5 +1,6 @@
 """Round walls: spheres, circles and cylinders that particles stay inside of, or stay out of."""
 
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -56,7 +57,10 @@ class Round(AbstractBoundary):
         normal = self._normal(end)
         stopped = velocity - dot(velocity, normal) * normal
         velocity = jnp.where(met & (self.wall == "clamping"), stopped, velocity)
-        return _bounced(end, velocity, alive, met.astype(jnp.int32))
+        found = _bounced(end, velocity, alive, met.astype(jnp.int32))
+        if self.wall != "absorbing":
+            return found
+        return dataclasses.replace(found, share=jnp.where(met, share, 1.0), normal=normal)
 
     def _mirror(self, old: Vector, new: Vector, velocity: Vector) -> Bounced:
         """Specular reflections, in a loop of fixed length so that gradients pass both ways."""

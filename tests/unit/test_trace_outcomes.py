@@ -1,0 +1,222 @@
+"""Ends that nobody asked for: no finite velocity, seeds where nothing flows; and ends to the moment within a step."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
+from jaxtrace.integrators import Dopri5
+from jaxtrace.tracking import Outcome, Trajectory, create_tracker
+from jaxtrace.tracking.boundary import (
+    absorbing_boundary,
+    box_boundary,
+    clamping_boundary,
+    composed_boundary,
+    inlet_outlet_boundary_factory,
+    periodic_boundary,
+    reflective_boundary,
+    spherical_boundary,
+)
+from jaxtrace.tracking.reductions import Moments, histogram
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+INTEGRATORS: dict[str, dict[str, Any]] = {
+    "rk4": {},
+    "euler": {},
+    "midpoint": {},
+    "dopri5": {},
+    "inertial": {"relaxation_time": 0.1},
+    "euler_maruyama": {"diffusivity": 1e-8},
+    "milstein": {"diffusivity": 1e-8},
+}
+
+
+def hole(x: jax.Array, t: jax.Array) -> jax.Array:
+    """The flow (1, 0), without a velocity for x between 0.7 and 0.8; it does not see that a place is NaN."""
+    return jnp.where((x[0] > 0.7) & (x[0] < 0.8), jnp.nan, 1.0) * jnp.array([1.0, 0.0])
+
+
+# --- a field that gives NaN ---
+
+
+@pytest.mark.parametrize("name", INTEGRATORS)
+def test_without_a_finite_velocity_a_particle_stops_where_it_was(name: str) -> None:
+    tracker = create_tracker(name, AnalyticField(hole, 2), **INTEGRATORS[name])
+    start = np.array([[0.5, 0.5], [0.9, 0.2], [0.75, 0.2]])
+    run = tracker.track_particles(start, (0.0, 1.0), 21)
+    assert run.positions is not None
+    assert run.ages is not None
+    assert np.isfinite(run.positions).all()
+    assert run.outcomes.tolist() == [Outcome.NOT_FINITE, Outcome.MOVING, Outcome.NOT_FINITE]
+    # The last finite place lies before the hole, no further from it than two steps; it is kept to the end.
+    assert 0.6 <= run.final[0, 0] <= 0.75 + 1e-5
+    np.testing.assert_allclose(run.final[0, 0] - 0.5, run.ages[-1, 0], atol=2e-3)
+    np.testing.assert_array_equal(run.final[2], np.float32(start[2]))
+    assert run.end_times is not None
+    np.testing.assert_allclose(run.end_times, [run.ages[-1, 0], np.nan, 0.0], atol=1e-6)
+    assert "2 stopped where the field gives no finite velocity" in run.summary()
+
+
+def test_an_adaptive_integrator_stops_just_before_the_hole() -> None:
+    """By shorter and shorter steps, within one interval, at the moment that belongs to the place."""
+    run = create_tracker("dopri5", AnalyticField(hole, 2)).track_particles([[0.5, 0.5]], (0.0, 1.0), 2)
+    assert run.outcomes.tolist() == [Outcome.NOT_FINITE]
+    np.testing.assert_allclose(run.final[0, 0], 0.7, atol=1e-4)
+    np.testing.assert_allclose(run.end_times, [0.2], atol=1e-4)
+
+
+def test_a_sum_of_fields_ends_particles_where_one_of_them_does() -> None:
+    grids = [UniformGrid([0.0, 0.0], [0.1, 0.1], shape) for shape in ((11, 11), (6, 11))]
+    one, other = (
+        TimeSeriesField(np.tile(np.float32([0.5, 0.0]), (1, grid.size, 1)), grid=grid) for grid in grids
+    )
+    total = AnalyticField(lambda x, t: one(x, t) + other(x, t), 2)  # NaN for x > 0.5
+    run = create_tracker("rk4", total).track_particles([[0.2, 0.5], [0.1, 0.5]], (0.0, 0.5), 6, 0.1)
+    assert run.outcomes.tolist() == [Outcome.NOT_FINITE] * 2
+    np.testing.assert_allclose(run.final[:, 0], [0.4, 0.4], atol=0.1 + 1e-5)
+    assert np.isfinite(run.final).all()
+
+
+def test_infinite_places_are_no_ends_at_a_wall() -> None:
+    """A clamp would put an infinite place on its face, a mirror would fold it: both must not see it."""
+    fast = AnalyticField(lambda x, t: jnp.array([1.0, 0.0]) / jnp.where(x[0] > 0.5, 0.0, 1.0), 2)
+    box = [[0.0, 0.0], [1.0, 1.0]]
+    for walls in (
+        clamping_boundary(box),
+        reflective_boundary(box),
+        periodic_boundary(box),
+        absorbing_boundary(box),
+    ):
+        run = create_tracker("euler", fast, walls).track_particles([[0.2, 0.5]], (0.0, 1.0), 11)
+        assert run.outcomes.tolist() == [Outcome.NOT_FINITE]
+        assert 0.5 <= run.final[0, 0] <= 0.61
+        assert not any(run.patch_counts.values())
+
+
+def test_reductions_leave_stopped_particles_out() -> None:
+    field = AnalyticField(hole, 2)
+    for reduce in (histogram([[0.0, 0.0], [2.0, 1.0]], (4, 1)), Moments()):
+        run = create_tracker("rk4", field, reduce=reduce).track_particles(
+            [[0.5, 0.5], [0.9, 0.2]], (0.0, 1.0), 5, 0.05
+        )
+        leaves = jax.tree.leaves(run.reduced)
+        assert all(np.isfinite(leaf).all() for leaf in leaves)
+    assert run.reduced["count"].tolist() == [2, 1, 1, 1, 1]
+    assert run.end_times is not None  # also where no positions are kept
+    np.testing.assert_allclose(run.end_times[0], 0.2, atol=0.051)
+
+
+def test_files_and_facts_keep_the_outcome(tmp_path: Any) -> None:
+    run = create_tracker("rk4", AnalyticField(hole, 2)).track_particles(
+        [[0.5, 0.5], [0.9, 0.2]], (0.0, 1.0), 5, 0.05
+    )
+    for name in ("run.npz", "run.nc"):
+        again = Trajectory.load(run.save(tmp_path / name))
+        np.testing.assert_array_equal(again.outcomes, run.outcomes)
+        np.testing.assert_array_equal(again.end_times, run.end_times)  # pyright: ignore[reportArgumentType]
+        assert again.summary() == run.summary()
+
+
+# --- ends to the moment within a step ---
+
+BOX = [[0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", ["rk4", "euler", "midpoint", "dopri5", "inertial"])
+def test_half_a_unit_of_time_is_half_a_unit_whatever_the_step(name: str) -> None:
+    for dt in (0.2, 0.3, 0.07, 1.0):
+        options = {"relaxation_time": 0.1} if name == "inertial" else {}
+        tracker = create_tracker(name, constant_flow([1.0, 0.0]), absorbing_boundary(BOX), **options)
+        run = tracker.track_particles([[0.5, 0.5], [0.9, 0.5]], (0.0, 2.0), 3, dt, release_times=[0.0, 1.0])
+        np.testing.assert_allclose(run.end_times, [0.5, 1.1], atol=1e-6)  # pyright: ignore
+        np.testing.assert_allclose(run.ages[-1], [0.5, 0.1], atol=1e-6)  # pyright: ignore
+        np.testing.assert_allclose(run.ages[1], [0.5, 0.0], atol=1e-6)  # pyright: ignore
+
+
+def test_back_in_time_ends_are_exact_too() -> None:
+    tracker = create_tracker("rk4", constant_flow([1.0, 0.0]), absorbing_boundary(BOX))
+    run = tracker.track_particles([[0.5, 0.5]], (2.0, 0.0), 3, 0.3)
+    np.testing.assert_allclose(run.end_times, [1.5], atol=1e-6)  # pyright: ignore
+    np.testing.assert_allclose(run.ages[-1], [0.5], atol=1e-6)  # pyright: ignore
+
+
+def errors(field: Any, walls: Any, start: Any, exact: Any, steps: Any) -> np.ndarray:
+    """The greatest error of the ends' times, by the number of steps in two units of time."""
+    found = []
+    with jax.enable_x64(True):
+        tracker = create_tracker("rk4", field(), walls())
+        for count in steps:
+            run = tracker.track_particles(np.asarray(start, np.float64), (0.0, 2.0), 2, 2.0 / count)
+            assert (run.outcomes == Outcome.LEFT).all()
+            found.append(np.abs(run.end_times - exact).max())  # pyright: ignore
+    return np.array(found)
+
+
+def orders(found: np.ndarray) -> np.ndarray:
+    return np.log2(found[:-1] / found[1:])
+
+
+def test_ends_are_found_with_order_three_at_straight_and_round_walls() -> None:
+    """dx/dt = x leaves at x = 1 after log(1 / x); the chord alone would give order two."""
+    start = np.stack([np.linspace(0.2, 0.9, 40), np.zeros(40)], -1)
+    exact = np.log(1 / start[:, 0])
+    grow = lambda: AnalyticField(lambda x, t: x, 2)  # noqa: E731
+    for walls in (
+        lambda: absorbing_boundary([[-1.0, -1.0], [1.0, 1.0]]),
+        lambda: spherical_boundary((0.0, 0.0), 1.0, "absorbing"),
+        lambda: composed_boundary(
+            box_boundary([[-3.0, -3.0], [3.0, 3.0]], ["open", "periodic"]),
+            absorbing_boundary([[-1.0, -1.0], [1.0, 1.0]]),
+        ),
+    ):
+        found = errors(grow, walls, start, exact, (10, 20, 40, 80))
+        assert (orders(found) > 2.7).all()
+        assert found[-1] < 1e-6
+
+
+def test_ends_in_a_turning_flow() -> None:
+    """Solid rotation leaves a strip where sin(angle) says; paths are curved and meet the wall at an angle."""
+    turn = lambda: AnalyticField(lambda x, t: jnp.stack([-x[1], x[0]]), 2)  # noqa: E731
+    radius = np.linspace(0.8, 1.5, 30)
+    start = np.stack([radius, np.zeros(30)], -1)
+    found = errors(
+        turn,
+        lambda: box_boundary([[-9.0, -9.0], [9.0, 0.7]], [("open", "open"), ("open", "absorbing")]),
+        start,
+        np.arcsin(0.7 / radius),
+        (16, 32, 64, 128),
+    )
+    assert orders(found).mean() > 2.6
+    assert found[-1] < 2e-6
+
+
+def test_a_random_walk_leaves_on_its_chord() -> None:
+    """Its path within a step has no slope: the straight way decides, so that noise-free it is exact."""
+    tracker = create_tracker(
+        "euler_maruyama", constant_flow([1.0, 0.0]), absorbing_boundary(BOX), diffusivity=0.0
+    )
+    run = tracker.track_particles([[0.5, 0.5]], (0.0, 2.0), 3, 0.2)
+    np.testing.assert_allclose(run.end_times, [0.5], atol=1e-6)  # pyright: ignore
+
+
+def test_slots_of_an_inlet_keep_exact_ages() -> None:
+    """A slot that waits for an inlet without particles tells for how long its last one lived."""
+    walls = inlet_outlet_boundary_factory(BOX, rate=0.0)
+    tracker = create_tracker("rk4", constant_flow([1.0, 0.0]), walls)
+    run = tracker.track_particles([[0.5, 0.5], [0.13, 0.5]], (0.0, 2.0), 5, 0.2)
+    np.testing.assert_allclose(run.ages[-1], [0.5, 0.87], atol=1e-6)  # pyright: ignore
+    np.testing.assert_allclose(run.ages[1], [0.5, 0.5], atol=1e-6)  # pyright: ignore
+
+
+def test_who_runs_out_of_steps_says_when() -> None:
+    """Place and time of the end belong together: dx/dt = 1 beside a swing that needs many steps."""
+    fast = AnalyticField(lambda x, t: jnp.stack([1.0 + 0 * x[0], 300 * jnp.cos(300 * t)]), 2)
+    tracker = create_tracker(field=fast, integrator=Dopri5(rtol=1e-6, atol=1e-7, max_steps=20))
+    run = tracker.track_particles(np.array([[0.0, 0.5]]), (0.0, 1.0), 3)
+    assert run.outcomes[0] == Outcome.STEP_LIMIT
+    assert 0 < run.end_times[0] < 0.5  # pyright: ignore[reportOptionalSubscript]
+    np.testing.assert_allclose(run.end_times[0], run.final[0, 0], rtol=1e-4)  # pyright: ignore
