@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.integrators import Dopri5
-from jaxtrace.tracking import Outcome, Trajectory, create_tracker
+from jaxtrace.tracking import Outcome, Trajectory, create_tracker, seeding
 from jaxtrace.tracking.boundary import (
     absorbing_boundary,
     box_boundary,
@@ -220,3 +220,137 @@ def test_who_runs_out_of_steps_says_when() -> None:
     assert run.outcomes[0] == Outcome.STEP_LIMIT
     assert 0 < run.end_times[0] < 0.5  # pyright: ignore[reportOptionalSubscript]
     np.testing.assert_allclose(run.end_times[0], run.final[0, 0], rtol=1e-4)  # pyright: ignore
+
+
+# --- seeds where nothing moves ---
+
+
+def coast() -> TimeSeriesField:
+    """The flow (0.2, 0.1) in the unit square, with land beyond x = 0.6 and y = 0.5."""
+    land = np.zeros((10, 10), bool)
+    land[6:, 5:] = True
+    grid = UniformGrid((0.0, 0.0), (0.1, 0.1), (11, 11), mask=land)
+    return TimeSeriesField(np.tile(np.float32([0.2, 0.1]), (grid.size, 1)), grid=grid)
+
+
+BEGAN = r"They stay where they are, with the outcome 'began outside the field or its boundary, or on land'"
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_seeds_outside_or_on_land_are_counted_and_told(fused: bool | None) -> None:
+    tracker = create_tracker("rk4", coast(), fused=fused)
+    start = [[0.1, 0.1], [0.9, 0.9], [3.0, 3.0], [0.55, 0.1]]
+    with pytest.warns(
+        UserWarning, match=r"2 of 4 do not \(1 beyond \(0, 0\) to \(1, 1\), 1 on land.*" + BEGAN
+    ):
+        run = tracker.track_particles(start, (0.0, 3.0), 4, 0.5, release_times=[0.0, 1.0, 0.0, 0.0])
+    began, left = Outcome.BEGAN_OUTSIDE, Outcome.OUTSIDE
+    assert run.outcomes.tolist() == [Outcome.MOVING, began, began, left]
+    np.testing.assert_array_equal(run.final[1:3], np.float32(start[1:3]))
+    np.testing.assert_array_equal(run.end_times[1:3], [1.0, 0.0])  # pyright: ignore[reportOptionalSubscript]
+    assert "2 began outside the field or its boundary, or on land" in run.summary()
+    with pytest.raises(
+        ValueError, match=r"none does \(1 beyond .*, 1 on land.*random_seeds\(n, bounds, inside=field\)"
+    ):
+        tracker.track_particles(start[1:3], (0.0, 1.0), 2)
+
+
+def test_seeds_outside_a_wall_are_not_moved_inside() -> None:
+    box = [[0.0, 0.0], [1.0, 1.0]]
+    flow = constant_flow([0.1, 0.0])
+    start = np.array([[0.5, 0.5], [3.0, 0.5], [-0.2, 0.5]])
+    hits = {
+        "reflective": reflective_boundary(box),
+        "clamping": clamping_boundary(box),
+        "absorbing": absorbing_boundary(box),
+        "round": spherical_boundary((0.5, 0.5), 0.6),
+        "composed": composed_boundary(
+            box_boundary([[0.0, 0.0], [1.0, 1.0]], ["open", "periodic"]), reflective_boundary(box)
+        ),
+    }
+    for walls in hits.values():
+        with pytest.warns(
+            UserWarning, match=r"2 of 3 do not, the first is number 1 at \(3, 0.5\)\. " + BEGAN
+        ):
+            run = create_tracker("rk4", flow, walls, reduce=Moments(), keep_positions=True).track_particles(
+                start, (0.0, 1.0), 3, 0.5
+            )
+        np.testing.assert_allclose(run.final, [[0.6, 0.5], [3.0, 0.5], [-0.2, 0.5]], atol=1e-6)
+        assert run.outcomes.tolist() == [Outcome.MOVING, Outcome.BEGAN_OUTSIDE, Outcome.BEGAN_OUTSIDE]
+        assert run.reduced["count"].tolist() == [1, 1, 1]
+        assert not any(run.patch_counts.values())
+        with pytest.raises(
+            ValueError, match=r"`initial_positions` must lie within `boundary_condition`.*none does"
+        ):
+            create_tracker("rk4", flow, walls).track_particles(start[1:], (0.0, 1.0), 2)
+
+
+def test_where_seeds_are_free_nothing_is_said() -> None:
+    """Beyond a period they are wrapped, beyond an open face free, on a face and off a plane without extent fine."""
+    flow = constant_flow([0.1, 0.0])
+    around = composed_boundary(
+        box_boundary([[0.0, 0.0], [1.0, 1.0]], ["periodic", "open"]), spherical_boundary((0.5, 0.5), 0.7)
+    )
+    for walls, start in (
+        (periodic_boundary([[0.0, 0.0], [1.0, 1.0]]), [[3.0, -2.0]]),
+        (around, [[7.5, 0.5]]),
+        (box_boundary([[0.1, 0.1], [0.7, 0.7]], ["open", "reflective"]), [[5.0, 0.7], [0.1, 0.1]]),
+        (reflective_boundary([[0.0, 0.5], [1.0, 0.5]]), [[0.5, 9.0]]),
+    ):
+        run = create_tracker("rk4", flow, walls).track_particles(start, (0.0, 1.0), 2)
+        assert (run.outcomes == Outcome.MOVING).all()
+
+
+def test_an_inlet_fills_the_slots_of_seeds_outside() -> None:
+    walls = inlet_outlet_boundary_factory([[0.0, 0.0], [1.0, 1.0]])
+    with pytest.warns(UserWarning, match="1 of 2 does not.*the inlet fills their slots"):
+        run = create_tracker("rk4", constant_flow([0.1, 0.0]), walls).track_particles(
+            [[0.5, 0.5], [3.0, 0.5]], (0.0, 1.0), 3, 0.1
+        )
+    assert run.generation is not None
+    assert run.generation[-1].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("inside", ["field", "grid", "function"])
+def test_seeds_are_drawn_in_water(inside: str) -> None:
+    field, box = coast(), [[0.0, 0.0], [1.0, 1.0]]
+    where: Any = {
+        "field": field,
+        "grid": field.grid,
+        "function": lambda x: (x[:, 0] < 0.6) | (x[:, 1] < 0.5),
+    }[inside]
+    for n, found in (
+        (200, seeding.random_seeds(200, box, inside=where)),
+        (200, seeding.low_discrepancy_seeds(200, box, inside=where)),
+        (200, seeding.ball_seeds((0.6, 0.5), 0.3, 200, inside=where)),
+        (200, seeding.density_seeds(200, box, lambda x: x[0], inside=where)),
+        (80, seeding.uniform_grid_seeds(10, box, False, inside=where)),
+        (80, seeding.stratified_seeds(10, box, inside=where)),
+        (30, seeding.line_seeds((0.0, 0.0), (1.0, 1.0), 50, inside=where)),
+        (30, seeding.circle_seeds((0.6, 0.5), 0.2, 40, inside=where)),
+        (80, seeding.rectangle_seeds((0.05, 0.05), (0.9, 0.0), (0.0, 0.9), 10, inside=where)),
+    ):
+        points = np.asarray(found)
+        assert abs(len(points) - n) <= 1
+        assert not ((points[:, 0] > 0.6 + 1e-6) & (points[:, 1] > 0.5 + 1e-6)).any()
+    # An even cloud stays even, and the first points are those drawn without a condition.
+    free = np.asarray(seeding.random_seeds(200, box))
+    held = np.asarray(seeding.random_seeds(200, box, inside=where))
+    wet = ~((free[:, 0] > 0.6) & (free[:, 1] > 0.5))
+    np.testing.assert_array_equal(held[: wet.sum()], free[wet])
+
+
+def test_refusals_of_inside_name_argument_demand_and_value() -> None:
+    box = [[0.7, 0.7], [0.8, 0.8]]
+    with pytest.raises(
+        ValueError, match=r"`inside` must hold more of where seeds are drawn.*0 lie inside, and `n` is 10"
+    ):
+        seeding.random_seeds(10, box, inside=coast())
+    with pytest.raises(ValueError, match=r"`inside` must hold some of the 4 seeds; it holds none"):
+        seeding.uniform_grid_seeds(2, box, inside=coast())
+    with pytest.raises(
+        TypeError, match=r"`inside` must be a field, a grid, a boundary, or a function.*got str"
+    ):
+        seeding.random_seeds(10, box, inside="water")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"one flag for each of 10 points; got shape \(1,\)"):
+        seeding.random_seeds(10, box, inside=lambda x: np.ones(1))

@@ -4,9 +4,15 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from ..fields.base import AbstractGrid
+
+Points = Float[np.ndarray, "n dim"]
+Flags = Bool[np.ndarray, " n"]
 Vector = Float[Array, " dim"]
 
 
@@ -54,6 +60,24 @@ class AbstractBoundary(eqx.Module):
         """A place brought back by whole periods, and how often each patch was met."""
         return x, jnp.zeros((len(self.patches),), jnp.int32)
 
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        """Which points a particle may begin at: the boundary would not move it there. `checked` is the field's grid."""
+        return np.ones(len(points), bool)
+
+    def _brought_back(self, points: Points) -> Points:
+        """The points as many periods away as it takes to lie in the domain."""
+        return points
+
+
+@eqx.filter_jit
+def _lie_inside(grid: AbstractGrid, points: Float[Array, "n dim"]) -> Bool[Array, " n"]:
+    return jax.vmap(lambda x: grid.stencil(x, grid.start(x)).inside)(points)
+
+
+def lie_inside(grid: AbstractGrid, points: Points) -> Flags:
+    """Which points lie in the grid and not on land."""
+    return np.asarray(_lie_inside(grid, jnp.asarray(points, float)))
+
 
 class Unbounded(AbstractBoundary):
     """No boundary: every step is right."""
@@ -89,6 +113,13 @@ class Composed(AbstractBoundary):
     def patches(self) -> tuple[str, ...]:
         """Those of all parts, in order."""
         return tuple(name for part in self.parts for name in part.patches)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        held = np.ones(len(points), bool)
+        for part in self.parts:
+            held &= part._holds(points, checked)
+            points = part._brought_back(points)
+        return held
 
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()

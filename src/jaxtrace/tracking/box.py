@@ -11,10 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.apart import apart
-from .bouncing import AbstractBoundary, Bounced, Vector
+from ..fields.base import AbstractGrid
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
 FACES = ("periodic", "reflective", "clamping", "absorbing", "open")
+# Beyond these a particle may not begin; on the outer side of others it is wrapped, or free.
+_HOLDING = ("reflective", "clamping", "absorbing")
 AXES = "xyz"
 Bounds = Float[Array | np.ndarray, "2 dim"] | Sequence[Any]
 
@@ -75,6 +78,27 @@ class Box(AbstractBoundary):
         place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
         hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
         return jnp.where(along, place, x), hits
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+        held = np.ones(len(points), bool)
+        for axis, pair in enumerate(self.faces):
+            if (
+                low[axis] == high[axis]
+            ):  # an axis without extent pins its coordinate, wherever a particle begins
+                continue
+            x, ends = points[:, axis], np.array([low[axis], high[axis]])
+            slack = 4 * np.finfo(points.dtype).eps * np.abs(ends[np.isfinite(ends)]).max(initial=0.0)
+            if pair[0] in _HOLDING and x.min() < ends[0] - slack:
+                held &= x >= ends[0] - slack
+            if pair[1] in _HOLDING and x.max() > ends[1] + slack:
+                held &= x <= ends[1] + slack
+        return held
+
+    def _brought_back(self, points: Points) -> Points:
+        low, high = np.asarray(self.low, points.dtype), np.asarray(self.high, points.dtype)
+        size = np.where(self._has_period & (high > low), high - low, 1)
+        return np.where(self._has_period, low + np.mod(points - low, size), points)
 
     @property
     def _has_period(self) -> Bool[np.ndarray, " dim"]:

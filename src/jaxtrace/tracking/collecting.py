@@ -132,6 +132,7 @@ def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np
     outcomes = np.full(len(cause), int(Outcome.MOVING), np.int8)
     outcomes[cause >= 0] = Outcome.LEFT
     outcomes[cause == OUTSIDE] = Outcome.OUTSIDE
+    outcomes[(cause == OUTSIDE) & (ends["ended"] <= job.schedule.releases)] = Outcome.BEGAN_OUTSIDE
     outcomes[cause == EXHAUSTED] = Outcome.STEP_LIMIT
     outcomes[cause == NOT_FINITE] = Outcome.NOT_FINITE
     for number in range(job.batches):

@@ -34,6 +34,7 @@ class Outcome(enum.IntEnum):
     STEP_LIMIT = 4
     NOT_COMPUTED = 5
     NOT_FINITE = 6
+    BEGAN_OUTSIDE = 7
 
     @property
     def sentence(self) -> str:
@@ -49,6 +50,7 @@ _SENTENCES = {
     Outcome.STEP_LIMIT: "stopped where the adaptive integrator ran out of steps",
     Outcome.NOT_COMPUTED: "not computed before the run was interrupted",
     Outcome.NOT_FINITE: "stopped where the field gives no finite velocity (NaN or infinity)",
+    Outcome.BEGAN_OUTSIDE: "began outside the field or its boundary, or on land",
 }
 
 

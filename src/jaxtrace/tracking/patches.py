@@ -9,12 +9,13 @@ from equinox.internal import while_loop
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from ..fields.apart import apart
+from ..fields.base import AbstractGrid
 from ..fields.few import MANY, for_few
 from ..fields.mesh_walking import rounding
 from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
-from .bouncing import AbstractBoundary, Bounced, Vector
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
 
 Behaviour = Literal["stick", "bounce", "slip", "absorb"]
 BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
@@ -107,6 +108,9 @@ class MeshWalls(AbstractBoundary):
     def _ends_some(self) -> bool:
         """Whether a patch ends particles, so that it matters when."""
         return "absorb" in self.behaviour
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        return super()._holds(points) if self.grid is checked else lie_inside(self.grid, points)
 
     def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""

@@ -10,8 +10,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, UInt32
 
+from ..fields.base import AbstractGrid
 from ..integrators.base import AnyKey
-from .bouncing import AbstractBoundary, Bounced, Vector
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
 from .box import AXES, Bounds, axis_number, box_boundary, box_corners
 from .inlets import AbstractInlet, GeneratedInlet, face_inlet
 
@@ -49,6 +50,9 @@ class InletBoundary(AbstractBoundary):
     ) -> Bounced:
         """What the walls do; births come after, for the whole batch, by `reinject`."""
         return self.walls(old, new, velocity, hint)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        return self.walls._holds(points, checked)
 
     def reinject(
         self,

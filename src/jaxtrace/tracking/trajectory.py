@@ -93,8 +93,13 @@ class Trajectory:
         return "\n".join(lines)
 
     def _at_once(self, code: int, count: int) -> str:
-        """How many of those outside the field were so from the beginning: seeds on land, or in other coordinates."""
-        if code != Outcome.OUTSIDE or self.ages is None or self.generation is not None or not len(self):
+        """How many of those that the field does not move were so from the beginning: seeds on land, for example."""
+        if (
+            code not in (Outcome.OUTSIDE, Outcome.NOT_FINITE)
+            or self.ages is None
+            or self.generation is not None
+            or not len(self)
+        ):
             return ""
         still = int(((self.outcomes == code) & (self.ages[-1] == 0)).sum())
         began = "where it began" if still == 1 else "where they began"

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, PyTree
 from ..fields.base import AbstractGrid
 from ..fields.mesh_search import clear_balls
 from ..fields.unstructured import UnstructuredGrid
-from .bouncing import AbstractBoundary, Bounced, Vector
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
 from .patches import BEHAVIOURS, Behaviour
 from .patches import MeshWalls as MeshWalls
 
@@ -50,6 +50,9 @@ class MaskedWalls(AbstractBoundary):
         return Bounced(
             end, (velocity * factor).astype(new.dtype), alive, hits, jnp.where(alive, -1, 0).astype(jnp.int32)
         )
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        return super()._holds(points) if self.grid is checked else lie_inside(self.grid, points)
 
     def _axis_by_axis(self, old: Vector, new: Vector, free: Bool[Array, ""]) -> tuple[Vector, Vector]:
         """Where the parts of the step that stay in the water lead, and what becomes of each velocity component."""
