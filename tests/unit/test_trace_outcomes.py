@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
+from jaxtrace.fields import AnalyticField, RectilinearGrid, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.integrators import Dopri5
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, seeding
 from jaxtrace.tracking.boundary import (
@@ -21,6 +21,7 @@ from jaxtrace.tracking.boundary import (
     spherical_boundary,
 )
 from jaxtrace.tracking.reductions import Moments, histogram
+from jaxtrace.tracking.walls import masked_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -354,3 +355,86 @@ def test_refusals_of_inside_name_argument_demand_and_value() -> None:
         seeding.random_seeds(10, box, inside="water")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"one flag for each of 10 points; got shape \(1,\)"):
         seeding.random_seeds(10, box, inside=lambda x: np.ones(1))
+
+
+# --- coasts and open edges ---
+
+
+def bay() -> UniformGrid:
+    """The sea beyond a coast at x = 1 and around an island, with open edges at x = 4, y = 0 and y = 3."""
+    land = np.zeros((40, 30), bool)
+    land[:10] = True
+    land[20:24, 12:18] = True
+    return UniformGrid((0.0, 0.0), (0.1, 0.1), (41, 31), mask=land)
+
+
+def drift(velocity: Any, walls: Any, start: Any, until: float = 3.0) -> Trajectory:
+    grid = bay()
+    field = TimeSeriesField(np.tile(np.float32(velocity), (grid.size, 1)), grid=grid)
+    return create_tracker("rk4", field, walls).track_particles(start, (0.0, until), 4, 0.03)
+
+
+@pytest.mark.parametrize("behaviour", ["slip", "stick", "bounce", "absorb"])
+def test_coast_and_open_edge_are_two_patches_with_two_outcomes(behaviour: str) -> None:
+    """To the west a coast, to the east the edge: one holds as it is told, over the other particles leave."""
+    walls = masked_walls(bay(), behaviour)
+    assert walls.patches == ("coast", "open_edge")
+    west = drift([-0.5, 0.0], walls, [[2.0, 0.5], [1.5, 1.25]])
+    east = drift([0.5, 0.0], walls, [[3.0, 0.5], [3.52, 2.5]])
+    if behaviour == "absorb":
+        assert west.outcomes.tolist() == [Outcome.STRANDED] * 2
+        np.testing.assert_allclose(west.final, [[1.0, 0.5], [1.0, 1.25]], atol=1e-4)
+        np.testing.assert_allclose(west.end_times, [2.0, 1.0], atol=1e-4)  # pyright: ignore
+        assert west.patch_counts == {"coast": 2, "open_edge": 0}
+    else:
+        assert west.outcomes.tolist() == [Outcome.MOVING] * 2
+        assert (west.final[:, 0] >= 1.0 - 1e-6).all()
+        assert (west.final[:, 0] < 1.05).all()
+        assert west.patch_counts["coast"] > 20
+        assert west.patch_counts["open_edge"] == 0
+    assert east.outcomes.tolist() == [Outcome.LEFT_EDGE] * 2
+    np.testing.assert_allclose(east.final, [[4.0, 0.5], [4.0, 2.5]], atol=1e-4)
+    np.testing.assert_allclose(east.end_times, [2.0, 0.96], atol=1e-4)  # pyright: ignore
+    assert east.patch_counts == {"coast": 0, "open_edge": 2}
+    assert [east.patch_names[patch] for patch in east.patches] == ["open_edge"] * 2
+    assert "2 left over the open edge of the grid" in east.summary()
+
+
+@pytest.mark.parametrize("open_edge", ["slip", "stick", "bounce"])
+def test_an_open_edge_can_hold(open_edge: str) -> None:
+    run = drift([0.5, 0.1], masked_walls(bay(), "absorb", open_edge), [[3.0, 0.5], [3.5, 2.0]])
+    assert run.outcomes.tolist() == [Outcome.MOVING] * 2
+    assert (run.final[:, 0] > 3.9).all()
+    assert (run.final[:, 0] <= 4.0 + 1e-5).all()
+    along = run.final[:, 1] - [0.5, 2.0]
+    np.testing.assert_allclose(along, 0.0 + (0.2 if open_edge == "stick" else 0.3), atol=0.11)
+    assert run.patch_counts["open_edge"] > 20
+
+
+def test_who_slips_along_a_coast_leaves_over_the_edge_behind_it() -> None:
+    """Coast and edge meet at (1, 3): held by the one, gone over the other."""
+    run = drift([-0.5, 0.5], masked_walls(bay(), "slip"), [[1.2, 2.0]])
+    assert run.outcomes.tolist() == [Outcome.LEFT_EDGE]
+    np.testing.assert_allclose(run.final, [[1.0, 3.0]], atol=0.02)
+    np.testing.assert_allclose(run.end_times, [2.0], atol=1e-3)  # pyright: ignore
+    assert run.patch_counts["coast"] > 20
+    assert run.patch_counts["open_edge"] == 1
+
+
+def test_coasts_of_other_grids_and_of_no_mask() -> None:
+    """Rectilinear grids tell both apart as well; a grid without land has an edge only."""
+    land = np.zeros((4, 3), bool)
+    land[0] = True
+    axes = [np.array([0.0, 1.0, 1.5, 2.5, 4.0]), np.array([0.0, 1.0, 2.0, 3.0])]
+    for grid, coast_at in ((RectilinearGrid(axes, mask=land), 1.0), (RectilinearGrid(axes), 0.0)):
+        walls = masked_walls(grid, "absorb")
+        step = jax.vmap(lambda old, new, walls=walls: walls(old, new))
+        done = step(jnp.array([[1.2, 0.5], [3.9, 0.5]]), jnp.array([[-0.1, 0.5], [4.1, 0.5]]))
+        assert done.patch.tolist() == [0 if coast_at else 1, 1]
+        np.testing.assert_allclose(done.position, [[coast_at, 0.5], [4.0, 0.5]], atol=1e-5)
+        np.testing.assert_allclose(done.share, [(1.2 - coast_at) / 1.3, 0.5], atol=1e-5)
+
+
+def test_an_open_edge_is_refused_where_unknown() -> None:
+    with pytest.raises(ValueError, match="`open_edge` must be one of leave, slip, stick, bounce; got 'glue'"):
+        masked_walls(bay(), open_edge="glue")

@@ -46,6 +46,11 @@ class AbstractBoundary(eqx.Module):
     def patches(self) -> tuple[str, ...]:
         """Names of the parts that `hits` counts."""
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The name in `Outcome` of an end at each patch."""
+        return ("LEFT",) * len(self.patches)
+
     @abc.abstractmethod
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
@@ -113,6 +118,11 @@ class Composed(AbstractBoundary):
     def patches(self) -> tuple[str, ...]:
         """Those of all parts, in order."""
         return tuple(name for part in self.parts for name in part.patches)
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of all parts, in order."""
+        return tuple(name for part in self.parts for name in part.endings)
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
         held = np.ones(len(points), bool)

@@ -130,7 +130,8 @@ def _plain_lives(job: Job, reached: int, ends: dict[str, np.ndarray]) -> tuple[n
 def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np.ndarray:
     cause = ends["cause"]
     outcomes = np.full(len(cause), int(Outcome.MOVING), np.int8)
-    outcomes[cause >= 0] = Outcome.LEFT
+    endings = np.array([Outcome[name] for name in job.motion.boundary.endings] or [Outcome.LEFT], np.int8)
+    outcomes[cause >= 0] = endings[cause[cause >= 0]]
     outcomes[cause == OUTSIDE] = Outcome.OUTSIDE
     outcomes[(cause == OUTSIDE) & (ends["ended"] <= job.schedule.releases)] = Outcome.BEGAN_OUTSIDE
     outcomes[cause == EXHAUSTED] = Outcome.STEP_LIMIT

@@ -35,6 +35,8 @@ class Outcome(enum.IntEnum):
     NOT_COMPUTED = 5
     NOT_FINITE = 6
     BEGAN_OUTSIDE = 7
+    STRANDED = 8
+    LEFT_EDGE = 9
 
     @property
     def sentence(self) -> str:
@@ -51,6 +53,8 @@ _SENTENCES = {
     Outcome.NOT_COMPUTED: "not computed before the run was interrupted",
     Outcome.NOT_FINITE: "stopped where the field gives no finite velocity (NaN or infinity)",
     Outcome.BEGAN_OUTSIDE: "began outside the field or its boundary, or on land",
+    Outcome.STRANDED: "stranded on the coast",
+    Outcome.LEFT_EDGE: "left over the open edge of the grid",
 }
 
 

@@ -45,6 +45,11 @@ class InletBoundary(AbstractBoundary):
         """Those of the walls."""
         return self.walls.patches
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of the walls."""
+        return self.walls.endings
+
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:

@@ -24,14 +24,15 @@ Seeds = Float[Array, "n dim"]
 Point = Sequence[float] | Float[Array | np.ndarray, " dim"]
 # Where randomness comes from: a key, or a number that one is made of.
 Source = int | AnyKey
-# Where seeds may lie: where a field has a finite velocity, in a grid and not on land, within a boundary, or as a function says.
-Inside = AbstractField | AbstractGrid | AbstractBoundary | Callable[[np.ndarray], Any]
+# Where seeds may lie: where a field has a finite velocity (streamed fields: in their grid), in a grid and not on land, within a
+# boundary, or as a function of (n, dim) points says.
+Inside = Any
 # Random seeds are drawn so often, each time as many as were missing by far, before too few of them count as none.
 _ROUNDS, _MOST_AT_ONCE = 40, 2_000_000
 
 
 def seeds_inside(
-    seeds: Float[Array | np.ndarray, "n dim"], inside: Inside | None, time: float | None = None
+    seeds: Float[Array | np.ndarray, "n dim"], inside: Inside, time: float | None = None
 ) -> Float[Array, "held dim"]:
     """The seeds that lie `inside` a field, a grid, a boundary, or where a function of the points says so.
 
@@ -78,7 +79,7 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
     return held.astype(bool)
 
 
-def _drawn(n: int, inside: Inside | None, draw: Callable[[int, int], Seeds]) -> Seeds:
+def _drawn(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
     """`n` points of `draw(count, round)`, those of them that lie inside; the first round alone where all may."""
     found = draw(n, 0)
     if inside is None:
@@ -107,7 +108,7 @@ def uniform_grid_seeds(
     bounds: Bounds,
     include_boundaries: bool = True,
     *,
-    inside: Inside | None = None,
+    inside: Inside = None,
 ) -> Seeds:
     """A regular lattice, the last axis fastest; of it the points `inside` where that is given.
 
@@ -129,7 +130,7 @@ def uniform_grid_seeds(
     return seeds_inside(_lattice(lines), inside)
 
 
-def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside | None = None) -> Seeds:
+def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside = None) -> Seeds:
     """`n` points drawn evenly from a box, or from the part of it that lies `inside`.
 
     ```python
@@ -144,7 +145,7 @@ def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside | No
     return _drawn(_number(n), inside, draw)
 
 
-def line_seeds(start: Point, end: Point, n: int, *, inside: Inside | None = None) -> Seeds:
+def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Seeds:
     """`n` points evenly from `start` to `end`, both included; one point is the middle."""
     a, b = _same_length(start, end, "start", "end")
     share = np.linspace(0.0, 1.0, n) if _number(n) > 1 else np.array([0.5])
@@ -152,7 +153,7 @@ def line_seeds(start: Point, end: Point, n: int, *, inside: Inside | None = None
 
 
 def circle_seeds(
-    center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside | None = None
+    center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside = None
 ) -> Seeds:
     """`n` points evenly around a circle; in three dimensions across `normal`, the z axis unless given."""
     centre = _point(center, "center")
@@ -163,7 +164,7 @@ def circle_seeds(
 
 
 def sphere_seeds(
-    center: Point, radius: float, n: int, key: Source | None = None, *, inside: Inside | None = None
+    center: Point, radius: float, n: int, key: Source | None = None, *, inside: Inside = None
 ) -> Seeds:
     """`n` points on a sphere: evenly spaced (a Fibonacci spiral), or at random when a `key` is given."""
     centre = _point(center, "center")
@@ -186,7 +187,7 @@ def sphere_seeds(
 
 
 def ball_seeds(
-    center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside | None = None
+    center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside = None
 ) -> Seeds:
     """`n` points drawn evenly from a ball, in two dimensions a disc, or from the part of it that lies `inside`."""
     centre, size = _point(center, "center"), _positive(radius, "radius")
@@ -206,7 +207,7 @@ def rectangle_seeds(
     edge_v: Point,
     resolution: int | Sequence[int],
     *,
-    inside: Inside | None = None,
+    inside: Inside = None,
 ) -> Seeds:
     """A lattice on the parallelogram that two edges span from a corner, its borders included; `edge_v` fastest."""
     origin, u = _same_length(corner, edge_u, "corner", "edge_u")
@@ -217,7 +218,7 @@ def rectangle_seeds(
 
 
 def stratified_seeds(
-    resolution: int | Sequence[int], bounds: Bounds, key: Source = 0, *, inside: Inside | None = None
+    resolution: int | Sequence[int], bounds: Bounds, key: Source = 0, *, inside: Inside = None
 ) -> Seeds:
     """One random point in every cell of a lattice: as even as a lattice, without its regularity."""
     low, high = box_corners(bounds)
@@ -228,7 +229,7 @@ def stratified_seeds(
 
 
 def low_discrepancy_seeds(
-    n: int, bounds: Bounds, key: Source | None = None, *, inside: Inside | None = None
+    n: int, bounds: Bounds, key: Source | None = None, *, inside: Inside = None
 ) -> Seeds:
     """`n` points of the additive recurrence of the generalised golden ratio, which fill a box evenly for every `n`.
 
@@ -260,7 +261,7 @@ def density_seeds(
     key: Source = 0,
     resolution: int | Sequence[int] = 64,
     *,
-    inside: Inside | None = None,
+    inside: Inside = None,
 ) -> Seeds:
     """`n` points drawn in proportion to a density over a box, or over the part of it that lies `inside`.
 
