@@ -1,5 +1,6 @@
 """Ends that nobody asked for: no finite velocity, seeds where nothing flows; and ends to the moment within a step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from jaxtrace.fields import AnalyticField, RectilinearGrid, TimeSeriesField, UniformGrid, constant_flow
-from jaxtrace.integrators import Dopri5
+from jaxtrace.integrators import RK4, Dopri5
+from jaxtrace.integrators.fused import Life, can_fuse, fused_step
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, seeding
 from jaxtrace.tracking.boundary import (
     absorbing_boundary,
@@ -438,3 +440,67 @@ def test_coasts_of_other_grids_and_of_no_mask() -> None:
 def test_an_open_edge_is_refused_where_unknown() -> None:
     with pytest.raises(ValueError, match="`open_edge` must be one of leave, slip, stick, bounce; got 'glue'"):
         masked_walls(bay(), open_edge="glue")
+
+
+# --- numbers that are none ---
+
+
+def test_numbers_that_are_none_are_refused_where_they_are_given() -> None:
+    box, nan, inf = [[0.0, 0.0], [1.0, 1.0]], np.nan, np.inf
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: spherical_boundary((0.0, 0.0), inf), "`radius` must be finite; got inf"),
+        (lambda: seeding.circle_seeds((0.0, 0.0), inf, 3), "`radius` must be finite; got inf"),
+        (lambda: seeding.ball_seeds((0.0, 0.0), nan, 3), "`radius` must be positive; got nan"),
+        (
+            lambda: inlet_outlet_boundary_factory(box, rate=inf),
+            "`rate` must be at least 0 .* finite; got inf",
+        ),
+        (
+            lambda: inlet_outlet_boundary_factory(box, inlet_distribution="gaussian", mean=[0.0, nan]),
+            "`mean` must have 2 finite coordinates",
+        ),
+        (lambda: UniformGrid([nan, 0.0], [1.0, 1.0], (2, 2)), "`origin` must be finite"),
+        (
+            lambda: TimeSeriesField(
+                np.full((4, 2), 1e6), grid=UniformGrid([0, 0], [1, 1], (2, 2)), dtype="float16"
+            ),
+            r"`data` must be finite in float16, whose greatest number is 65504; got up to 1e\+06",
+        ),
+    ]
+    for make, message in refused:
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_nobody_is_born_where_a_function_gives_no_place() -> None:
+    def place(words: jax.Array, left: jax.Array, slot: jax.Array) -> jax.Array:
+        return jnp.where(slot % 2 == 0, jnp.nan, words[: left.shape[0]] * jnp.array([0.0, 1.0]))
+
+    walls = inlet_outlet_boundary_factory(BOX, inlet_particle_generator=place)
+    run = create_tracker("rk4", constant_flow([1.0, 0.0]), walls).track_particles(
+        [[0.5, 0.5], [0.6, 0.5]], (0.0, 1.0), 3, 0.1
+    )
+    assert np.isfinite(run.positions).all()  # pyright: ignore[reportArgumentType]
+    assert run.generation is not None
+    assert run.generation[-1].tolist() == [0, 1]
+    assert run.info["inlet_missed"] > 0
+
+
+def test_the_gpu_kernel_stops_where_the_velocity_overflows() -> None:
+    """In Pallas' interpreter; XLA's code is its twin."""
+    grid = UniformGrid([0.0, 0.0], [0.5, 0.5], (3, 3))
+    data = np.tile(np.float32([0.1, 0.0]), (1, 9, 1))
+    data[:, 6:] = 3e38  # for x = 1: finite, but not the place it leads to
+    field = TimeSeriesField(data, grid=grid).arranged("cells")
+    assert can_fuse(RK4(), field)
+    start = jnp.array([[0.1, 0.5], [0.9, 0.5]])
+    none = jnp.zeros(2, jnp.int32)
+    life = Life(none, jnp.full(2, 99, jnp.int32), none - 1)
+    position, _, _, after = fused_step(
+        field, start, jnp.zeros_like(start), (), life, jnp.int32(7), jnp.float32(0), jnp.float32(1.0),
+        outside=-2, not_finite=-4, interpret=True,
+    )  # fmt: skip
+    assert after.ended.tolist() == [99, 7]
+    assert after.cause.tolist() == [-1, -4]
+    np.testing.assert_array_equal(position[1], start[1])
+    np.testing.assert_allclose(position[0], [0.2, 0.5], atol=1e-6)

@@ -186,9 +186,7 @@ def sphere_seeds(
     )
 
 
-def ball_seeds(
-    center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside = None
-) -> Seeds:
+def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside = None) -> Seeds:
     """`n` points drawn evenly from a ball, in two dimensions a disc, or from the part of it that lies `inside`."""
     centre, size = _point(center, "center"), _positive(radius, "radius")
     dim = len(centre)
@@ -433,8 +431,8 @@ def _number(n: int, name: str = "n") -> int:
 
 
 def _positive(value: float, name: str) -> float:
-    if not value > 0:
-        raise ValueError(f"`{name}` must be positive; got {value}.")
+    if not 0 < value < np.inf:
+        raise ValueError(f"`{name}` must be {'finite' if value > 0 else 'positive'}; got {value}.")
     return value
 
 
