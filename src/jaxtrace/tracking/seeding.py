@@ -63,7 +63,7 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
     if isinstance(inside, AbstractField):
         first = inside.time_range[0]
         when = (first if np.isfinite(first) else 0.0) if time is None else time
-        return np.isfinite(np.asarray(inside(points, when))).all(1)
+        return np.asarray(np.isfinite(np.asarray(inside(points, when))).all(axis=1))
     if isinstance(grid := getattr(inside, "grid", None), AbstractGrid):  # a field that is streamed
         return lie_inside(grid, points)
     if not callable(inside):
