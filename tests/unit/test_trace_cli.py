@@ -132,9 +132,11 @@ def test_a_problem_file_says_all_of_it_and_options_replace_it(
         radius = 1.0
         side = "outside"
     """)
-    assert run_cli("run", "problem.toml", "--json") == 0
+    with pytest.warns(UserWarning, match=r"1 of 2 does not, the first is number 1 at \(1.6, 0.5\)"):
+        assert run_cli("run", "problem.toml", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["particles"] == 2
+    assert found["outcomes"]["began outside the field or its boundary, or on land"] == 1
     assert (tmp_path / "turned.nc").exists()
     assert load_trajectory(tmp_path / "turned.nc").alive[-1].tolist() == [True, False]  # type: ignore[index]
     assert (
