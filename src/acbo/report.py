@@ -164,8 +164,8 @@ def _progress(believed: Believed, optimum: float | None) -> str:
             "nothing.</p>\n"
         )
     return (
-        f"{units}<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. Dots "
-        f"are measurements.</p>\n<figure>{chart}</figure>"
+        f"{units}<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. "
+        f"Dots are measurements.</p>\n<figure>{chart}</figure>"
     )
 
 
