@@ -144,6 +144,14 @@ def _cache(report: RuntimeReport) -> Finding:
             f"{report.cache_dir} cannot be written",
             "set JAXWORLDS_CACHE_DIR to another folder",
         )
+    place = _native.open_to_others(Path(report.cache_dir))
+    if place is not None:
+        return Finding(
+            "cache",
+            "note",
+            f"others can write to {place}: compiled programs found in {report.cache_dir} could be theirs, and would run as yours",
+            f"type `chmod go-w {place}` if it is yours, or set JAXWORLDS_CACHE_DIR to a folder that only you can write",
+        )
     free = shutil.disk_usage(report.cache_dir).free
     if free < 10**9:
         return Finding(
