@@ -318,11 +318,12 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Show it to a person."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from ._commands import people_console
+
+    console = people_console()
     console.print(
         "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
         highlight=False,
