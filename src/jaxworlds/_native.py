@@ -223,11 +223,17 @@ def _folder() -> Path | None:
     if not os.access(folder, os.W_OK):
         return None
     folder = folder.resolve()
-    open_to_others = [str(place) for place in (folder, *folder.parents) if not _is_ours(place)]
-    if open_to_others:
-        _say_open(open_to_others[0])
+    place = open_to_others(folder)
+    if place is not None:
+        _say_open(str(place))
         return None
     return folder
+
+
+def open_to_others(folder: Path) -> Path | None:
+    """The folder, or one above it, in which somebody else could put files in place of ours; None if there is none."""
+    folder = folder.resolve()
+    return next((place for place in (folder, *folder.parents) if not _is_ours(place)), None)
 
 
 @functools.cache
