@@ -320,7 +320,9 @@ def test_seeds_in_water_and_a_coast_by_a_file(tmp_path: Path, capsys: pytest.Cap
     found = json.loads(capsys.readouterr().out)
     # Half of them drift to the coast, where the flow fades, the others over the edge; none began on land.
     assert set(found["outcomes"]) == {"still moving at the last time", "left over the open edge of the grid"}
-    assert 25 <= found["patches"]["open_edge"] == found["outcomes"]["left over the open edge of the grid"] <= 35
+    assert (
+        25 <= found["patches"]["open_edge"] == found["outcomes"]["left over the open edge of the grid"] <= 35
+    )
     assert found["particles"] == 60
     (tmp_path / "wrong.toml").write_text('field = "sea.nc"\nseeds = {kind = "even", n = 6, inside = "water"}')
     assert run_cli("run", "wrong.toml") == 2
