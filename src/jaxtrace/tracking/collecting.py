@@ -28,8 +28,8 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
     if job.unit.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
     if job.unit.births and "begun" in kept:
-        begun, ended, share = (kept[name] for name in ("begun", "ended", "share"))
-        alive, ages = _lives(job, reached, begun, ended, share)
+        begun, ended = (kept[name] for name in ("begun", "ended"))
+        alive, ages = _lives(job, reached, begun, ended, kept.get("share", np.ones((1, 1))))
     elif job.unit.positions:
         alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:

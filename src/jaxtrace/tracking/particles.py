@@ -124,7 +124,7 @@ def begin(
 
 
 def _ends_within_steps(motion: Motion, memory: PyTree) -> bool:
-    return bool(motion.boundary.patches) or isinstance(memory, StepControl)
+    return motion.boundary._ends_some or isinstance(memory, StepControl)
 
 
 def axes_of(particles: Particles) -> Particles:
