@@ -321,7 +321,9 @@ class Episode:
         """
         if self.scored_mode == TEST:
             return 0.0
-        gains = [1.0 - float(similarity(*self.pairs[mode][pair])) for mode, pair in self.solved if mode == TRAIN]
+        gains = [
+            1.0 - float(similarity(*self.pairs[mode][pair])) for mode, pair in self.solved if mode == TRAIN
+        ]
         if self.mode == TRAIN and (self.mode, self.pair) not in self.solved:
             gains.append(float(self.similarity) - float(similarity(self.source, self.target)))
         return sum(gains)
@@ -398,7 +400,13 @@ class Episode:
             self.load(*destination)
             return True
         self.grid, self.clipboard, valid = apply(
-            self.grid, self.clipboard, self.source, operation, selection, self.rules.canvas, self.rules.rotation
+            self.grid,
+            self.clipboard,
+            self.source,
+            operation,
+            selection,
+            self.rules.canvas,
+            self.rules.rotation,
         )
         return valid
 

@@ -23,6 +23,7 @@ from .operations import (
 from .orders import Orders, packed_result
 from .warp import LANES, Counts, Warp
 
+
 class RowGrids(NamedTuple):
     """A warp and the memory that it works on."""
 
