@@ -60,9 +60,11 @@ def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
     """Masks of which some select nothing, others only cells beside the grid or a few; points and boxes as they are."""
     if not isinstance(actions, MaskAction):
         return actions
-    kind, few = jr.randint(key, (BATCH, 1, 1), 0, 5), jr.uniform(key, actions.selection.shape) < 0.06
-    beside = actions.selection & ~states.working_grid_mask
-    chosen = jnp.select([kind == 0, kind == 1, kind == 2], [beside, few & False, few], actions.selection)
+    words, (of_kind, of_cells) = actions.selection, jr.split(key)
+    kind = jr.randint(of_kind, (BATCH, 1), 0, 5)
+    few = planes.pack_mask(jr.uniform(of_cells, states.working_grid.shape) < 0.06)
+    beside = words & ~planes.pack_mask(states.working_grid_mask)
+    chosen = jnp.select([kind == 0, kind == 1, kind == 2], [beside, jnp.zeros_like(words), few], words)
     return MaskAction(actions.operation, chosen)
 
 

@@ -25,6 +25,7 @@ from jaxarc.envs import (
 from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.kernels import native, native_build
 from jaxarc.envs.state import with_tasks
+from jaxarc.tasks import planes
 from jaxworlds import _native
 
 needs_compiler = pytest.mark.skipif(
@@ -55,9 +56,9 @@ def played(config: JaxArcConfig, batch: int = 96, steps: int = 24) -> tuple[Any,
     def step(states: Any, key: Any) -> tuple[Any, Any]:
         actions = random_actions(key, config, batch)
         if isinstance(actions, MaskAction):  # some masks lie beside the grid, some hold nothing
-            every, some = jr.uniform(key, (2, batch, 1, 1)) < jnp.array([0.5, 0.1])[:, None, None, None]
-            chosen = actions.selection & (every | ~states.working_grid_mask) & ~some
-            actions = MaskAction(actions.operation, chosen)
+            beside, none = jr.uniform(key, (2, batch, 1)) < jnp.array([0.4, 0.1])[:, None, None]
+            words = actions.selection & ~jnp.where(beside, planes.pack_mask(states.working_grid_mask), 0)
+            actions = MaskAction(actions.operation, jnp.where(none, jnp.uint32(0), words))
         new, *rest = inspect.unwrap(functional._batch_step)(states, bank, actions, config, None)
         return new, (new, *rest)
 

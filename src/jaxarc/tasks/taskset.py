@@ -3,7 +3,7 @@
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -231,7 +231,7 @@ class TaskSet:
         return TaskSet(table, ids, splits=splits, canvas=canvas, **names)
 
 
-def concatenate(*sets: TaskSet | Sequence[TaskSet], duplicates: str = "error") -> TaskSet:
+def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
     """Several sets as one, in order: `concatenate(a, b)`, or a list of them.
 
     Splits of one name are joined, and each set's name becomes a split.
@@ -253,7 +253,7 @@ def concatenate(*sets: TaskSet | Sequence[TaskSet], duplicates: str = "error") -
     ids: list[str] = []
     seen: set[str] = set()
     parts: list[TaskSet] = []
-    for one in cast("Sequence[TaskSet]", given):
+    for one in given:
         again = [task_id in seen for task_id in one.ids]
         own = list(one.ids)
         if any(again) and duplicates == "error":
