@@ -51,7 +51,7 @@ def play(states: Any, tasks: Any, actions: Any, config: JaxArcConfig) -> Any:
     def step(states: Any, action: Any) -> Any:
         new, _, reward, done, info = batch_step(with_tasks(states, tasks), action, config)
         new = with_tasks(new, None)
-        return new, (new, reward, ~done, new.wrong.sum((1, 2), dtype=jnp.int32), info["valid_action"])
+        return new, (new, reward, ~done, jnp.sum(new.wrong, (1, 2), jnp.int32), info["valid_action"])
 
     return jax.lax.scan(step, states, actions)[1]
 
