@@ -119,7 +119,7 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
                 else ""
             )
             raise ValueError(
-                f"`{name}` must have from 1×1 to {canvas[0]}×{canvas[1]} cells, the canvas; got {high}×{wide}.{remedy}"
+                f"`{name}` must have 1×1 to {canvas[0]}×{canvas[1]} cells; got {high}×{wide}.{remedy}"
             )
     corner = (height - 1, width - 1, height - 1, width - 1)
     boxes: list[tuple[int, _Box]] = []
