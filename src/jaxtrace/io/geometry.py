@@ -13,6 +13,7 @@ from ..fields.land import LandValues
 from ..fields.lattice import find_lattice
 from ..fields.mesh_averaging import nodal_averages
 from ..fields.mesh_building import Mesh
+from ..fields.sphere import Sphere
 from ..fields.structured import RectilinearGrid, UniformGrid
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import ascending
@@ -185,16 +186,18 @@ def place(
     interpolation: Interpolation | None = None,
     dtype: np.dtype,
     land_values: LandValues = "keep",
+    sphere: Sphere | None = None,
 ) -> Placed:
     """The grid of a geometry. Cell values of a mesh become node values unless `interpolation` is "nearest"."""
     chosen = interpolation or "linear"
     if isinstance(geometry, Cells):
         mesh = Mesh(geometry.points, geometry.cells)
+        given: dict[str, Any] = {"dtype": dtype, "sphere": sphere}
         if centring == "node":
-            return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.node_rows, geometry.node_of)
+            return Placed(UnstructuredGrid(mesh, chosen, **given), geometry.node_rows, geometry.node_of)
         if chosen == "nearest":
-            return Placed(UnstructuredGrid(mesh, chosen, "cell", dtype=dtype), geometry.cell_rows)
-        return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, mesh=mesh)
+            return Placed(UnstructuredGrid(mesh, chosen, "cell", **given), geometry.cell_rows)
+        return Placed(UnstructuredGrid(mesh, chosen, **given), geometry.cell_rows, mesh=mesh)
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))
         if found is None or found.layout.rows is not None:
@@ -204,14 +207,20 @@ def place(
             points = geometry.points.astype(dtype)
             return Placed(
                 CurvilinearGrid(
-                    points, interpolation=chosen, centring=centring, mask=mask, land_values=land_values
+                    points,
+                    interpolation=chosen,
+                    centring=centring,
+                    mask=mask,
+                    land_values=land_values,
+                    sphere=sphere,
                 )
             )
         axes = tuple(np.asarray(axis, np.float64) for axis in found.axes)
         geometry = Lattice(axes, found.layout.order, geometry.hidden_nodes, geometry.hidden_cells)
     mask = _mask(geometry, geometry.shape, geometry.order)
     options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "order": geometry.order}
-    return Placed(_box_grid(geometry.axes, dtype, {**options, "mask": mask, "land_values": land_values}))
+    options |= {"mask": mask, "land_values": land_values, "sphere": sphere}
+    return Placed(_box_grid(geometry.axes, dtype, options))
 
 
 def _mask(

@@ -128,6 +128,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             interpolation=options.interpolation,
             dtype=options.coordinate_dtype,
             land_values=options.land_values,
+            sphere=grid.sphere,
         )
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}") from error

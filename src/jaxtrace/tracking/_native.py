@@ -175,7 +175,11 @@ def native_step(
     times = [t, t + 0.5 * dt, t + dt]
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
-    call = _Call([int(on_mesh), count, int(motion.stop_outside), outside, kind], [*values])
+    sphere = field.sphere
+    plan = [int(on_mesh), int(sphere is not None), count, int(motion.stop_outside), outside, kind]
+    call = _Call(plan, [*values])
+    if sphere is not None:
+        call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
     call.grid(field.grid)
     call.walls(walls)
     numbers = jnp.stack([dt, *weights]).astype(real)
@@ -205,7 +209,7 @@ def _moments(
 ) -> tuple[list[Array], list[Array], list[Array], int]:
     """For three times the arrays to read, four places in each and their weights, and how many of the four count."""
     if field.layout == "rows":
-        moments = [field.at(time) for time in times]
+        moments = [field.in_metres.at(time) for time in times]
         values = [moment.values for moment in moments if isinstance(moment, BlendedMoment)]
         one, none = jnp.ones((), _real()), jnp.zeros((), _real())
         return values, [jnp.int32(0)] * 12, [one, none, none, none] * 3, 1

@@ -308,6 +308,51 @@ struct Mesh {
   }
 };
 
+// --- longitudes and latitudes ---
+
+// A step on a sphere: slopes are in metres in the chart around where it begins. The twin of `fields/sphere.py` and `fields/chart.py`.
+template <typename Real>
+struct Globe {
+  Real radius, equator, middle;
+
+  static constexpr Real kDegree = Real(3.14159265358979323846 / 180);
+
+  struct Circles {
+    Real cos, sin;
+  };
+  inline Circles circles(Real latitude) const {
+    latitude += equator;
+    const Real away = (90 - std::abs(latitude)) * kDegree;
+    return {std::sin(away), std::copysign(std::cos(away), latitude)};
+  }
+
+  // Near zero, where most steps end, a polynomial: to half a unit in the last place of 32 bits.
+  static inline Real angle(Real y, Real x) {
+    if (sizeof(Real) == 4 && x > 0 && std::abs(y) < Real(0.06) * x) {
+      const Real t = y / x, s = t * t;
+      return t - t * s * (Real(1) / 3 - s * (Real(1) / 5 - s * (Real(1) / 7)));
+    }
+    return std::atan2(y, x);
+  }
+
+  // A place in the chart: degrees from its middle, and what one m/s to the east there is in the chart.
+  struct Place {
+    Real longitude, latitude, along, across;
+  };
+  inline Place place(Circles at, Real east, Real north) const {
+    const Real half = Real(0.5) / radius, a = east * half, b = north * half, square = a * a + b * b;
+    const Real near = at.cos * (1 - square) - 2 * b * at.sin, far = 2 * a, distance = std::sqrt(near * near + far * far);
+    if (distance == 0) return {0, std::atan2(2 * b, 1 - square) / kDegree, 1 + square, 0};
+    const Real gap = near > 0 ? far * far / (distance + near) : distance - near, stretch = (1 + square) / distance;
+    return {angle(far, near) / kDegree, angle(2 * b - at.sin * gap, 1 - square + at.cos * gap) / kDegree,
+            stretch * (near + 2 * at.cos * a * a), stretch * far * (at.sin + at.cos * b)};
+  }
+
+  inline Real on_this_turn(Real longitude) const {
+    return longitude - 360 * std::nearbyint((longitude - middle) / 360);
+  }
+};
+
 // --- walls ---
 
 // What walls make of a step: where it ends, and the patch that ends the particle or -1.
@@ -530,14 +575,31 @@ struct Step {
   Real dt;
   i32 row, outside;
   bool known, stops;
+  Globe<Real> globe;
 };
 
 constexpr int kMostPatches = 64;
 
-template <typename Real, int D, typename Sampler, int S>
+template <typename Real, int D, typename Sampler, int S, bool kSphere>
 void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
   using L = Lanes<Real, D>;
   using V = typename L::V;
+  typename Globe<Real>::Circles circles[kSphere ? kBlock : 1];
+  // The field's slope `way` beyond the beginning of a step; on a sphere both are in the chart around it.
+  const auto sample_at = [&job, &circles](int k, int moment, V from, V way, i32& hint, V& slope) {
+    if constexpr (kSphere) {
+      const auto at = job.globe.place(circles[k], way[0], way[1]);
+      way[0] = at.longitude, way[1] = at.latitude;
+      V point = from + way;
+      point[0] = job.globe.on_this_turn(point[0]);
+      const bool inside = job.sampler.template sample<S>(moment, point, hint, slope);
+      const Real u = slope[0], v = slope[1];
+      slope[0] = at.along * u - at.across * v, slope[1] = at.across * u + at.along * v;
+      return inside;
+    } else {
+      return job.sampler.template sample<S>(moment, from + way, hint, slope);
+    }
+  };
   int64_t who[kBlock];
   V x[kBlock], low[kBlock], slope[kBlock], total[kBlock];
   i32 hint[kBlock];
@@ -551,40 +613,51 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
   for (int k = 0; k < count; ++k) {
     x[k] = L::exact(job.position + who[k] * D), low[k] = L::exact(job.rest + who[k] * D);
     hint[k] = job.hint ? job.hint[who[k]] : 0;
+    if constexpr (kSphere) {
+      circles[k] = job.globe.circles(x[k][1]);
+      const Real metres = job.globe.radius * Globe<Real>::kDegree;
+      low[k][0] *= metres * circles[k].cos, low[k][1] *= metres;
+    }
   }
   int held = 0;
   for (int k = 0; k < count; ++k) {
     V found;
-    const bool inside = job.sampler.template sample<S>(0, x[k] + low[k], hint[k], found) && job.known;
+    const bool inside = sample_at(k, 0, x[k], low[k], hint[k], found) && job.known;
     if (job.stops && !inside) {
       job.ended[who[k]] = job.row, job.cause[who[k]] = job.outside;
       continue;
     }
     who[held] = who[k], x[held] = x[k], low[held] = low[k], hint[held] = hint[k];
+    if constexpr (kSphere) circles[held] = circles[k];
     slope[held] = total[held] = found;
     ++held;
   }
   const Real dt = job.dt, half = Real(0.5) * dt;
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample_at(k, 1, x[k], low[k] + half * slope[k], hint[k], found);
     slope[k] = found;
   }
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample_at(k, 1, x[k], low[k] + half * slope[k], hint[k], found);
     total[k] += 2 * (slope[k] + found);
     slope[k] = found;
   }
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(2, x[k] + (low[k] + dt * slope[k]), hint[k], found);
+    sample_at(k, 2, x[k], low[k] + dt * slope[k], hint[k], found);
     total[k] += found;
   }
   const Real sixth = dt / 6;
   for (int k = 0; k < held; ++k) {
     const int64_t i = who[k];
-    const V way = low[k] + sixth * total[k], moved = x[k] + way;
+    V way = low[k] + sixth * total[k];
+    if constexpr (kSphere) {
+      const auto at = job.globe.place(circles[k], way[0], way[1]);
+      way[0] = at.longitude, way[1] = at.latitude;
+    }
+    const V moved = x[k] + way;
     V left = way - (moved - x[k]);
     Real now[D], *place = job.position + i * D;
     L::store(now, moved);
@@ -681,7 +754,7 @@ void sampler_from(Mesh<Real, D>& mesh, Buffers& in, Plan& plan) {
   mesh.nodes = in.next<i32>();
 }
 
-template <typename Real, int D, typename Sampler>
+template <typename Real, int D, typename Sampler, bool kSphere>
 void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   Buffers in{frame->args.args}, out{frame->rets.rets};
   Step<Real, D, Sampler> job;
@@ -702,6 +775,10 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   const int slices = plan.next();
   job.stops = plan.next() != 0, job.outside = plan.next(), job.walls = Walls(plan.next());
   job.sampler.values = values_from<Real, D>(in, integers + 2, numbers + 1);
+  if constexpr (kSphere) {
+    const Real* globe = in.next<Real>();
+    job.globe = {globe[0], globe[1], globe[2]};
+  }
   sampler_from(job.sampler, in, plan);
   if (job.walls == kBox) {
     job.box.low = in.next<Real>(), job.box.high = job.box.low + D, job.box.face = plan.some(2 * D);
@@ -711,17 +788,17 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
     job.mesh.crossings = plan.next(), job.mesh.rule = plan.some(int(job.patches));
   }
   void (*each)(const Step<Real, D, Sampler>&, int64_t) =
-      slices == 1 ? step_block<Real, D, Sampler, 1>
-                  : slices == 2 ? step_block<Real, D, Sampler, 2> : step_block<Real, D, Sampler, 4>;
+      slices == 1 ? step_block<Real, D, Sampler, 1, kSphere>
+                  : slices == 2 ? step_block<Real, D, Sampler, 2, kSphere> : step_block<Real, D, Sampler, 4, kSphere>;
   for_all(frame, job, each, (job.particles + kBlock - 1) / kBlock, 8);
 }
 
-template <typename Real>
+template <typename Real, bool kSphere>
 void choose(XLA_FFI_CallFrame* frame, Plan plan, int dim, bool mesh) {
-  if (dim == 2 && !mesh) take_step<Real, 2, Grid<Real, 2>>(frame, plan);
-  if (dim == 2 && mesh) take_step<Real, 2, Mesh<Real, 2>>(frame, plan);
-  if (dim == 3 && !mesh) take_step<Real, 3, Grid<Real, 3>>(frame, plan);
-  if (dim == 3 && mesh) take_step<Real, 3, Mesh<Real, 3>>(frame, plan);
+  if (dim == 2 && !mesh) take_step<Real, 2, Grid<Real, 2>, kSphere>(frame, plan);
+  if (dim == 2 && mesh) take_step<Real, 2, Mesh<Real, 2>, kSphere>(frame, plan);
+  if (dim == 3 && !mesh) take_step<Real, 3, Grid<Real, 3>, kSphere>(frame, plan);
+  if (dim == 3 && mesh) take_step<Real, 3, Mesh<Real, 3>, kSphere>(frame, plan);
 }
 
 }  // namespace
@@ -731,10 +808,17 @@ extern "C" XLA_FFI_Error* jaxtrace_step(XLA_FFI_CallFrame* frame) {
   void** args = frame->args.args;
   const auto* position = static_cast<XLA_FFI_Buffer*>(args[0]);
   Plan plan{static_cast<const i32*>(static_cast<XLA_FFI_Buffer*>(args[8])->data)};
-  const bool mesh = plan.next() != 0;
+  const bool mesh = plan.next() != 0, sphere = plan.next() != 0;
   const int dim = int(position->dims[1]);
-  if (position->dtype == XLA_FFI_DataType_F64) choose<double>(frame, plan, dim, mesh);
-  else choose<float>(frame, plan, dim, mesh);
+  const bool twice = position->dtype == XLA_FFI_DataType_F64;
+  if (sphere) {
+    if (twice) choose<double, true>(frame, plan, dim, mesh);
+    else choose<float, true>(frame, plan, dim, mesh);
+  } else if (twice) {
+    choose<double, false>(frame, plan, dim, mesh);
+  } else {
+    choose<float, false>(frame, plan, dim, mesh);
+  }
   return nullptr;
 }
 
