@@ -36,23 +36,27 @@ def switched_on(switch: str) -> bool:
     return given == "auto"
 
 
-def registered(source: Path, functions: tuple[str, ...], package: str) -> dict[str, str] | None:
+def registered(
+    source: Path, functions: tuple[str, ...], package: str, define: str = ""
+) -> dict[str, str] | None:
     """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
 
     Tried once per process. `package` names the library in the cache and the logger that says why there is none. The file
-    may include `native.h`, which lies beside this module.
+    may include `native.h`, which lies beside this module. `define` is a macro that makes another library of the same file.
     """
     with _lock:
-        return _registered(source, functions, package)
+        return _registered(source, functions, package, define)
 
 
 @functools.cache
-def _registered(source: Path, functions: tuple[str, ...], package: str) -> dict[str, str] | None:
+def _registered(
+    source: Path, functions: tuple[str, ...], package: str, define: str
+) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
-        text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode()
+        text = source.read_bytes() + _HEADER.read_bytes() + " ".join((*_FLAGS, define)).encode()
         key = hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
-        library = load(source, package, key)
+        library = load(source, package, key, define)
         known = {name: f"{name}_{key}" for name in functions}
         for name, target in known.items():
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
@@ -66,16 +70,16 @@ def _registered(source: Path, functions: tuple[str, ...], package: str) -> dict[
     return known
 
 
-def load(source: Path, package: str, key: str) -> ctypes.CDLL:
+def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
     """The library, from the cache or compiled; what lies in the cache and cannot be used is made again."""
     folder = _folder()
     name = f"{package}-{key}.so"
     if folder is None:
         with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
-            return ctypes.CDLL(str(_compiled(source, Path(own) / name)))
+            return ctypes.CDLL(str(_compiled(source, Path(own) / name, define)))
     path = folder / name
     if not (path.is_file() and _is_whole(path)):
-        _compiled(source, path)
+        _compiled(source, path, define)
     return ctypes.CDLL(str(path))
 
 
@@ -89,13 +93,14 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
-def _compiled(source: Path, library: Path) -> Path:
+def _compiled(source: Path, library: Path, define: str = "") -> Path:
     """The library, newly compiled. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
     folders = (jax.ffi.include_dir(), _HEADER.parent)
     command = [
         *_compiler(),
         *_FLAGS,
+        *([f"-D{define}"] if define else []),
         *(f"-I{folder}" for folder in folders),
         str(source),
         "-o",

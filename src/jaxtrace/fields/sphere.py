@@ -114,7 +114,7 @@ def place_in_chart(middle: Circles, east: Array, north: Array, radius: float) ->
 
 def nearest_turn(longitude: Array, middle: Array) -> Array:
     """The same longitude within half a turn of `middle`."""
-    return longitude - 360.0 * jnp.round((longitude - middle) / 360.0)
+    return longitude - 360.0 * jnp.floor((longitude - middle) / 360.0 + 0.5)
 
 
 def area_weights(sphere: Sphere, latitude: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -41,11 +41,12 @@ _NO_WALLS, _BOX, _MESH = range(3)
 _PARTICLES_PER_ROW = {1: np.inf, 2: 6.0, 4: 0.75}
 
 
-def kernels() -> dict[str, str] | None:
+def kernels(on_sphere: bool = False) -> dict[str, str] | None:
     """The kernel's name, or None if XLA's own code is to be used; asked whenever a run is planned or traced."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace")
+    define = "JAXTRACE_SPHERE" if on_sphere else ""
+    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
 def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> bool:
@@ -55,7 +56,7 @@ def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary
         and isinstance(field, AbstractSeries)
         and _knows_grid(field.grid)
         and _knows_walls(boundary, field.grid)
-        and kernels() is not None
+        and kernels(field.sphere is not None) is not None
     )
 
 
@@ -161,7 +162,8 @@ def native_step(
     `life` says from which step on each particle moves, until which, and why it ended; who leaves the field ends for the
     cause `outside`.
     """
-    field, known = motion.field, kernels()
+    field = motion.field
+    known = kernels(isinstance(field, AbstractSeries) and field.sphere is not None)
     assert isinstance(field, AbstractSeries)
     if known is None:
         raise RuntimeError(
@@ -176,8 +178,7 @@ def native_step(
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
     sphere = field.sphere
-    plan = [int(on_mesh), int(sphere is not None), count, int(motion.stop_outside), outside, kind]
-    call = _Call(plan, [*values])
+    call = _Call([int(on_mesh), count, int(motion.stop_outside), outside, kind], [*values])
     if sphere is not None:
         call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
     call.grid(field.grid)

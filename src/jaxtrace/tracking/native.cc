@@ -378,7 +378,7 @@ struct Charts {
     along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * far * (sine[k] + cosine[k] * b);
   }
 
-  inline Real on_this_turn(Real at) const { return at - 360 * std::nearbyint((at - middle) / 360); }
+  inline Real on_this_turn(Real at) const { return at - 360 * std::floor((at - middle) / 360 + Real(0.5)); }
 };
 
 // --- walls ---
