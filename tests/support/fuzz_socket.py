@@ -96,6 +96,7 @@ class Target:
         """Send this to host 0 as a stranger and wait until it hangs up; the seconds that it took."""
         self.knocks += 1
         began = time.monotonic()
+        self._demand_alive()
         # Many addresses, so that no port runs out of numbers.
         own = (f"127.0.{self.knocks // 200 % 200}.{2 + self.knocks % 200}", 0)
         with socket.create_connection((self.host, self.port), timeout=HANG_S, source_address=own) as called:
@@ -109,10 +110,12 @@ class Target:
             except ConnectionError:
                 pass
             called.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        for number, process in enumerate(self.processes):
-            code = process.poll()
-            demand(code is None, f"host {number} ended with {code}: {self.errors.read_text()[-1500:]}")
+        self._demand_alive()
         return time.monotonic() - began
+
+    def _demand_alive(self) -> None:
+        codes = [process.poll() for process in self.processes]
+        demand(set(codes) == {None}, f"hosts ended with {codes}: {self.said()[-1500:]}")
 
     def finish(self) -> str:
         """Let the hosts meet, if they have not, and part; what they said."""
