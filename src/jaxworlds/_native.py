@@ -84,9 +84,7 @@ def warn_of_missing_kernels(world_steps: int) -> None:
 
 
 @functools.cache
-def _registered(
-    source: Path, functions: tuple[str, ...], package: str, define: str
-) -> dict[str, str] | None:
+def _registered(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
         key = library_key(source, define)
@@ -115,7 +113,11 @@ def slower(source: Path) -> str:
 
 def library_key(source: Path, define: str = "") -> str:
     """What a library depends on: its source, the compiler's options, JAX and the processor."""
-    text = source.read_bytes() + _HEADER.read_bytes() + " ".join((*_FLAGS, *([define] if define else []))).encode()
+    text = (
+        source.read_bytes()
+        + _HEADER.read_bytes()
+        + " ".join((*_FLAGS, *([define] if define else []))).encode()
+    )
     return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
 
 

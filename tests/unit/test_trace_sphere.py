@@ -32,8 +32,8 @@ from jaxtrace.integrators.fused import Life, fused_step
 from jaxtrace.integrators.rk4 import RK4
 from jaxtrace.io import load_optimized_dataset, open_dataset
 from jaxtrace.tracking import create_tracker
-from jaxtrace.tracking.boundary import box_boundary
 from jaxtrace.tracking.bouncing import Unbounded
+from jaxtrace.tracking.boundary import box_boundary
 from jaxtrace.tracking.moving import Motion
 from jaxtrace.tracking.particles import OUTSIDE, begin, step_particles
 from jaxtrace.tracking.schedule import plan_schedule
@@ -75,24 +75,23 @@ def everywhere(count: int = 200) -> np.ndarray:
 
 
 def test_a_job_like_globcurrents_meets_its_bar():
-    """20 days, RK4 of one hour, linear, float32: 10 m in the median and 1 km at the worst (0.2 m and 17 m here).
+    """20 days, RK4 of one hour, linear, float32: 10 m in the median and 1 km at the worst (below 1 m and 50 m here).
 
     Converted at the nodes it was 96 m and 17 km.
     """
-    job = geo.ocean()
+    job = geo.ocean(spacing=0.5)
     key = np.random.default_rng(1)
     seeds = np.stack([key.uniform(14, 41, 300), key.uniform(-46, -29, 300)], -1).astype(np.float32)
     truth = geo.tracked(*job, seeds, (0.0, job[2][-1]), 3600.0)
-    field = load_optimized_dataset(
-        geo.ocean_dataset(*job), time_interpolation="linear", verbose=False
-    )
+    field = load_optimized_dataset(geo.ocean_dataset(*job), time_interpolation="linear", verbose=False)
     tracker = create_tracker(field=field)
     run = tracker.track_particles(seeds, (0.0, job[2][-1]), n_timesteps=2, dt=3600.0, progress=False)
     held = np.isfinite(truth).all(1)
     np.testing.assert_array_equal(run.alive[-1], held)
     off = geo.apart(truth[held], run.positions[-1][held])
     assert held.sum() > 250
-    assert np.median(off) < 2 and off.max() < 200
+    assert np.median(off) < 2
+    assert off.max() < 200
     assert run.info["earth_radius"] == EARTH_RADIUS
     if any(map(shutil.which, ("c++", "g++", "clang++"))) and os.environ.get("JAXTRACE_KERNELS") != "off":
         assert tracker.explain().fused or jax.default_backend() != "cpu"
@@ -115,7 +114,7 @@ def test_on_a_coarse_grid_it_is_converted_at_the_particle():
 
 
 @pytest.mark.parametrize(
-    ("integrator", "bound"), [("rk4", 10.0), ("midpoint", 200.0), ("dopri5", 500.0), ("euler", 1e5)]
+    ("integrator", "bound"), [("rk4", 10.0), ("midpoint", 200.0), ("dopri5", 200.0), ("euler", 1e5)]
 )
 def test_once_around_over_both_poles(integrator: str, bound: float):
     """40,000 km along circles across the poles end where they began; float32 leaves 3 m with RK4."""
@@ -124,7 +123,8 @@ def test_once_around_over_both_poles(integrator: str, bound: float):
     run = create_tracker(integrator, field).track_particles(
         seeds, (0.0, ROUND / 10.0), n_timesteps=3, dt=ROUND / 10.0 / 800, progress=False
     )
-    assert run.alive[-1].all() and np.abs(run.positions[..., 1]).max() <= 90
+    assert run.alive[-1].all()
+    assert np.abs(run.positions[..., 1]).max() <= 90
     for number, angle in ((1, np.pi), (2, 2 * np.pi)):
         off = geo.apart(geo.turned_about(seeds, AXIS, angle), run.positions[number])
         assert off.max() < bound
@@ -214,16 +214,14 @@ def test_derivatives_of_a_path_over_a_pole_are_those_of_a_rotation():
         truth = np.stack([(a - b) / 2e-4 for a, b in ends], -1)
         np.testing.assert_allclose(jacobian, truth, rtol=2e-3, atol=2e-3)
     # At a pole itself a derivative by longitude is none, but values stay finite.
-    assert np.isfinite(np.asarray(jax.jit(end)(jnp.array([20.0, 90.0]))))
+    assert np.isfinite(np.asarray(jax.jit(end)(jnp.array([20.0, 90.0])))).all()
 
 
 def test_other_grids_and_streams_convert_at_the_particle_too():
     seeds = np.array([[100.0, 60.0], [359.0, -70.0], [-5.0, 30.0]], np.float32)
     field = globe()
     flow, inner = np.asarray(field.data), NODES[:, 1:-1]
-    curved = np.stack(
-        [geo.solid_body(inner.reshape(-1, 2), AXIS, 10.0)] * 2
-    ).astype(np.float32)
+    curved = np.stack([geo.solid_body(inner.reshape(-1, 2), AXIS, 10.0)] * 2).astype(np.float32)
     others = [
         TimeSeriesField(flow, [0.0, 1e7], grid=RectilinearGrid([LON, LAT], sphere=Sphere())),
         TimeSeriesField(flow, [0.0, 1e7], positions=NODES.reshape(-1, 2), sphere=Sphere()),
@@ -240,7 +238,8 @@ def test_other_grids_and_streams_convert_at_the_particle_too():
     assert geo.apart(geo.turned_about(seeds, AXIS, 9e5 / EARTH_RADIUS), wanted).max() < 500
     for other in others:
         assert geo.apart(ends(other), wanted).max() < 20
-    assert field.replace(sphere=None).sphere is None and field.grid.sphere == Sphere()
+    assert field.replace(sphere=None).sphere is None
+    assert field.grid.sphere == Sphere()
 
 
 def test_the_radius_is_stated_and_can_be_chosen(tmp_path: Path):
@@ -249,20 +248,24 @@ def test_the_radius_is_stated_and_can_be_chosen(tmp_path: Path):
     parcels = 1852 * 60 * 180 / np.pi
     for options, radius in (({}, EARTH_RADIUS), ({"earth_radius": parcels}, parcels)):
         opened = open_dataset(dataset, **options)
-        assert f"m/s converted to degrees/s at each particle (sphere of radius {radius:,.10g} m)" in str(opened)
+        assert f"m/s converted to degrees/s at each particle (sphere of radius {radius:,.10g} m)" in str(
+            opened
+        )
         field = load_optimized_dataset(dataset, verbose=False, **options)
         assert field.sphere == Sphere(radius)
         assert f"radius={radius}" in repr(field)
         np.testing.assert_allclose(field.data[0, 5], data[0].reshape(-1, 2)[5], rtol=1e-6)
         run = create_tracker(field=field).track_particles(
-            np.array([[20.0, -35.0]], np.float32), times[:2], 2, 3600.0, progress=False
+            np.array([[20.0, -35.0]], np.float32), (0.0, 86_400.0), 2, 3600.0, progress=False
         )
         assert run.info["earth_radius"] == radius
     assert "convert" not in str(open_dataset(dataset, convert_units=False))
     assert load_optimized_dataset(dataset, verbose=False, convert_units=False).sphere is None
-    for wrong in (0.0, -1.0, np.nan, "far"):
+    with pytest.raises(ValueError, match=r"`earth_radius` must be a positive number of metres; got -1"):
+        open_dataset(dataset, earth_radius=-1.0)
+    for wrong in (0.0, -1.0, np.nan):
         with pytest.raises(ValueError, match=r"`radius` must be a positive number of metres; got"):
-            Sphere(wrong)  # pyright: ignore[reportArgumentType]
+            Sphere(wrong)
     with pytest.raises(ValueError, match="`sphere` belongs to the grid"):
         TimeSeriesField(np.asarray(field.data), times, grid=field.grid, sphere=Sphere())
 
@@ -270,14 +273,20 @@ def test_the_radius_is_stated_and_can_be_chosen(tmp_path: Path):
 def test_an_origin_that_was_subtracted_keeps_its_latitudes():
     lon, lat, times, data = geo.ocean(days=1, spacing=1.0)
     dataset = geo.ocean_dataset(lon, lat, times, data)
-    origin, seed = np.array([20.0, -40.0]), np.array([[24.0, -38.0]])
+    origin, seed = (20.0, -40.0), np.array([[24.0, -38.0]])
     plain, shifted = (
         create_tracker(field=load_optimized_dataset(dataset, verbose=False, origin=given))
-        .track_particles((seed - (0 if given is None else given)).astype(np.float32), times[:2], 2, 3600.0, progress=False)
+        .track_particles(
+            (seed - np.array(given or (0.0, 0.0))).astype(np.float32),
+            (0.0, 86_400.0),
+            2,
+            3600.0,
+            progress=False,
+        )
         .positions[-1]
         for given in (None, origin)
     )
-    np.testing.assert_allclose(shifted + origin, plain, atol=1e-5)
+    np.testing.assert_allclose(shifted + np.array(origin), plain, atol=1e-5)
 
 
 def test_velocities_of_two_kinds_are_refused():
@@ -288,10 +297,6 @@ def test_velocities_of_two_kinds_are_refused():
         open_dataset(dataset)
     dataset["u"].attrs["units"] = "degrees s-1"
     assert load_optimized_dataset(dataset, verbose=False).sphere is None
-    metric = geo.ocean_dataset(lon, lat, times, data).rename(lat="y")
-    metric["y"].attrs = {"units": "m", "axis": "Y"}
-    with pytest.raises(ValueError, match=r"'lon' and 'y' must both be in degrees, or none of them"):
-        open_dataset(metric)
 
 
 def test_a_random_walk_spreads_by_square_metres():
@@ -308,7 +313,9 @@ def test_a_random_walk_spreads_by_square_metres():
         np.testing.assert_allclose([(way @ east).var(), (way @ north).var()], wanted, rtol=0.1)
     varying = EulerMaruyama(lambda x, t: 100.0 * (1 + x[1] / 60.0))  # over latitude in degrees
     seeds = np.broadcast_to(np.array([30.0, 30.0], np.float32), (4000, 2))
-    end = create_tracker(integrator=varying, field=still).track_particles(seeds, span, 2, 3600.0, progress=False)
+    end = create_tracker(integrator=varying, field=still).track_particles(
+        seeds, span, 2, 3600.0, progress=False
+    )
     north = EARTH_RADIUS * np.deg2rad(end.positions[-1][:, 1] - 30.0)
     np.testing.assert_allclose(north.var(), 1.5 * wanted, rtol=0.1)
     with pytest.warns(UserWarning, match=r"`diffusivity` is in m²/s .* got 8e-09"):
@@ -324,8 +331,12 @@ def test_particles_with_inertia_fall_behind_in_metres():
         np.array([[0.0, 60.0]], np.float32), (0.0, 7200.0), n_timesteps=2, dt=60.0, progress=False
     )
     degree = np.deg2rad(EARTH_RADIUS)
-    np.testing.assert_allclose(run.velocities[-1], [[2 / degree, 0]], rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(run.velocities[-1], [[2 / degree, 0]], rtol=1e-3, atol=1e-8)
     np.testing.assert_allclose(run.positions[-1], [[7200 * 2 / degree, 60.0]], rtol=1e-3)
+    # A free path bends away from the parallel: the flow pulls it back by u² tan(lat) / R times the relaxation time.
+    np.testing.assert_allclose(
+        run.velocities[-1, 0, 1], -3600 * np.tan(np.pi / 3) / EARTH_RADIUS / degree, rtol=0.2
+    )
 
 
 class OwnStep(AbstractIntegrator):
@@ -342,7 +353,7 @@ class OwnStep(AbstractIntegrator):
 
 def test_own_integrators_go_on_seeing_degrees_and_are_told():
     seed = np.array([[10.0, 60.0]], np.float32)
-    with pytest.warns(UserWarning, match=r"OwnStep .* degrees per second .* poles"):
+    with pytest.warns(UserWarning, match=r"OwnStep .* degrees per second, .* within a few steps of them"):
         own = create_tracker(integrator=OwnStep(), field=globe())
     ends = [
         tracker.track_particles(seed, (0.0, 6000.0), 2, 600.0, progress=False).positions[-1]

@@ -9,28 +9,25 @@ from .sphere import Circles, Sphere, circles, nearest_turn, place_in_chart
 
 
 class Chart(eqx.Module):
-    """The sphere laid flat around one place: positions in metres east and north of it, and `base` added to them."""
+    """The sphere laid flat around one place: positions in metres east and north of it."""
 
     sphere: Sphere = eqx.field(static=True)
     origin: Float[Array, " dim"]
     circles: Circles
-    base: Float[Array, " dim"]
 
     @classmethod
-    def around(cls, sphere: Sphere, origin: Float[Array, " dim"], at_zero: bool) -> "Chart":
-        """The chart around `origin`, which is its zero or, else, what its degrees are in metres from longitude and latitude 0."""
-        base = jnp.zeros_like(origin) if at_zero else origin * _metres(sphere, origin)
-        return cls(sphere, origin, circles(origin[1], sphere.equator), base)
+    def around(cls, sphere: Sphere, origin: Float[Array, " dim"]) -> "Chart":
+        """The chart whose zero is `origin`."""
+        return cls(sphere, origin, circles(origin[1], sphere.equator))
 
     def inward(self, difference: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A small difference to the origin, in degrees, as a position in the chart."""
-        return self.base + difference * _metres(self.sphere, difference).at[0].multiply(self.circles.cos)
+        return difference * _metres(self.sphere, difference).at[0].multiply(self.circles.cos)
 
     def place(self, x: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], tuple[Array, Array]]:
         """The difference of a position in the chart to the origin, in degrees, and `Place.east` there."""
-        away = x - self.base
-        found = place_in_chart(self.circles, away[0], away[1], self.sphere.radius)
-        return away.at[0].set(found.longitude).at[1].set(found.latitude), found.east
+        found = place_in_chart(self.circles, x[0], x[1], self.sphere.radius)
+        return x.at[0].set(found.longitude).at[1].set(found.latitude), found.east
 
     def on_sphere(self, x: Float[Array, " dim"], velocity: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """A velocity in the chart at `x` in m/s east and north."""

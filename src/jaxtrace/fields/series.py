@@ -80,9 +80,9 @@ class AbstractSeries(AbstractField):
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
         if self.sphere is not None:
-            return MomentOfRates(
-                Moment(self.in_metres, t), self.middle_longitude, self.sphere
-            ).sample(x, hint)
+            return MomentOfRates(Moment(self.in_metres, t), self.middle_longitude, self.sphere).sample(
+                x, hint
+            )
 
         def here(x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
             stencil = self.grid.stencil(x, hint)

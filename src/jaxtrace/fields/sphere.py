@@ -99,9 +99,7 @@ def place_in_chart(middle: Circles, east: Array, north: Array, radius: float) ->
     near, distance = jnp.where(at_pole, 1.0, near), jnp.where(at_pole, 0.0, distance)
     ahead = near > 0
     # distance - near without cancellation.
-    gap = jnp.where(
-        ahead, 4 * a * a / jnp.where(ahead & ~at_pole, distance + near, 1.0), distance - near
-    )
+    gap = jnp.where(ahead, 4 * a * a / jnp.where(ahead & ~at_pole, distance + near, 1.0), distance - near)
     gap = jnp.where(at_pole, 0.0, gap)
     degrees = 180 / math.pi
     longitude = degrees * jnp.arctan2(2 * a, near)

@@ -62,9 +62,7 @@ class StreamedField:
         values = np.atleast_1d(np.asarray(times))
         self.source: AbstractSlices = as_slices(source, len(values))
         self.clock = Knots(ascending("times", values, "Count them from the first: `times - times[0]`."))
-        self.grid = (
-            grid if grid is not None else grid_through(positions, interpolation or "linear", sphere)
-        )
+        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear", sphere)
         default: Interpolation = "cubic" if len(values) >= 4 else "linear"
         self.time_interpolation: Interpolation = time_interpolation or default
         self.extrapolation: Extrapolation = extrapolation

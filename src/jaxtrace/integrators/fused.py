@@ -170,7 +170,9 @@ def _kernel(
     low = [load(rest.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     dt, scale = numbers[0], numbers[1]
     middle = None if sphere is None else circles(x[1], sphere.equator)
-    if sphere is not None and middle is not None:  # what is added to positions is in metres, in the charts around them
+    if (
+        sphere is not None and middle is not None
+    ):  # what is added to positions is in metres, in the charts around them
         degree = sphere.metres_per_degree
         low[:2] = low[0] * (degree * middle.cos), low[1] * degree
     hint = [load(one.at[lanes], mask=here, other=0) for one in hints]

@@ -18,6 +18,7 @@ from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
 from .opened import Options
 
+
 @dataclasses.dataclass(frozen=True)
 class GridOnFile:
     """Dimensions in the order of the file, coordinates x, y (and z) over them, and a factor for each component.

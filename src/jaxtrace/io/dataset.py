@@ -12,6 +12,7 @@ from jaxworlds.memory import device_memory_limit
 from ..fields.base import Interpolation
 from ..fields.land import LandValues
 from ..fields.series import Extrapolation
+from ..fields.sphere import EARTH_RADIUS
 from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .naming import VelocityNames
@@ -107,15 +108,15 @@ def open_dataset(
     missing: Literal["land", "zero", "fill"] = "land",
     select: Mapping[str, int] | None = None,
     convert_units: bool = True,
-    earth_radius: float = 6_371_000.0,
+    earth_radius: float = EARTH_RADIUS,
 ) -> OpenedDataset:
     """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
 
     Beyond the arguments of `load_optimized_dataset`: `origin` is subtracted from all coordinates (large ones lose digits in
     float32). For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`;
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
-    velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
-    `earth_radius` in metres) unless `convert_units=False`. A chunk that a Zarr store does not hold stands for the fill
+    velocities are converted to units of the coordinates per second unless `convert_units=False`; m/s on longitudes and
+    latitudes stay m/s in the data and become degrees at each particle, on a sphere of `earth_radius` metres. A chunk that a Zarr store does not hold stands for the fill
     value. Where that marks missing values it is one; else it may be lost, and is an error: `missing="fill"` takes it.
     """
     chosen = Options(
@@ -133,6 +134,8 @@ def open_dataset(
         convert_units=convert_units,
         earth_radius=earth_radius,
     )
+    if not (earth_radius > 0 and np.isfinite(earth_radius)):
+        raise ValueError(f"`earth_radius` must be a positive number of metres; got {earth_radius:g}.")
     if missing not in ("land", "zero", "fill"):
         raise ValueError(f"`missing` must be 'land', 'zero' or 'fill'; got {missing!r}.")
     if hasattr(pattern, "data_vars"):

@@ -96,7 +96,8 @@ def tell_lost_steps(
     field: Any, integrator: Any, seeds: Float[np.ndarray, "particles dim"], dt: float
 ) -> None:
     """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
-    if sees_differences(integrator):
+    sphere = getattr(field, "sphere", None)
+    if sees_differences(integrator) or (sphere is not None and steps_in_metres(integrator)):
         return
     largest = float(np.abs(seeds).max())
     unit = float(np.spacing(seeds.dtype.type(largest)))
@@ -108,8 +109,8 @@ def tell_lost_steps(
         way, enough = float(field.scale) * dt, 16 * unit
     else:
         return
-    if field.sphere is not None:
-        way = way / field.sphere.metres_per_degree
+    if sphere is not None:
+        way = way / sphere.metres_per_degree
     if 0 < way < enough:
         warnings.warn(
             f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "

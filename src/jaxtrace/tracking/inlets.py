@@ -207,7 +207,9 @@ def _flux_inlet(
     points = jnp.asarray(corner + size / 2, float)
     velocity = np.asarray(field.in_metres(points, jnp.asarray(time, points.dtype)))[:, axis]
     flux = np.maximum(inward * np.nan_to_num(velocity), 0.0)
-    if field.sphere is not None and axis > 1:  # cells across a depth are as many degrees wide, not as many metres
+    if (
+        field.sphere is not None and axis > 1
+    ):  # cells across a depth are as many degrees wide, not as many metres
         flux = flux * area_weights(field.sphere, np.asarray(points[:, 1]))
     if not flux.sum() > 0:
         raise ValueError(
