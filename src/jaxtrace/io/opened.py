@@ -12,6 +12,7 @@ from ..fields.base import AbstractGrid, Interpolation
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
 from ..fields.sphere import EARTH_RADIUS
+from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
 
@@ -30,6 +31,8 @@ class Options:
     origin: Sequence[float] | None = None
     land_values: LandValues = "keep"
     missing: Literal["land", "zero", "fill"] = "land"
+    partly_missing: Literal["land", "zero"] = "land"
+    cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
     earth_radius: float = EARTH_RADIUS

@@ -1,5 +1,6 @@
 """NetCDF files and xarray data sets as a velocity field on a structured grid; Zarr stores follow the same rules."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fields.series import on_sphere
 from .cf_attributes import fill_marks, tidy_data
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
@@ -79,6 +81,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         source._replace(data=data, refused={**refused, **source.refused})
         for source, (data, refused) in zip(sources, tidied, strict=True)
     ]
+    if options.cell_data:
+        raise ValueError(
+            f"`cell_data={options.cell_data!r}` is for VTK files; NetCDF and Zarr hold values of nodes. Leave it out."
+        )
     names, why_these = _choose(sources, options)
     for source in sources:
         for name, reason in source.refused.items():
@@ -125,8 +131,20 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         ]
         return np.stack(columns, -1)
 
-    first = values(int(numbers[0]))
-    land = np.asarray(np.isnan(first).any(-1))
+    given = np.array([name is not None for name in names])
+
+    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Values, which nodes are missing, and at how many only some components are."""
+        found = values(number)
+        lost = np.isnan(found)
+        some, every = np.asarray(lost.any(-1)), np.asarray(lost[:, given].all(-1))
+        partly = int((some & ~every).sum())
+        if options.partly_missing == "land":
+            return found, some, partly
+        return np.where(lost & ~every[:, None], 0, found).astype(found.dtype), every, partly
+
+    _, land, partly = marked(int(numbers[0]))
+    lost = int(land.sum())
     if options.missing == "zero":
         land = np.zeros_like(land)
     elif land.all():
@@ -141,14 +159,13 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             interpolation=options.interpolation,
             dtype=options.coordinate_dtype,
             land_values=options.land_values,
-            sphere=grid.sphere,
         )
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}") from error
+    placed = dataclasses.replace(placed, grid=on_sphere(placed.grid, grid.sphere))
 
     def read(number: int) -> np.ndarray:
-        found = values(number)
-        missing = np.asarray(np.isnan(found).any(-1))
+        found, missing, _ = marked(number)
         if options.missing != "zero" and not np.array_equal(missing, land):
             entry = next(moments for moments in lists if moments)[number]
             raise DatasetError(
@@ -158,7 +175,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             )
         return placed(np.where(missing[:, None], 0, found))
 
-    dry = f", {int(land.sum()):,} of them land" if land.any() else ""
+    dry = f", {lost:,} of them {'still (missing)' if options.missing == 'zero' else 'land'}" if lost else ""
+    if partly:
+        among = "of these" if options.partly_missing == "land" else "others"
+        dry += f", {partly:,} {among} miss only some components (partly_missing={options.partly_missing!r})"
     notes = (
         f"velocity {', '.join(name or 'zero' for name in names)} ({why_these})",
         f"{geometry.describe()}{dry}",
