@@ -196,7 +196,7 @@ def test_the_gpus_kernel_in_the_interpreter_agrees():
 
 def test_derivatives_of_a_path_over_a_pole_are_those_of_a_rotation():
     field, span = AnalyticField(rotation, 2, sphere=Sphere()), (0.0, 4e4)
-    seeds = np.array([[10.0, 50.0], [0.0, 89.0], [140.0, -88.0]], np.float32)
+    seeds = np.array([[10.0, 50.0], [0.0, 89.0], [140.0, -88.0], [20.0, 90.0]], np.float32)
     plan = plan_schedule(span, n_timesteps=2, dt=4000.0, particles=1)
 
     def end(x: Any) -> Any:
@@ -205,7 +205,8 @@ def test_derivatives_of_a_path_over_a_pole_are_those_of_a_rotation():
     forward, reverse = jax.jit(jax.vmap(jax.jacfwd(end))), jax.jit(jax.vmap(jax.jacrev(end)))
     found, again = np.asarray(forward(seeds)), np.asarray(reverse(seeds))
     np.testing.assert_allclose(found, again, rtol=1e-3, atol=1e-3)
-    for x, jacobian in zip(seeds, found, strict=True):
+    assert np.isfinite(found).all()  # at the pole too, where there is no derivative by longitude
+    for x, jacobian in zip(seeds[:3], found, strict=False):
         shift = 1e-4 * np.eye(2)
         ends = [
             geo.turned_about(np.array([x + way, x - way], np.float64), AXIS, 10.0 * span[1] / EARTH_RADIUS)
@@ -213,8 +214,6 @@ def test_derivatives_of_a_path_over_a_pole_are_those_of_a_rotation():
         ]
         truth = np.stack([(a - b) / 2e-4 for a, b in ends], -1)
         np.testing.assert_allclose(jacobian, truth, rtol=2e-3, atol=2e-3)
-    # At a pole itself a derivative by longitude is none, but values stay finite.
-    assert np.isfinite(np.asarray(jax.jit(end)(jnp.array([20.0, 90.0])))).all()
 
 
 def test_other_grids_and_streams_convert_at_the_particle_too():
@@ -225,7 +224,6 @@ def test_other_grids_and_streams_convert_at_the_particle_too():
     others = [
         TimeSeriesField(flow, [0.0, 1e7], grid=RectilinearGrid([LON, LAT], sphere=Sphere())),
         TimeSeriesField(flow, [0.0, 1e7], positions=NODES.reshape(-1, 2), sphere=Sphere()),
-        TimeSeriesField(flow, [0.0, 1e7], positions=NODES.reshape(-1, 2)).replace(sphere=Sphere()),
         TimeSeriesField(curved, [0.0, 1e7], grid=CurvilinearGrid(inner, sphere=Sphere())),
         StreamedField(flow, [0.0, 1e7], grid=field.grid),
     ]
@@ -239,6 +237,7 @@ def test_other_grids_and_streams_convert_at_the_particle_too():
     for other in others:
         assert geo.apart(ends(other), wanted).max() < 20
     assert field.replace(sphere=None).sphere is None
+    assert field.replace(sphere=None).replace(sphere=Sphere(1.0)).sphere == Sphere(1.0)
     assert field.grid.sphere == Sphere()
 
 
@@ -305,19 +304,19 @@ def test_a_random_walk_spreads_by_square_metres():
     walk, span = create_tracker("euler_maruyama", still, diffusivity=100.0), (0.0, 86_400.0)
     wanted = 2 * 100.0 * 86_400.0
     for centre in ([30.0, 60.0], [30.0, 89.99]):
-        seeds = np.broadcast_to(np.array(centre, np.float32), (4000, 2))
-        end = walk.track_particles(seeds, span, 2, 3600.0, progress=False).positions[-1]
+        seeds = np.broadcast_to(np.array(centre, np.float32), (2000, 2))
+        end = walk.track_particles(seeds, span, 2, 7200.0, progress=False).positions[-1]
         way = EARTH_RADIUS * (geo.on_axes(end) - geo.on_axes(seeds))
         east = np.array([-0.5, np.sqrt(0.75), 0.0])
         north = np.cross(geo.on_axes(seeds)[0], east)
-        np.testing.assert_allclose([(way @ east).var(), (way @ north).var()], wanted, rtol=0.1)
+        np.testing.assert_allclose([(way @ east).var(), (way @ north).var()], wanted, rtol=0.15)
     varying = EulerMaruyama(lambda x, t: 100.0 * (1 + x[1] / 60.0))  # over latitude in degrees
-    seeds = np.broadcast_to(np.array([30.0, 30.0], np.float32), (4000, 2))
+    seeds = np.broadcast_to(np.array([30.0, 30.0], np.float32), (2000, 2))
     end = create_tracker(integrator=varying, field=still).track_particles(
         seeds, span, 2, 3600.0, progress=False
     )
     north = EARTH_RADIUS * np.deg2rad(end.positions[-1][:, 1] - 30.0)
-    np.testing.assert_allclose(north.var(), 1.5 * wanted, rtol=0.1)
+    np.testing.assert_allclose(north.var(), 1.5 * wanted, rtol=0.15)
     with pytest.warns(UserWarning, match=r"`diffusivity` is in m²/s .* got 8e-09"):
         create_tracker("milstein", still, diffusivity=8e-9).track_particles(
             seeds[:1], span, 2, 3600.0, progress=False

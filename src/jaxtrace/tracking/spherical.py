@@ -1,5 +1,7 @@
 """One step on a sphere: taken flat, in metres around where it begins, and laid back as longitude and latitude."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -37,7 +39,7 @@ def step_on_sphere(
     A particle's own velocity is in m/s east and north, before and after.
     """
     chart = Chart.around(sphere, origin)
-    view = InChart(field.in_metres, chart, field.middle_longitude, field.dim)
+    view = InChart(field=field.in_metres, chart=chart, middle=field.middle_longitude, dim=field.dim)
     inside = eqx.tree_at(lambda s: s.position, state, chart.inward(state.position))
     done = _in_metres(integrator, view).step(view, inside, t, dt, key)
     velocity = done.velocity
@@ -61,10 +63,11 @@ def _in_metres(integrator: AbstractIntegrator, view: InChart) -> AbstractIntegra
                 f"`advection` of a random walk on longitudes and latitudes must be an integrator of jaxtrace; got "
                 f"{type(advection).__name__}, which does not say that it may step in metres."
             )
-        integrator = eqx.tree_at(lambda i: i.advection, integrator, _in_metres(advection, view))
-        if callable(integrator.diffusivity):
-            seen = DiffusivityInChart(integrator.diffusivity, view)
+        amount: Any = integrator.diffusivity
+        if callable(amount):
+            seen = DiffusivityInChart(amount, view)
             integrator = eqx.tree_at(lambda i: i.diffusivity, integrator, seen, is_leaf=callable)
+        return eqx.tree_at(lambda i: i.advection, integrator, _in_metres(advection, view))
     return integrator
 
 
