@@ -1,6 +1,6 @@
 """One step on a sphere: taken flat, in metres around where it begins, and laid back as longitude and latitude."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ def _in_metres(integrator: AbstractIntegrator, view: InChart) -> AbstractIntegra
             )
         amount: Any = integrator.diffusivity
         if callable(amount):
-            seen = DiffusivityInChart(amount, view)
+            seen = DiffusivityInChart(cast(Diffusivity, amount), view)
             integrator = eqx.tree_at(lambda i: i.diffusivity, integrator, seen, is_leaf=callable)
         return eqx.tree_at(lambda i: i.advection, integrator, _in_metres(advection, view))
     return integrator
