@@ -175,6 +175,7 @@ def with_options(problem: Problem, **given: Any) -> Problem:
     table, particles, lattice, wall, missing = (
         given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "missing")
     )
+    radius = given.pop("earth_radius", None)
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
         if particles < 1:
@@ -184,8 +185,10 @@ def with_options(problem: Problem, **given: Any) -> Problem:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
-    if missing is not None:
-        changed["reading"] = {**problem.reading, "missing": missing}
+    reading = {"missing": missing, "earth_radius": radius}
+    reading = {name: value for name, value in reading.items() if value is not None}
+    if reading:
+        changed["reading"] = {**problem.reading, **reading}
     if wall is not None:
         changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
     return dataclasses.replace(problem, **changed)

@@ -164,6 +164,7 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
         "devices": 1 if job.mesh is None else job.mesh.size,
         "dtype": str(job.seeds.dtype),
         "layout": getattr(job.motion.field, "layout", None),
+        "earth_radius": None if job.motion.field.sphere is None else job.motion.field.sphere.radius,
         "jax": jax.__version__,
         "python": platform.python_version(),
         "steps": job.schedule.steps,

@@ -17,6 +17,7 @@ from .moving import Motion
 from .particles import Particles, axes_of, moving_at, step_particles
 from .schedule import Schedule
 from .sorting import curve_order, in_slots
+from .spherical import steps_in_metres
 
 
 class Tables(eqx.Module):
@@ -154,7 +155,10 @@ def in_space(motion: Motion, particles: Particles) -> Particles:
 def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
     """The field's velocities where the particles are, or their own."""
     if particles.velocity is not None:
-        return particles.velocity
+        sphere = motion.field.sphere if steps_in_metres(motion.integrator) else None
+        if sphere is None:
+            return particles.velocity
+        return jax.vmap(sphere.rates)(particles.position, particles.velocity)
     moment = motion.field.at(t)
     return jax.vmap(lambda x, hint: moment.sample(x, hint).velocity)(particles.position, particles.hint)
 
