@@ -64,8 +64,10 @@ class Run(Spreading):
     """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
     dt: float | None = None
     """Largest step in time, in the field's unit; unless given, a twentieth of the time between two slices."""
-    span: tuple[float, float] | None = None
-    """First and last time; the field's own unless given. A smaller last one goes back in time."""
+    span: tuple[str, str] | None = None
+    """First and last time or date (2015-11-16, 2015-11-16T06:00); the field's own unless given. Backwards goes back in time."""
+    since: str | None = None
+    """Date of time 0, such as 2015-11-16, where the files say none; files and pictures then show dates."""
     times: int | None = None
     """How many times are recorded; 101 unless given."""
     out: Path | None = None
@@ -107,8 +109,10 @@ class Plot(Computing):
     """What values of the field that are missing mean, land unless given; fill: those of chunks that a Zarr store lacks."""
     color: Literal["speed", "age", "time", "id", "outcome", "patch"] = "speed"
     """What the colours of particles mean."""
-    at: float | None = None
-    """Time to draw; of a field its first time, of trajectories all of them unless given."""
+    at: str | None = None
+    """Time or date to draw; of a field its first time, of trajectories all of them unless given."""
+    since: str | None = None
+    """Date of time 0, such as 2015-11-16, where the file says none; the picture then shows dates."""
     dims: str | None = None
     """Axes, such as xz; of a field in space a cut through its middle."""
     bounds: tuple[float, ...] = ()

@@ -9,6 +9,7 @@ from jaxworlds._commands import print_json, say, show_facts
 from jaxworlds.measuring import format_bytes
 from jaxworlds.memory import device_memory_limit
 
+from ..fields.epoch import Epoch
 from ..io import load_trajectory, open_dataset
 from ..io.dataset import SHARE
 from ..io.series import find_files, is_store
@@ -65,6 +66,7 @@ def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) 
         "slices": len(opened),
         "first time": float(opened.times[0]),
         "last time": float(opened.times[-1]),
+        **_dates(opened.epoch, opened.times),
         "steady": opened.steady,
         "bytes of a slice": opened.slice_bytes,
         "bytes in all": total,
@@ -73,6 +75,14 @@ def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) 
         "files": len(find_files(file)),
         "variables": _variables(file),
     }
+
+
+def _dates(epoch: Epoch | None, times: Any) -> dict[str, str]:
+    """The first and the last date, where the date of time 0 is known."""
+    if epoch is None or not len(times):
+        return {}
+    first, last = epoch.texts([times[0], times[-1]])
+    return {"first date": first, "last date": last, "calendar": epoch.calendar}
 
 
 def _variables(file: str) -> dict[str, Any]:
@@ -108,6 +118,7 @@ def trajectory_facts(found: Trajectory) -> dict[str, Any]:
         "times": len(found),
         "first time": found.times[0] if len(found) else None,
         "last time": found.times[-1] if len(found) else None,
+        **_dates(found.epoch, found.times),
         "dimensions": None if found.positions is None else found.positions.shape[-1],
         "outcome": found.outcome,
         "outcomes": {found.outcome_names[c]: int(n) for c, n in zip(codes, counts, strict=True)},

@@ -4,7 +4,8 @@ field = "flow_*.nc"                 # or "ocean.zarr"; in the folder of this fil
 velocity = ["u", "v"]               # where several could be meant
 integrator = "dopri5"
 options = {rtol = 1e-6}             # of the integrator
-span = [0, 10]
+span = [0, 10]                      # or dates: [2015-11-16, 2015-11-20T12:00:00]
+since = 2015-11-16                  # the date of time 0, where the files say none
 times = 101
 dt = 0.05
 out = "paths.nc"
@@ -18,6 +19,7 @@ kind = "reflective"                 # any of `jaxtrace.tracking.boundary`, with 
 """
 
 import dataclasses
+import datetime
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,7 @@ import numpy as np
 
 from jaxworlds._demands import short, suggestion
 
+from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
 from .sources import FLOWS, box_of, open_field, span_of
@@ -70,7 +73,9 @@ class Problem:
     integrator: str = "rk4"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dt: float | None = None
-    span: Sequence[float] | None = None
+    span: Sequence[Any] | None = None
+    since: Any = None
+    """The date of time 0."""
     times: int = TIMES
     seed: int = 0
     out: Path | None = None
@@ -120,6 +125,11 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300
 
 
+def _is_moment(value: Any) -> bool:
+    """A number or a date."""
+    return _is_number(value) or isinstance(value, datetime.date) or _is_text(value)
+
+
 def _are_numbers(count: int | None) -> Callable[[Any], bool]:
     return lambda v: isinstance(v, list) and all(map(_is_number, v)) and (count is None or len(v) == count)
 
@@ -149,7 +159,11 @@ _DEMANDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "integrator": (_is_text, "a name"),
     "options": _TABLE,
     "dt": (lambda v: _is_number(v) and v != 0, "a number, not 0"),
-    "span": (_are_numbers(2), "two numbers, the first and the last time"),
+    "span": (
+        lambda v: isinstance(v, list) and len(v) == 2 and all(map(_is_moment, v)),
+        "two numbers or dates, the first and the last time",
+    ),
+    "since": (lambda v: isinstance(v, datetime.date) or _is_text(v), "a date, such as 2015-11-16"),
     "times": (_is_count(1), "a whole number from 1"),
     "seed": (_is_count(0), "a whole number from 0"),
     "out": (_is_text, "the name of a file"),
@@ -191,8 +205,11 @@ def with_options(problem: Problem, **given: Any) -> Problem:
 
 def ready(problem: Problem) -> Ready:
     """Open the field, place the seeds and put up the walls."""
+    reading = dict(problem.reading)
+    if problem.since is not None:
+        reading["epoch"] = as_epoch(problem.since, "since")
     try:
-        field = open_field(problem.field, problem.velocity, **problem.reading)
+        field = open_field(problem.field, problem.velocity, **reading)
     except TypeError as error:
         raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
     box = box_of(problem.field, field, problem.bounds)

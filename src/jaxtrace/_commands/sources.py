@@ -10,6 +10,7 @@ import numpy as np
 from jaxworlds._demands import suggestion
 
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
+from ..fields.epoch import Epoch, epoch_of, is_date
 from ..io import load_optimized_dataset, load_trajectory
 from ..io.series import is_store
 from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
@@ -50,7 +51,7 @@ def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **op
     """The field of a file, a pattern or a flow's name."""
     if name in FLOWS:
         if velocity or options:
-            given = "velocity" if velocity else next(iter(options))
+            given = "velocity" if velocity else next(iter(options)).replace("epoch", "since")
             raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
         return FLOWS[name][0]()
     if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
@@ -66,6 +67,23 @@ def velocity_names(given: str | Sequence[str]) -> Any:
     return None if not names else names[0] if len(names) == 1 else names
 
 
+def moment_of(said: Any, epoch: Epoch | None, option: str) -> float:
+    """A time or a date, as a command line or a TOML file says it, as a time."""
+    if isinstance(said, str):
+        try:
+            return float(said)
+        except ValueError:
+            pass
+    if not is_date(said):
+        return float(said)
+    if epoch is None:
+        raise ValueError(
+            f"`{option}` must be numbers, since the date of time 0 is not known; got {said}. Say it with "
+            "`--since 2015-11-16` (in a problem file: `since = 2015-11-16`)."
+        )
+    return epoch.seconds(said, option)
+
+
 def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
     """The corners that are given, else those of the field's grid, else those a flow is usually looked at in."""
     if len(bounds):
@@ -79,10 +97,11 @@ def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
     return np.asarray(field.grid.bounds, np.float64)
 
 
-def span_of(name: str, field: Any, span: Sequence[float] | None) -> tuple[float, float]:
-    """The times that are given, else those of the field."""
+def span_of(name: str, field: Any, span: Sequence[Any] | None) -> tuple[float, float]:
+    """The times or dates that are given, else those of the field."""
     if span is not None:
-        return float(span[0]), float(span[1])
+        first, last = (moment_of(one, epoch_of(field), "span") for one in span)
+        return first, last
     if name in FLOWS:
         return FLOWS[name][2]
     if len(field.times) < 2:

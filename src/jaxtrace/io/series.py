@@ -211,7 +211,7 @@ def settle_times(
 
 def choose_slices(
     times: Float[np.ndarray, " n"],
-    time_range: tuple[float, float] | None,
+    time_range: Sequence[float] | None,
     max_time_steps: int | None,
 ) -> Int[np.ndarray, " kept"]:
     """Numbers of the slices to read: those that cover `time_range`, thinned evenly to `max_time_steps`, ends kept."""

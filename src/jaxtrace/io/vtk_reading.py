@@ -22,7 +22,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     found = [entry.time for entry in entries]
     if options.times is None and len(entries) > 1 and all(time is None for time in found):
         found = [read_time(entry.paths[0]) for entry in entries]
-    times, numbers, why = selected_times(found, names, options)
+    times, numbers, why, epoch = selected_times(found, names, options)
     first = entries[numbers[0]]
     frame = read_frame(first.paths)
     choice, centring = _choose(frame, options, first.name)
@@ -61,7 +61,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
         why if len(times) > 1 else "steady",
     )
     return OpenedDataset(
-        placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes
+        placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes, epoch
     )
 
 

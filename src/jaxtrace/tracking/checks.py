@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
+from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
@@ -76,7 +77,7 @@ def slice_times(field: Any) -> np.ndarray | None:
     return None if times is None or len(times) < 2 else np.asarray(times, np.float64)
 
 
-def check_range(field: Any, time_span: Sequence[float]) -> None:
+def check_range(field: Any, time_span: Sequence[float], epoch: Epoch | None = None) -> None:
     """Refuse times the field does not know, or say what holds there."""
     low, high = field.time_range
     time_span = checked_span(time_span)
@@ -84,6 +85,11 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
     if min(time_span) >= low - slack and max(time_span) <= high + slack:
         return
     message = f"`time_span` {time_span} reaches beyond the times of the field, {low:g} to {high:g}"
+    if epoch is not None:
+        first, last, begin, end = epoch.texts([low, high, *time_span])
+        message = (
+            f"`time_span` from {begin} to {end} reaches beyond the times of the field, {first} to {last}"
+        )
     if getattr(field, "extrapolation", "clamp") == "outside":
         raise ValueError(
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
