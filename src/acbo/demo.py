@@ -20,7 +20,7 @@ from jaxworlds.demo import Section, Speed, facts_table, waiting
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
-from .inference import BGe, auroc, edge_posterior
+from .inference import auroc, edge_posterior
 from .optimizer.advice import written
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
@@ -77,7 +77,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     truth = np.asarray(plant.scm.adjacency)[:d, :d]
     data = sample_mixed(plant.scm, jr.key(7), ROWS, OBSERVED)
     with waiting(console, "the teacher sums over all graphs"):
-        exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
+        exact = edge_posterior(data, max_parents=3, limit=d)
         teacher = probabilities_of(exact, names)
 
     others = random_models(models - 1)

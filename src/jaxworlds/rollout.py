@@ -32,6 +32,7 @@ from ._host import (
     stop_on_signal,
     to_host,
 )
+from ._native import warn_of_missing_kernels
 from ._paths import differences, entries, is_key, zero_keys
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
@@ -489,6 +490,8 @@ class _Driver:
                     *arguments, program=self.program(steps, start.record_every)
                 )
                 del arguments
+                if state.at == start.step:  # tracing has looked for kernels
+                    warn_of_missing_kernels(self.worlds * (start.length - start.step))
                 state.at += steps
                 # The device already works on this chunk while the host deals with the one before.
                 if pending is not None:

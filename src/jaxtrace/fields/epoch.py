@@ -14,6 +14,8 @@ from jaxworlds._demands import short
 CALENDARS = ("standard", "proleptic_gregorian", "julian", "360_day", "noleap", "all_leap")
 """Calendars whose dates are known; `gregorian`, `365_day` and `366_day` are other names of three of them."""
 _OTHER_NAMES = {"": "standard", "gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+CALENDAR_NAMES = (*CALENDARS, *(name for name in _OTHER_NAMES if name))
+"""All names that `Epoch` takes."""
 _MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _LONG_MONTHS = (31, 29, *_MONTHS[2:])
 # Days of each month where every year is alike.

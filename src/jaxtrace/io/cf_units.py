@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..fields.epoch import REFORM, Epoch, checked_calendar, is_date, seconds_since_zero, zero_of
+from ..fields.epoch import CALENDAR_NAMES, REFORM, Epoch, checked_calendar, is_date, seconds_since_zero, zero_of
 
 _METRES = {
     "m": 1.0,
@@ -20,13 +20,16 @@ _METRES = {
     **dict.fromkeys(("mm", "millimetre", "millimeter"), 1e-3),
 }
 _PASCALS = {"pa": 1.0, "pascal": 1.0, "hpa": 1e2, "mbar": 1e2, "millibar": 1e2, "dbar": 1e4, "bar": 1e5}
-_ANGLE = re.compile(r"^deg(ree)?s?(_?(east|north|e|n|true))?$")
+_ANGLE = re.compile(r"^deg(?:ree)?s?(?:[_\s]?(east|north|e|n|true))?$")
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1.0),
+    **dict.fromkeys(("ns", "nsec", "nanosecond"), 1e-9),
+    **dict.fromkeys(("us", "usec", "microsecond"), 1e-6),
     **dict.fromkeys(("ms", "msec", "millisecond"), 1e-3),
     **dict.fromkeys(("min", "minute"), 60.0),
     **dict.fromkeys(("h", "hr", "hour"), 3600.0),
     **dict.fromkeys(("d", "day"), 86400.0),
+    "week": 604800.0,
 }
 
 
@@ -47,6 +50,12 @@ def parse_unit(text: Any) -> Unit | None:
             if name in table:
                 return Unit(kind, table[name])
     return None
+
+
+def compass_of(text: Any) -> str:
+    """ "n" or "e" where a unit says that it counts degrees of latitude or longitude, else an empty text."""
+    found = _ANGLE.match(str(text or "").strip().lower())
+    return (found[1] or "")[:1].strip("t") if found else ""
 
 
 def parse_speed(text: Any) -> Unit | None:
@@ -98,7 +107,7 @@ def decode_times(
         raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
     if not date:
         return numbers * seconds, None, False
-    calendar = str(attributes.get("calendar", "")).strip().lower()
+    calendar = parse_calendar(attributes.get("calendar"))
     try:
         known = checked_calendar(calendar)
     except ValueError:
@@ -139,6 +148,17 @@ def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
     if fine:
         return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
     return values.astype("timedelta64[us]").astype(np.int64) / 1e6
+
+
+def parse_calendar(text: Any) -> str:
+    """The calendar under the name the CF conventions give it; unknown ones in lower case as they are."""
+    word = re.sub(r"[\s-]+", "_", str(text or "").strip().lower())
+    plain = word.replace("_", "").removesuffix("s")
+    for name in CALENDAR_NAMES:
+        short = name.replace("_", "")
+        if plain and plain in (short, short.removesuffix("day")):
+            return name
+    return word
 
 
 def speed_factor(speed: Unit | None, place: Unit | None) -> float:
