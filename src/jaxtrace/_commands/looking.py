@@ -1,6 +1,6 @@
 """`jaxtrace info`: what a file holds, as a table or as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from ..io.dataset import SHARE
 from ..io.series import find_files, is_store
 from ..io.vtk_files import SUFFIXES
 from ..tracking.trajectory import Trajectory
-from .sources import FLOWS, is_trajectory, velocity_names
+from .sources import FLOWS, is_trajectory
 
 
-def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) -> int:
+def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
     """Tell what a file holds."""
     if file in FLOWS:
         raise ValueError(
@@ -31,7 +31,7 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
         else:
             say(found.summary())
         return 0
-    facts = field_facts(file, velocity, missing)
+    facts = field_facts(file, **reading)
     if json:
         print_json(facts)
         return 0
@@ -48,10 +48,9 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
     return 0
 
 
-def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) -> dict[str, Any]:
+def field_facts(file: str, **reading: Any) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
-    given: dict[str, Any] = {} if missing is None else {"missing": missing}
-    opened = open_dataset(file, velocity=velocity_names(velocity), **given)
+    opened = open_dataset(file, **reading)
     low, high = np.asarray(opened.grid.bounds, np.float64)
     total = len(opened) * opened.slice_bytes
     limit = device_memory_limit()

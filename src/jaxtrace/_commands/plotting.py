@@ -11,7 +11,7 @@ import numpy as np
 from jaxworlds._commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
-from ..fields.epoch import Epoch, as_epoch, epoch_of
+from ..fields.epoch import Epoch, epoch_of
 from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
@@ -26,20 +26,15 @@ def plot(
     file: str,
     out: Path | None,
     field: str | None,
-    missing: str | None,
     color: str,
     at: str | None,
-    since: str | None,
     dims: str | None,
     bounds: tuple[float, ...],
     length_unit: str,
     time_unit: str,
+    reading: dict[str, Any],
 ) -> int:
     """Draw what is in a file."""
-    reading: dict[str, Any] = {} if missing is None else {"missing": missing}
-    epoch = as_epoch(since, "since")
-    if epoch is not None and not is_trajectory(file):
-        reading["epoch"] = epoch
     units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
     kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
@@ -48,7 +43,7 @@ def plot(
         draw_field(file, out, at, dims, bounds, units, reading)
         say(f"wrote {out}")
         return 0
-    found = _dated(read_trajectory(file), epoch)
+    found = _dated(read_trajectory(file), reading.pop("epoch", None))
     moment = None if at is None else moment_of(at, found.epoch, "at")
     if out is None:
         columns = shutil.get_terminal_size().columns

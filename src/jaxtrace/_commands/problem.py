@@ -33,7 +33,7 @@ from jaxworlds._demands import short, suggestion
 from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
-from .sources import FLOWS, box_of, open_field, span_of
+from .sources import FLOWS, box_of, open_field, span_of, velocity_names
 
 SEEDINGS: dict[str, Callable[..., Any]] = {
     "lattice": seeding.uniform_grid_seeds,
@@ -179,13 +179,13 @@ def _seeds(given: Any, folder: Path) -> dict[str, Any]:
     return given
 
 
-def with_options(problem: Problem, **given: Any) -> Problem:
+def with_options(problem: Problem, reading: Mapping[str, Any], **given: Any) -> Problem:
     """The problem with what the command line says in place of what the file says; None and () say nothing."""
     count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
     if count > 1:
         raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
-    table, particles, lattice, wall, missing = (
-        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "missing")
+    table, particles, lattice, wall, option = (
+        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "option")
     )
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
@@ -196,20 +196,39 @@ def with_options(problem: Problem, **given: Any) -> Problem:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
-    if missing is not None:
-        changed["reading"] = {**problem.reading, "missing": missing}
+    kept = dict(reading)
+    for argument, word in (("velocity", "velocity"), ("epoch", "since")):
+        if argument in kept:
+            changed[word] = kept.pop(argument)
+    if kept:
+        changed["reading"] = {**problem.reading, **kept}
+    if option:
+        changed["options"] = {**problem.options, **dict(map(_option, option))}
     if wall is not None:
         changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
     return dataclasses.replace(problem, **changed)
 
 
+def _option(said: str) -> tuple[str, Any]:
+    """A name and a value as TOML writes it, from `rtol=1e-6`; what is no value of TOML is a text."""
+    name, equals, value = said.partition("=")
+    if not name.isidentifier() or not equals:
+        raise ValueError(f"`--option` must be a name and a value, such as rtol=1e-6; got {said!r}.")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+
+
 def ready(problem: Problem) -> Ready:
     """Open the field, place the seeds and put up the walls."""
     reading = dict(problem.reading)
+    if (names := velocity_names(problem.velocity)) is not None:
+        reading["velocity"] = names
     if problem.since is not None:
         reading["epoch"] = as_epoch(problem.since, "since")
     try:
-        field = open_field(problem.field, problem.velocity, **reading)
+        field = open_field(problem.field, **reading)
     except TypeError as error:
         raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
     box = box_of(problem.field, field, problem.bounds)

@@ -74,6 +74,11 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         except DatasetError:
             raise
         except ValueError as error:
+            if (
+                options.times is not None
+            ):  # the remedy of this very error: the caller says when, in the order of the files
+                found += [Moment(None, source, number) for number in numbers]
+                continue
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
         if bare:
             without_units.setdefault(told, source.name)

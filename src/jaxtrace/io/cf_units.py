@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..fields.epoch import CALENDAR_NAMES, REFORM, Epoch, checked_calendar, is_date, seconds_since_zero, zero_of
+from ..fields.epoch import (
+    CALENDAR_NAMES,
+    REFORM,
+    Epoch,
+    checked_calendar,
+    is_date,
+    seconds_since_zero,
+    zero_of,
+)
 
 _METRES = {
     "m": 1.0,

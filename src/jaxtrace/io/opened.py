@@ -139,6 +139,6 @@ def checked_dtype(dtype: Any) -> np.dtype:
         raise ValueError(f"`dtype` must be float16, bfloat16, float32 or float64; got {dtype!r}.")
     if found == np.float64 and jnp.result_type(float) != np.float64:
         raise ValueError(
-            "`dtype='float64'` needs 64-bit numbers in JAX: call `jaxtrace.configure(dtype='float64')` first."
+            "`dtype='float64'` needs 64-bit numbers in JAX, which are off. Call `jaxtrace.configure(dtype='float64')` before."
         )
     return found

@@ -174,7 +174,8 @@ def _components(
         return values
     if width == 2:
         raise ValueError(
-            f"two components do not fit coordinates {', '.join('xyz'[k] for k in kept)}. Name three arrays, None for zero"
+            f"two components do not fit coordinates {', '.join('xyz'[k] for k in kept)}. Name three arrays, "
+            "`velocity=('u', 'v', None)` for zero along z"
         )
     dropped = [k for k in range(3) if k not in kept]
     across, largest = np.abs(values[:, dropped]).max(initial=0), np.abs(values).max(initial=0)

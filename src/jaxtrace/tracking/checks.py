@@ -15,6 +15,7 @@ from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from ..settings import DOUBLE
 from .moving import sees_differences
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
@@ -117,8 +118,7 @@ def tell_lost_steps(
         warnings.warn(
             f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "
             f"{type(integrator).__name__} goes at most about {way:.2g} in a step of {dt:.3g}: much of it is lost in rounding. "
-            "Subtract an origin from all positions (`origin=` where files are read), take longer steps, or use "
-            "jaxtrace.configure(dtype='float64').",
+            f"Subtract an origin from all positions (`origin=` where files are read), take longer steps, or {DOUBLE}.",
             stacklevel=3,
         )
 

@@ -96,7 +96,7 @@ def draw_outlines(ax: Any, lines: list[Outline]) -> None:
             ax.plot(*line.points.T, color=color, linestyle=dashes, linewidth=width, zorder=1.5, **free)
 
 
-def names_picture(value: Any) -> bool:
+def names_file(value: Any) -> bool:
     """Whether a value is a file's name: a path, or a text that is no date."""
     return isinstance(value, Path) or (isinstance(value, str) and bool(Path(value).suffix[1:].isalpha()))
 

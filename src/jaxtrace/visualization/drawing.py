@@ -77,7 +77,12 @@ def whole_extent(
     known = [shown.extent, *(line.points for line in outlines(boundary, shown.dims))]
     if field is not None:
         if len(shown.dims) != 2:
-            raise ValueError('`field` can be shown behind two axes only. Choose them, such as dims="xy".')
+            raise ValueError('`field` can be shown behind two axes only. Choose them, such as `dims="xy"`.')
+        if field.dim != len(shown.middle):
+            raise ValueError(
+                f"`field` must have the {len(shown.middle)} dimensions of the trajectory; got {field.dim}. Leave it out, or "
+                "give the field that moved the particles."
+            )
         box = field_bounds(field)
         known += [] if box is None else [box[:, list(shown.dims)]]
     points = np.concatenate(known)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ..fields.base import AbstractField
 from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
-from .canvas import finish, names_picture
+from .canvas import finish, names_file
 from .drawing import Look, draw_particles, draw_paths, explain, ground
 from .outlines import periods_of
 from .shown import Dims, axis_numbers, particle_numbers, positions_of, select
@@ -72,15 +72,13 @@ def plot_positions(
 ) -> "Figure":
     """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`.
 
-    `at` is a time, or a date where the trajectory has an `epoch`. A picture's name in its place, as `plot_paths` takes it
-    second, is taken for `path`.
+    `at` is a time, or a date where the trajectory has an `epoch`.
     """
-    if names_picture(at):
-        if path is not None:
-            raise TypeError(
-                f"`at` must be a time or a date; got {str(at)!r}, and `path` {str(path)!r} as well."
-            )
-        at, path = None, at
+    if names_file(at):
+        name = str(at)
+        raise TypeError(
+            f"`at` must be a time; got {name!r}. Write `path={name!r}`, or a date such as `at='2015-11-16'`."
+        )
     look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
     row = len(shown.times) - 1 if at is None else trajectory.row_of(at)
