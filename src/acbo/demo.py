@@ -72,6 +72,8 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"A plant of 8 variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments: how likely is each arrow?",
         highlight=False,
     )
+    # First of all: who cannot load it is told so in a second. CPUs emulate the bfloat16 in which it was trained.
+    network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     plant = parse_model(PLANT, size=SIZE)
     names, d = plant.names, len(plant.names)
     truth = np.asarray(plant.scm.adjacency)[:d, :d]
@@ -87,7 +89,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         _stacked(*(model.scm.adjacency for model in (plant, *others))),
     )
     with waiting(console, "the surrogate is compiled and answers"):
-        edges, answered = _answer_all(cases)
+        edges, answered = _answer_all(network, cases)
     quality = float(auroc(edges, cases.adjacency, cases.possible))
     surrogate = probabilities_of(np.asarray(edges[0]), names)
     table = {"truth": truth, "exact teacher": teacher, "surrogate": surrogate}
@@ -119,10 +121,8 @@ def _stacked(*leaves: Any) -> jax.Array:
     return jnp.asarray(np.stack(leaves))
 
 
-def _answer_all(cases: HeldOut) -> tuple[Float[jax.Array, "models d d"], Speed]:
+def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models d d"], Speed]:
     """Edge probabilities for every dataset by the weights in the package, and how long one took."""
-    # CPUs emulate the bfloat16 in which it was trained.
-    network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     began = time.perf_counter()
     program = edge_logits.lower(network, cases.data, BATCH).compile()  # pyright: ignore[reportFunctionMemberAccess]
     compiled = time.perf_counter()

@@ -23,6 +23,12 @@ class Reading(Computing):
     """The vector, or one name for each component (none: zero), where several could be meant."""
     missing: Missing | None = None
     """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
+    partly_missing: Literal["land", "zero"] | None = None
+    """What nodes with one missing component are, land unless given."""
+    cell_data: Literal["linear", "average", "nearest"] | None = None
+    """How values of cells are read; linear unless given."""
+    earth_radius: float | None = None
+    """In metres, where m/s meet longitudes and latitudes; 6371000 unless given."""
     select: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "DIMENSION=N ..."})
     """One index along a dimension of NetCDF or Zarr, such as depth=0."""
     keep_units: bool = False

@@ -372,8 +372,10 @@ def working(words: str) -> Iterator[Callable[[str], Any]]:
     if not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(words) as status:
-        yield status.update
+    from rich.text import Text
+
+    with console.status(Text(words)) as status:
+        yield lambda said: status.update(Text(said))
 
 
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _native
+from ._own_files import remedy, trouble_of
 from .demo import GROUP
 from .runtime import RuntimeReport, configure, runtime_report
 
@@ -62,7 +63,8 @@ def diagnose() -> Diagnosis:
     troubles = [f for f in (settings, backend) if f.level == "bad"]
     odd = _oddities(report[0], dict(os.environ))
     return Diagnosis(
-        report[0], (*troubles, *tried, _cache(report[0]), *_kernels(report[0].backend), *_extras(), *odd)
+        report[0],
+        (*troubles, *tried, _cache(report[0]), *_packages(), *_kernels(report[0].backend), *_extras(), *odd),
     )
 
 
@@ -154,7 +156,17 @@ def _cache(report: RuntimeReport) -> Finding:
     )
 
 
-def kernel_sources() -> dict[str, Path]:
+def _packages() -> list[Finding]:
+    """Whether the systems' packages are as they were installed."""
+    found = []
+    for package in sorted({point.module.split(".")[0] for point in entry_points(group=GROUP)}):
+        trouble = trouble_of(package)
+        if trouble is not None:
+            found.append(Finding(f"package {package}", "bad", trouble, remedy(package)))
+    return found
+
+
+def _kernel_sources() -> dict[str, Path]:
     """The C++ sources of the systems that are installed here, by package. Nothing is imported for it."""
     packages = {point.module.split(".")[0] for point in entry_points(group=GROUP)}
     found = {}
@@ -168,7 +180,7 @@ def kernel_sources() -> dict[str, Path]:
 
 def _kernels(backend: str) -> list[Finding]:
     """Whether the systems' kernels for a CPU can be compiled, and whether they are."""
-    sources = kernel_sources()
+    sources = _kernel_sources()
     if not sources or backend != "cpu":
         return []
     off = [name for name in sources if os.environ.get(f"{name.upper()}_KERNELS") == "off"]
@@ -304,7 +316,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
     console = Console()
     console.print(
-        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report), highlight=False
+        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
+        highlight=False,
+        markup=False,
     )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
@@ -312,7 +326,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
     for f in diagnosis.findings:
-        table.add_row(marks[f.level], f.name, escape(f.detail), *((escape(f.remedy),) if remedies else ()))
+        table.add_row(
+            marks[f.level], escape(f.name), escape(f.detail), *((escape(f.remedy),) if remedies else ())
+        )
     console.print()
     console.print(table)
     console.print(

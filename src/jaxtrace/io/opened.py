@@ -12,6 +12,7 @@ from ..fields.base import AbstractGrid, Interpolation
 from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_seconds
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
+from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
 
@@ -30,6 +31,8 @@ class Options:
     origin: Sequence[float] | None = None
     land_values: LandValues = "keep"
     missing: Literal["land", "zero", "fill"] = "land"
+    partly_missing: Literal["land", "zero"] = "land"
+    cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
     earth_radius: float = 6_371_000.0

@@ -34,6 +34,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
             interpolation=options.interpolation,
             dtype=options.coordinate_dtype,
             land_values=options.land_values,
+            cell_data=options.cell_data or "linear",
         )
     except ValueError as error:
         raise DatasetError(f"{first.name}: {error}") from error
@@ -56,15 +57,30 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
         except ValueError as error:
             raise DatasetError(f"{entry.name}: velocity {_title(choice)}: {error}") from error
 
-    said = "node" if centring == "node" else "cell"
     notes = (
-        f"velocity {_title(choice)} ({said} data, {choice.why})",
+        f"velocity {_title(choice)} ({centring} data, {choice.why})",
+        *(_cells_told(geometry, options) if centring == "cell" else ()),
         geometry.describe() + (f" in {'xyz'[kept[0]]}{'xyz'[kept[1]]}" if len(kept) == 2 else ""),
         why if len(times) > 1 else "steady",
     )
     return OpenedDataset(
         placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes, epoch
     )
+
+
+def _cells_told(geometry: Geometry, options: Options) -> tuple[str]:
+    """How values of cells are read, and what asks for it."""
+    way = "nearest" if options.interpolation == "nearest" else "linear"
+    way = options.cell_data or way
+    if way == "linear":
+        how = (
+            "node values by a plane through the cells around"
+            if isinstance(geometry, Cells)
+            else "linear between middles"
+        )
+    else:
+        how = "node values are means of the cells around" if way == "average" else "each cell keeps its value"
+    return (f"cell_data={way!r}: {how}",)
 
 
 def _title(choice: Choice) -> str:
@@ -90,13 +106,20 @@ def _choose(frame: Frame, options: Options, where: str) -> tuple[Choice, Centrin
     common = set.intersection(*(centrings[name] for name in choice.names if name))
     if not common:
         raise DatasetError(f"{where}: {_title(choice)} are partly node data and partly cell data.")
-    centring: Centring = "node" if "node" in common else "cell"
+    centring: Centring = (
+        "node" if "node" in common and (not options.cell_data or len(common) == 1) else "cell"
+    )
+    if options.cell_data and centring == "node":
+        raise ValueError(
+            f"{where}: `cell_data={options.cell_data!r}` is for values of cells; {_title(choice)} are node data. Leave it out."
+        )
     for name in filter(None, choice.names):
         reason = frame.declared[centring, name][1]
         if reason:
             raise DatasetError(f"{where}: {centring} array {name!r} {reason}.")
     if len(common) > 1:
-        choice = choice._replace(why=f"{choice.why}; cell data of that name are not used")
+        other = "cell" if centring == "node" else "node"
+        choice = choice._replace(why=f"{choice.why}; {other} data of that name are not used")
     return choice, centring
 
 

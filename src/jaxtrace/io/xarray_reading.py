@@ -79,6 +79,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         source._replace(data=data, refused={**refused, **source.refused})
         for source, (data, refused) in zip(sources, tidied, strict=True)
     ]
+    if options.cell_data:
+        raise ValueError(
+            f"`cell_data={options.cell_data!r}` is for VTK files; NetCDF and Zarr hold values of nodes. Leave it out."
+        )
     names, why_these = _choose(sources, options)
     for source in sources:
         for name, reason in source.refused.items():
@@ -125,8 +129,20 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         ]
         return np.stack(columns, -1)
 
-    first = values(int(numbers[0]))
-    land = np.asarray(np.isnan(first).any(-1))
+    given = np.array([name is not None for name in names])
+
+    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Values, which nodes are missing, and at how many only some components are."""
+        found = values(number)
+        lost = np.isnan(found)
+        some, every = np.asarray(lost.any(-1)), np.asarray(lost[:, given].all(-1))
+        partly = int((some & ~every).sum())
+        if options.partly_missing == "land":
+            return found, some, partly
+        return np.where(lost & ~every[:, None], 0, found).astype(found.dtype), every, partly
+
+    _, land, partly = marked(int(numbers[0]))
+    lost = int(land.sum())
     if options.missing == "zero":
         land = np.zeros_like(land)
     elif land.all():
@@ -146,8 +162,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         raise DatasetError(f"{source.name}: {error}") from error
 
     def read(number: int) -> np.ndarray:
-        found = values(number)
-        missing = np.asarray(np.isnan(found).any(-1))
+        found, missing, _ = marked(number)
         if options.missing != "zero" and not np.array_equal(missing, land):
             entry = next(moments for moments in lists if moments)[number]
             raise DatasetError(
@@ -157,7 +172,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             )
         return placed(np.where(missing[:, None], 0, found))
 
-    dry = f", {int(land.sum()):,} of them land" if land.any() else ""
+    dry = f", {lost:,} of them {'still (missing)' if options.missing == 'zero' else 'land'}" if lost else ""
+    if partly:
+        among = "of these" if options.partly_missing == "land" else "others"
+        dry += f", {partly:,} {among} miss only some components (partly_missing={options.partly_missing!r})"
     notes = (
         f"velocity {', '.join(name or 'zero' for name in names)} ({why_these})",
         f"{geometry.describe()}{dry}",
