@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxworlds._demands import demand_no_dates
+from jaxworlds._regular import demand_file
 
 from ..fields.sources import natural_key
 
@@ -98,6 +99,7 @@ def _matches(pattern: str) -> list[Path]:
             f"Write '{pattern.rstrip('/')}/*{inside[0] if inside[0] != 'nothing' else '.vtu'}'."
         )
     if os.path.exists(pattern):
+        demand_file(pattern)
         return [Path(pattern)]
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     found = [path for path in found if path.is_file() or (path.is_dir() and is_store(path))]
