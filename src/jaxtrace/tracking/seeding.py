@@ -301,9 +301,7 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
     `columns` names the coordinates; otherwise those of x, y, z that are there.
     """
     path = Path(table) if isinstance(table, str | Path) else None
-    if path is not None:
-        columns_of_file: Any = _read_csv(path)
-        table = columns_of_file
+    table = table if path is None else _read_csv(path)
     keys = getattr(table, "columns", table if isinstance(table, Mapping) else None)
     if keys is None:
         positions = np.asarray(table, np.float64)
