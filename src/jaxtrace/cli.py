@@ -24,13 +24,15 @@ class Info(Computing):
     """The vector, or one name for each component, where several could be meant."""
     missing: Missing | None = None
     """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
+    earth_radius: float | None = None
+    """Metres, for m/s on longitudes and latitudes; 6371000 unless given."""
     json: bool = False
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
         from ._commands.looking import info
 
-        return info(self.file, self.velocity, self.missing, self.json)
+        return info(self.file, self.velocity, self.missing, self.json, self.earth_radius)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Run(Spreading):
     """The vector, or one name for each component, where several could be meant."""
     missing: Missing | None = None
     """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
+    earth_radius: float | None = None
+    """Metres, for m/s on longitudes and latitudes; 6371000 unless given."""
     particles: int | None = None
     """How many, spread evenly over the field; 1000 unless given."""
     lattice: tuple[int, ...] = ()

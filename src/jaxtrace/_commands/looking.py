@@ -17,7 +17,9 @@ from ..tracking.trajectory import Trajectory
 from .sources import FLOWS, is_trajectory, velocity_names
 
 
-def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) -> int:
+def info(
+    file: str, velocity: Sequence[str], missing: str | None, json: bool, earth_radius: float | None = None
+) -> int:
     """Tell what a file holds."""
     if file in FLOWS:
         raise ValueError(
@@ -30,7 +32,7 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
         else:
             say(found.summary())
         return 0
-    facts = field_facts(file, velocity, missing)
+    facts = field_facts(file, velocity, missing, earth_radius)
     if json:
         print_json(facts)
         return 0
@@ -47,10 +49,14 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
     return 0
 
 
-def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) -> dict[str, Any]:
+def field_facts(
+    file: str, velocity: Sequence[str], missing: str | None = None, earth_radius: float | None = None
+) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
-    given: dict[str, Any] = {} if missing is None else {"missing": missing}
+    options = {"missing": missing, "earth_radius": earth_radius}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     opened = open_dataset(file, velocity=velocity_names(velocity), **given)
+    sphere = opened.grid.sphere
     low, high = np.asarray(opened.grid.bounds, np.float64)
     total = len(opened) * opened.slice_bytes
     limit = device_memory_limit()
@@ -62,6 +68,7 @@ def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) 
         "values in a slice": opened.grid.size,
         "lower corner": low.tolist(),
         "upper corner": high.tolist(),
+        **({} if sphere is None else {"earth radius": sphere.radius}),
         "slices": len(opened),
         "first time": float(opened.times[0]),
         "last time": float(opened.times[-1]),

@@ -17,7 +17,8 @@ from jaxworlds._demands import demand_no_dates
 from .base import AbstractGrid, Interpolation, check_choice
 from .lattice import find_lattice
 from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, slices_at
+from .series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
+from .sphere import Sphere
 from .weights import Knots, ascending
 
 AnyArray = Shaped[Array, "..."] | Shaped[np.ndarray, "..."]
@@ -40,7 +41,8 @@ class TimeSeriesField(AbstractSeries):
     reproduce linear fields exactly. In time, cubic interpolation is the default from four slices on, linear below;
     one slice is a steady field. Beyond the first and last time the end slice holds; with `extrapolation="outside"`
     samples there also report `inside = False`. Arrays are converted once and lie on the device; in half precision
-    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions.
+    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions. Where positions are
+    longitudes and latitudes in degrees and velocities are in m/s, say so with `sphere=Sphere()`.
 
         field = TimeSeriesField(data=velocities, times=seconds, positions=nodes)
         field(points, 0.5)                      # velocities at many points
@@ -69,14 +71,16 @@ class TimeSeriesField(AbstractSeries):
         extrapolation: Extrapolation = "clamp",
         dtype: DTypeLike | None = None,
         layout: Layout = "direct",
+        sphere: Sphere | None = None,
     ) -> None:
         if (positions is None) == (grid is None):
             both = "both" if grid is not None else "neither"
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        if grid is not None and interpolation is not None:
-            raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
+        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+            if grid is not None and value is not None:
+                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
         if positions is not None:
-            grid = grid_through(positions, interpolation or "linear")
+            grid = grid_through(positions, interpolation or "linear", sphere)
         assert grid is not None
         self.grid = grid
         self.dim = grid.dim
@@ -116,6 +120,7 @@ class TimeSeriesField(AbstractSeries):
             "time_interpolation",
             "extrapolation",
             "layout",
+            "sphere",
         }
         if wrong := set(changes) - known - {"dtype"}:
             raise TypeError(
@@ -134,6 +139,9 @@ class TimeSeriesField(AbstractSeries):
         }
         if "interpolation" in changes and not {"positions", "grid"} & set(changes):
             kept["positions"] = self.positions
+            kept["sphere"] = self.sphere
+        elif "sphere" in changes and not {"positions", "grid"} & set(changes):
+            changes["grid"] = on_sphere(self.grid, changes.pop("sphere"))
         elif "positions" not in changes:
             kept["grid"] = self.grid
         return TimeSeriesField(**{**kept, **changes})
@@ -159,12 +167,14 @@ class TimeSeriesField(AbstractSeries):
             _accept_same(_ASSIGNABLE[name], getattr(self, name), value)
 
 
-def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractGrid:
+def grid_through(
+    positions: AnyArray, interpolation: Interpolation, sphere: Sphere | None = None
+) -> AbstractGrid:
     """The grid whose values sit at `positions` (rows, dim): a lattice where they form one, else a triangulation."""
     points = np.asarray(positions)
     if points.ndim != 2 or not np.all(np.isfinite(points)):
         raise ValueError(f"`positions` must be finite and have shape (rows, dim); got shape {points.shape}.")
-    lattice = find_lattice(points, interpolation)
+    lattice = find_lattice(points, interpolation, sphere)
     if lattice is not None:
         return lattice
     if interpolation == "cubic":
@@ -173,7 +183,7 @@ def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractG
         )
     from .unstructured import delaunay_grid
 
-    return delaunay_grid(points, interpolation)
+    return delaunay_grid(points, interpolation, sphere=sphere)
 
 
 def _rows(

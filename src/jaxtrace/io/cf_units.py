@@ -182,14 +182,14 @@ def _seconds_of(date: str, months: tuple[int, ...] | None, *, mixed: bool = Fals
 def speed_factor(speed: Unit | None, place: Unit | None) -> float:
     """What makes a velocity one in units of its coordinate per second; 1 where either unit is not known.
 
-    Metres per second on degrees give degrees of latitude on a sphere with a radius of one metre.
+    A velocity in metres per second stays one on degrees.
     """
     if speed is None or place is None:
         return 1.0
     if speed.kind == place.kind:
         return speed.size / place.size
     if (speed.kind, place.kind) == ("length", "angle"):
-        return speed.size * 180 / np.pi
+        return speed.size
     raise ValueError(
         f"a velocity that measures {speed.kind} per second does not fit a coordinate that measures {place.kind}"
     )

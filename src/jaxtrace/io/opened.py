@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from ..fields.base import AbstractGrid, Interpolation
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
+from ..fields.sphere import EARTH_RADIUS
 from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
@@ -34,7 +35,7 @@ class Options:
     cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
-    earth_radius: float = 6_371_000.0
+    earth_radius: float = EARTH_RADIUS
 
     @property
     def coordinate_dtype(self) -> np.dtype:

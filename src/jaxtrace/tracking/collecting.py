@@ -28,8 +28,8 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
     if job.unit.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
     if job.unit.births and "begun" in kept:
-        begun, ended, share = (kept[name] for name in ("begun", "ended", "share"))
-        alive, ages = _lives(job, reached, begun, ended, share)
+        begun, ended = (kept[name] for name in ("begun", "ended"))
+        alive, ages = _lives(job, reached, begun, ended, kept.get("share", np.ones((1, 1))))
     elif job.unit.positions:
         alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
@@ -164,6 +164,7 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
         "devices": 1 if job.mesh is None else job.mesh.size,
         "dtype": str(job.seeds.dtype),
         "layout": getattr(job.motion.field, "layout", None),
+        "earth_radius": None if job.motion.field.sphere is None else job.motion.field.sphere.radius,
         "jax": jax.__version__,
         "python": platform.python_version(),
         "steps": job.schedule.steps,

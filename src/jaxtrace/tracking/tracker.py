@@ -33,6 +33,7 @@ from .checks import (
     slice_times,
     tell_lost_steps,
     tell_seeds_outside,
+    tell_units_on_sphere,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
@@ -127,10 +128,12 @@ def create_tracker(
         raise ValueError(
             f"`batch_size` must be at least 1; got {batch_size}. Leave it out to have it planned."
         )
+    chosen = checked_integrator(integrator_name, integrator, options)
+    tell_units_on_sphere(field, chosen)
     return Tracker(
         Options(
             field=field,
-            integrator=checked_integrator(integrator_name, integrator, options),
+            integrator=chosen,
             boundary=boundary,
             key=jr.key(seed) if key is None else key,
             batch_size=batch_size,
