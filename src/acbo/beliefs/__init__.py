@@ -6,4 +6,5 @@ from .effects import effects_of as effects_of
 from .effects import expected_row as expected_row
 from .models import draw_models as draw_models
 from .models import models_of as models_of
+from .models import score_for as score_for
 from .settings import BeliefSettings as BeliefSettings

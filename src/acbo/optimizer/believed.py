@@ -10,10 +10,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from acbo.beliefs import BeliefSettings
+from acbo.beliefs import BeliefSettings, score_for
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Problem
-from acbo.inference import AbstractScore, BGe, GaussianProcess
+from acbo.inference import AbstractScore
+from acbo.inference.scores import score_named
 from acbo.scms.scm import SCM
 
 from .arrays import action_arrays, data_of, places, problem_of
@@ -24,8 +25,6 @@ from .variables import Variable
 
 BAND = (0.05, 0.95)
 """Quantiles of the bands: nine of ten models lie within."""
-MANY = 64
-"""Rows beyond which Gaussian processes are approximated, and by how many cosines."""
 PLACES = 25
 """Values of a range at which effects are shown."""
 
@@ -78,10 +77,8 @@ class Believed:
 
     @property
     def score(self) -> AbstractScore:
-        """How parent sets are weighed; many rows are cheaper by random cosines."""
-        if self.settings.mechanism == "linear":
-            return BGe()
-        return GaussianProcess(features=MANY if len(self.data.rows) > MANY else None)
+        """How parent sets are weighed: by the score under which strategies draw graphs."""
+        return score_named(score_for(belief_settings(self.settings), len(self.data.rows)))
 
     @functools.cached_property
     def models(self) -> SCM:
