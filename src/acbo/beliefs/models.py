@@ -22,7 +22,6 @@ from acbo.scms.scm import SCM
 from .regression import Coefficients, draw_coefficients, numbers_needed
 from .settings import BeliefSettings
 
-
 MANY = 64
 """Rows beyond which the smooth part of a score is approximated, and by how many cosines."""
 
@@ -59,6 +58,16 @@ def draw_models(
     whole = jnp.all(known.required | known.forbidden | ~live)
     graphs = jnp.where(whole, known.required & live, graphs)
     return models_of(problem, data, graphs, key_models, settings)
+
+
+def posterior_models(
+    problem: Problem, data: Dataset, key: Key, settings: BeliefSettings, graph_known: bool = False
+) -> SCM:
+    """Models from their posterior; where `problem.knowledge.required` is the whole graph, of any size, all have it."""
+    if graph_known:
+        graphs = jnp.broadcast_to(problem.knowledge.required, (settings.models, data.size, data.size))
+        return models_of(problem, data, graphs, key, settings)
+    return draw_models(problem, data, key, settings)
 
 
 @eqx.filter_jit

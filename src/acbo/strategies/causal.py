@@ -10,14 +10,15 @@ from jaxtyping import Array, Float
 
 from acbo.beliefs.effects import effects_of
 from acbo.beliefs.models import models_of
+from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.beliefs.settings import BeliefSettings
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, closer_actions, without_idle
+from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
 from .believing import dearest, price
-from .gp import expected_gain, gp_posterior, most_gaining, outcomes_of, recent, with_tried
+from .gp import expected_gain, gp_posterior, most_gaining
 from .strategy import AbstractStrategy
 
 ROUNDS, STARTS, FIRST = 5, 8, 0.1

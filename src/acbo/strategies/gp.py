@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
+from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.linear_algebra import whiten
 
-from .actions import Actions, best_of, candidate_actions
+from .actions import Actions, best_of, candidate_actions, with_tried
 from .believing import price
 from .strategy import AbstractStrategy
 
@@ -79,30 +80,6 @@ class GaussianProcessEI(AbstractStrategy):
             centre + scale * jnp.where(nothing, 0, mean),
             scale * jnp.where(nothing, certain, jnp.maximum(deviation, 1e-4)),
         )
-
-
-class Outcomes(NamedTuple):
-    """The target in all rows, and what the observations among them say of it."""
-
-    target: Float[Array, " n"]
-    tried: Bool[Array, " n"]
-    """Which rows are experiments."""
-    observed: Float[Array, ""] | Int[Array, ""]
-    """How many are observations, 1 at least."""
-    centre: Float[Array, ""]
-    scale: Float[Array, ""]
-    """Mean and standard deviation of the observations; 0 and 1 where there are none."""
-
-
-def outcomes_of(data: Dataset) -> Outcomes:
-    """The target of a dataset, and the scale on which it is measured."""
-    y = data.values[:, data.target]
-    tried = data.intervened.any(1) & data.rows
-    seen = data.rows & ~tried
-    count = jnp.maximum(seen.sum(), 1)
-    centre = jnp.where(seen, y, 0).sum() / count
-    variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
-    return Outcomes(y, tried, count, centre, jnp.sqrt(jnp.maximum(variance, 1e-6)))
 
 
 def expected_gain(
@@ -209,29 +186,3 @@ def _pairs(
     sizes = jnp.sqrt(left[:, None] * right)
     same = jnp.all(mask_a[:, None] == mask_b, -1).astype(a.dtype)
     return _Pairs((a[:, None] - b) ** 2, same, (mask_a[:, None] & mask_b) / sizes[..., None])
-
-
-def recent(
-    tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]],
-    residual: Float[Array, " n"],
-    memory: int,
-) -> tuple[tuple[Bool[Array, "k d"], Float[Array, "k d"], Bool[Array, " k"]], Float[Array, " k"]]:
-    """The last `memory` experiments alone: observations and padding would only cost time."""
-    used = tried[2]
-    n = used.shape[0]
-    if n <= memory:
-        return tried, residual
-    _, rows = jax.lax.top_k(jnp.where(used, jnp.arange(n), -1), memory)
-    return (tried[0][rows], tried[1][rows], used[rows]), residual[rows]
-
-
-def with_tried(problem: Problem, data: Dataset, actions: Actions, memory: int) -> Actions:
-    """The candidates, and what was tried of late."""
-    tried = data.intervened.any(1) & data.rows
-    (mask, value, used), _ = recent((data.intervened, data.values, tried), data.values[:, 0], memory)
-    mask = mask & used[:, None]
-    return Actions(
-        jnp.concatenate([actions.mask, mask]),
-        jnp.concatenate([actions.value, jnp.where(mask, value, 0)]),
-        jnp.concatenate([actions.allowed, used & jnp.all(problem.manipulable | ~mask, -1)]),
-    )
