@@ -10,6 +10,7 @@ from acbo.beliefs.models import posterior_models
 from acbo.beliefs.settings import BeliefSettings
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.scms.scm import SCM
 from acbo.strategies.believing import best_believed
 from acbo.strategies.checks import refuted
 from acbo.strategies.strategy import AbstractStrategy
@@ -48,23 +49,34 @@ class Policy(AbstractStrategy):
         picks, log = pick(outlook, problem, luck, self.temperature)
         return choice_of(outlook, problem, picks, log, luck)
 
+    def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
+        """Causal models from their posterior."""
+        return posterior_models(problem, data, key, self.settings, self.graph_known)
+
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
         """What is believed of the target: causal models drawn from their posterior, corrected by the experiments.
 
         The network chooses experiments; what it predicts of them is trained on random models and is no belief about
         data of another kind.
         """
-        models = posterior_models(problem, data, key, self.settings, self.graph_known)
-        return corrected_belief(problem, data, models, jr.fold_in(key, 1))
+        return corrected_belief(problem, data, self.models(problem, data, key), jr.fold_in(key, 1))
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         """The best by the belief, of what the network proposes and all other candidates."""
         key_belief, key_search = jr.split(key)
         return self.advise(problem, data, self.belief(problem, data, key_belief), key_search)
 
-    def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
-        """The recommendation by a belief that is there already."""
-        return best_believed(problem, data, belief, key, proposal=self.proposal(problem, data))
+    def advise(
+        self,
+        problem: Problem,
+        data: Dataset,
+        belief: AbstractBelief,
+        key: Key,
+        proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
+    ) -> Recommendation:
+        """The recommendation by a belief that is there already, and by a proposal where that is."""
+        proposal = self.proposal(problem, data) if proposal is None else proposal
+        return best_believed(problem, data, belief, key, proposal=proposal)
 
     def proposal(self, problem: Problem, data: Dataset) -> tuple[Bool[Array, " d"], Float[Array, " d"]]:
         """The place with the best effect that the network predicts."""

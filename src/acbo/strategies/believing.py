@@ -25,6 +25,8 @@ from .strategy import AbstractStrategy
 
 ROUNDS, STARTS = 4, 4
 """How often the best values are searched around again, and around how many candidates."""
+LEAST_GAIN = 2e-3
+"""What a step of that search must win, in the target's units: an end of a range is left for something."""
 
 
 class AbstractBelieving(AbstractStrategy):
@@ -119,7 +121,7 @@ def best_believed(
         found = loss(Actions(mask, near.reshape(-1, problem.size), allowed)).reshape(STARTS, every)
         which = jnp.argmin(found, axis=1)
         moved = jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0]
-        better = found.min(1) < least
+        better = found.min(1) < least - LEAST_GAIN
         return (jnp.where(better[:, None], moved, value), jnp.where(better, found.min(1), least)), None
 
     steps = 0.5 / places * 0.5 ** jnp.arange(ROUNDS).astype(starts.value.dtype)

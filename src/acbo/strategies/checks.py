@@ -18,7 +18,9 @@ def measured_near(
     tried = data.intervened.any(1) & data.rows
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     apart = jnp.abs(value[:, None] - data.values) / width
-    close = jnp.all((mask[:, None] == data.intervened) & (~mask[:, None] | (apart <= NEAR)), -1)
+    # One level is not another, however near.
+    reach = jnp.where(jnp.isnan(problem.levels).all(-1), NEAR, 1e-4)
+    close = jnp.all((mask[:, None] == data.intervened) & (~mask[:, None] | (apart <= reach)), -1)
     here = (close & tried & mask.any(-1)[:, None]).astype(data.values.dtype)
     count = here.sum(1)
     y = jnp.where(tried, data.values[:, data.target], 0)

@@ -11,6 +11,7 @@ import jax.random as jr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
+from acbo.beliefs.belief import AbstractBelief, Effects
 from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
@@ -53,6 +54,10 @@ class GaussianProcessEI(AbstractStrategy):
         best, _ = best_of(problem.sign * mean, actions.allowed)
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> "ProcessBelief":
+        """What is believed of the target: the process itself."""
+        return ProcessBelief(self, problem, data)
+
     def posterior(
         self,
         problem: Problem,
@@ -80,6 +85,18 @@ class GaussianProcessEI(AbstractStrategy):
             centre + scale * jnp.where(nothing, 0, mean),
             scale * jnp.where(nothing, certain, jnp.maximum(deviation, 1e-4)),
         )
+
+
+class ProcessBelief(AbstractBelief):
+    """The belief of a strategy without causal models: one normal distribution for each action."""
+
+    strategy: GaussianProcessEI
+    problem: Problem
+    data: Dataset
+
+    def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
+        mean, deviation = self.strategy.posterior(self.problem, self.data, mask, value)
+        return Effects(mean[None], deviation[None])
 
 
 def expected_gain(
