@@ -54,7 +54,7 @@ thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(MAKE) --no-print-directory unit8
 
 # What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
-ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts launchers lifeline scaling newcomer_mistakes
+ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts kernels_missing launchers lifeline strangers scaling newcomer_mistakes
 
 unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
 	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile tests/unit $(foreach name,$(ONE_DEVICE),--ignore-glob='*/test_$(name).py')

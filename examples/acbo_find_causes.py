@@ -48,7 +48,7 @@ def main() -> None:
     console.print(f"most correlated with the sourness: {related.index[0]}, {related.iloc[0]:.2f}")
 
     data, names = acbo.from_frame(log, target="sourness", intervened="was_set")
-    exact = acbo.edge_posterior(data, acbo.BGe(scale="data"))
+    exact = acbo.edge_posterior(data)
     quick = acbo.pretrained()(data)
     answers = {"teacher": probabilities_of(exact, names), "surrogate": probabilities_of(quick, names)}
     console.print(edge_table(answers, names, title="probability of each edge, in per cent"))

@@ -19,6 +19,8 @@ SHARED = ROOT.parent / "shared"
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAXWORLDS_CACHE_DIR", str(ROOT / ".jax_cache"))
+# Where the secret of processes on one machine lies: not in the home of who runs the tests.
+os.environ.setdefault("XDG_STATE_HOME", os.environ["JAXWORLDS_CACHE_DIR"])
 if not THOROUGH:
     # XLA's older code generator compiles in half the time of the newer; without most optimizations, in a quarter of that,
     # here and in the processes that tests start. `make unit8` optimizes, and `make thorough` compiles as users do.

@@ -10,6 +10,10 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 
+# The secret by which the hosts of this run know each other. It is handed on in the environment, also after `sbatch --export=NONE`.
+export JAXWORLDS_TOKEN=${JAXWORLDS_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+export SLURM_EXPORT_ENV=ALL
+
 srun "$@" --hosts "$SLURM_NTASKS"
 code=$?
 

@@ -9,18 +9,21 @@
 IFS=, read -ra hosts <<<"$1"
 shift
 coordinator=${hosts[0]}:${PORT:-1234}
-pid=/tmp/jaxworlds-${coordinator//[^[:alnum:]]/-}.pid
+# The secret by which the hosts of this run know each other. It goes through SSH's input: a command line can be read by others.
+token=${JAXWORLDS_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+pid=.cache/jaxworlds/ssh-${coordinator//[^[:alnum:]]/-}.pid # in the home folder, which others cannot write
 
 # A script's children in the background do not hear Ctrl-C, so it is sent to host 0, which stops all the others.
-pass() { ssh -n "${hosts[0]}" "kill -$1 \$(cat $pid)"; }
+pass() { ssh -n "${hosts[0]}" "kill -$1 \$(cat ~/$pid)"; }
 trap 'pass INT' INT
 trap 'pass TERM' TERM HUP
 
 jobs=()
 for k in "${!hosts[@]}"; do
   line="cd $(printf %q "$PWD") && exec $(printf '%q ' "$@")--hosts ${#hosts[@]} --host $k --coordinator $coordinator"
-  ((k == 0)) && line="echo \$\$ >$pid && $line"
-  ssh -n "${hosts[$k]}" "$line" &
+  ((k == 0)) && line="(umask 077; mkdir -p ~/${pid%/*}); echo \$\$ >~/$pid && $line"
+  line="read -r JAXWORLDS_TOKEN; export JAXWORLDS_TOKEN; $line"
+  ssh "${hosts[$k]}" "exec bash -c $(printf %q "$line")" <<<"$token" &
   jobs+=($!)
 done
 

@@ -70,6 +70,7 @@ _HOMES: dict[str, str] = {
     "measure_compilation_speedup": "measuring",
     "monitor_memory_usage": "measuring",
     "multi_target_loss": "surrogate",
+    "nonlinearity": "inference",
     "Network": "surrogate",
     "NetworkConfig": "surrogate",
     "optimized_progressive_learning": "surrogate",
@@ -158,6 +159,7 @@ if TYPE_CHECKING:
     from .inference import Posterior as Posterior
     from .inference import draw_graphs as draw_graphs
     from .inference import edge_posterior as edge_posterior
+    from .inference import nonlinearity as nonlinearity
     from .inference import prior_knowledge as prior_knowledge
     from .measuring import benchmark_sustained_performance as benchmark_sustained_performance
     from .measuring import measure_compilation_speedup as measure_compilation_speedup

@@ -20,7 +20,7 @@ from jaxworlds.demo import Section, Speed, facts_table, waiting
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
-from .inference import BGe, auroc, edge_posterior
+from .inference import auroc, edge_posterior
 from .optimizer.advice import written
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
@@ -72,12 +72,14 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"A plant of 8 variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments: how likely is each arrow?",
         highlight=False,
     )
+    # First of all: who cannot load it is told so in a second. CPUs emulate the bfloat16 in which it was trained.
+    network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     plant = parse_model(PLANT, size=SIZE)
     names, d = plant.names, len(plant.names)
     truth = np.asarray(plant.scm.adjacency)[:d, :d]
     data = sample_mixed(plant.scm, jr.key(7), ROWS, OBSERVED)
     with waiting(console, "the teacher sums over all graphs"):
-        exact = edge_posterior(data, BGe(scale="data"), max_parents=3, limit=d)
+        exact = edge_posterior(data, max_parents=3, limit=d)
         teacher = probabilities_of(exact, names)
 
     others = random_models(models - 1)
@@ -87,7 +89,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         _stacked(*(model.scm.adjacency for model in (plant, *others))),
     )
     with waiting(console, "the surrogate is compiled and answers"):
-        edges, answered = _answer_all(cases)
+        edges, answered = _answer_all(network, cases)
     quality = float(auroc(edges, cases.adjacency, cases.possible))
     surrogate = probabilities_of(np.asarray(edges[0]), names)
     table = {"truth": truth, "exact teacher": teacher, "surrogate": surrogate}
@@ -119,10 +121,8 @@ def _stacked(*leaves: Any) -> jax.Array:
     return jnp.asarray(np.stack(leaves))
 
 
-def _answer_all(cases: HeldOut) -> tuple[Float[jax.Array, "models d d"], Speed]:
+def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models d d"], Speed]:
     """Edge probabilities for every dataset by the weights in the package, and how long one took."""
-    # CPUs emulate the bfloat16 in which it was trained.
-    network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     began = time.perf_counter()
     program = edge_logits.lower(network, cases.data, BATCH).compile()  # pyright: ignore[reportFunctionMemberAccess]
     compiled = time.perf_counter()

@@ -8,6 +8,8 @@ import tyro
 
 from jaxworlds._commands import Computing, Spreading, run_command
 
+from . import _version  # noqa: F401 - an error with a remedy where another distribution changed this package
+
 Format = Literal["point", "bbox", "mask"]
 
 

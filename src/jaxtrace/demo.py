@@ -5,6 +5,7 @@ stream and two vortices that form behind it in turn. It is read on a grid at som
 """
 
 import html
+import importlib.util
 import io
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from .tracking import InletBoundary, Outcome, Trajectory, create_tracker
 from .tracking.boundary import composed_boundary, inlet_outlet_boundary_factory, spherical_boundary
 from .tracking.seeding import low_discrepancy_seeds
 from .visualization import player_html, plot_paths, terminal_picture
+from .visualization.canvas import MISSING
 
 BOUNDS = ((-3.0, -3.0), (11.0, 3.0))
 """The channel, in radii of the cylinder."""
@@ -75,6 +77,8 @@ def channel(field: TimeSeriesField) -> InletBoundary:
 
 def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, times: int = 151) -> Section:
     """Run the demo of jaxtrace, print and return what it saw. Raises if a particle is lost."""
+    if importlib.util.find_spec("matplotlib") is None:  # said before anything is computed
+        raise ImportError(MISSING)
     console.print("[bold]jaxtrace[/]: particles through time-dependent fields")
     field = wake(periods)
     boundary = channel(field)

@@ -70,7 +70,7 @@ class Spreading(Computing):
     patience: int = 120
     """Seconds to wait for the other hosts at the start."""
     silence: int = 60
-    """Seconds without a sign of life after which another machine counts as lost; the end of a process is noticed at once."""
+    """Seconds without a sign of life after which a host counts as lost; the end of a process is noticed at once."""
 
     def run(self) -> int:
         """Settle the runtime, meet the other hosts, then do the work; only host 0 speaks."""
@@ -367,8 +367,10 @@ def working(words: str) -> Iterator[Callable[[str], Any]]:
     if not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(words) as status:
-        yield status.update
+    from rich.text import Text
+
+    with console.status(Text(words)) as status:
+        yield lambda said: status.update(Text(said))
 
 
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:

@@ -28,6 +28,8 @@ FORMAT_VERSION = 1
 MAGIC = b"\x89JXW\r\n\x1a\n"
 _PREFIX = struct.Struct("<8sIQQ16s16s16s")
 _FRAME = struct.Struct("<BQ16s")
+# A block of zstd holds at most so many bytes, and takes at least so many: what a file declares beyond that it cannot hold.
+_BLOCK, _BLOCK_HEAD = 1 << 17, 3
 _CODECS = ("raw", "zlib", "zstd")  # the position is the number in the file: only ever append
 _FOREIGN = {
     b"\x93NUMPY": "a .npy array; read it with `open_array`",
@@ -204,6 +206,10 @@ def _read_header(path: PathLike, file: IO[bytes]) -> tuple[dict[str, Any], bytes
         raise StoreError(f"{path}: the prefix does not match its checksum. {DAMAGED}")
     if size != total:
         raise StoreError(f"{path}: must be {total} bytes long; found {size}. {DAMAGED}")
+    if header_length > size - _PREFIX.size:
+        raise StoreError(
+            f"{path}: the header claims {header_length} bytes; {size - _PREFIX.size} follow the prefix. {DAMAGED}"
+        )
     text = file.read(header_length)
     if digest16(text) != header_digest:
         raise StoreError(f"{path}: the header does not match its checksum. {DAMAGED}")
@@ -285,7 +291,8 @@ def _unpack_zstd(where: str, stored: bytes, length: int) -> bytes | None:
             f"{where} is compressed with zstd, which is not installed here: install `jaxworlds[fast]`."
         )
     try:
-        if zstandard.frame_content_size(stored) != length:
+        most = _BLOCK * (len(stored) // _BLOCK_HEAD + 1)
+        if zstandard.frame_content_size(stored) != length or length > most:
             return None
         return zstandard.ZstdDecompressor().decompress(stored)
     except zstandard.ZstdError as error:

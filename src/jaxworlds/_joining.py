@@ -15,7 +15,7 @@ from ._hub import Hub
 from ._launchers import Place, own_devices
 from ._lifeline import Card, Lifeline, hold_aborts
 from ._member import Member
-from ._wire import own_address, split_address
+from ._wire import own_address, split_address, with_port
 
 # What decides over a program and its numbers. A package that is not there is the same on all hosts, or not.
 _PACKAGES = ("jaxworlds", "jax", "jaxlib", "numpy", "equinox", "optax")
@@ -50,7 +50,10 @@ def join(
     name = split_address(coordinator)[0]
     alone = own_address(name)
     where = name if alone is None else alone
-    where = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
+    where = with_port(where, port)
+    bind = with_port(line.address, port) if isinstance(line, Hub) else None
+    if alone is None and os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
+        bind = None  # JAX reads it itself
     jax = importlib.import_module("jax")
     # It would take SIGTERM for itself and tell nobody, so that a process could only be killed.
     jax.config.update("jax_enable_preemption_service", False)
@@ -67,7 +70,7 @@ def join(
         local_device_ids=None if place is None else own_devices(place),
         initialization_timeout=patience_s,
         heartbeat_timeout_seconds=max(100, 2 * silence_s),  # the lifeline knows sooner, and says more
-        coordinator_bind_address=None if alone is None else where,
+        coordinator_bind_address=bind,
     )
 
 

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import faulthandler
+import hashlib
 import os
 import re
 import signal
@@ -17,14 +18,17 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ._ending import end_at_once
+from ._wire import Wire, printable, whole_number
 
-VERSION = 1
+VERSION = 2
 _NOTE_AFTER_S = 10.0
 # Others hear of an end within milliseconds; a host that does not answer for so long is gone itself.
 _PART_S = 3.0
+_PULSE_S, _TURN_S = 5.0, 0.5
+_FACT = "fact "
 # How JAX and its transports begin to speak of what other processes may have caused.
 _DOUBTFUL = re.compile(
     r"\b(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION):|Gloo|NCCL"
@@ -44,6 +48,11 @@ class Card:
     facts: dict[str, str]
     node: str = dataclasses.field(default_factory=socket.gethostname)
 
+    def __post_init__(self) -> None:
+        facts = {shortened(name, 100): shortened(value) for name, value in self.facts.items()}
+        object.__setattr__(self, "facts", facts)
+        object.__setattr__(self, "node", shortened(self.node))
+
     def __str__(self) -> str:
         return f"host {self.process} ({self.node})"
 
@@ -54,6 +63,11 @@ class Lifeline(threading.Thread, abc.ABC):
     def __init__(self, card: Card, silence_s: int):
         super().__init__(name="jaxworlds lifeline", daemon=True)
         self.card, self.silence_s = card, silence_s
+        self.pulse_s = min(_PULSE_S, silence_s / 4)
+        """How often this process gives a sign of life: often enough for the least patient of those who listen."""
+        self.turn_s = min(_TURN_S, self.pulse_s / 2)
+        """How long it waits for something to read at most."""
+        self._pulsed = self._watched = time.monotonic()
         self.advice = ""
         """What people can do when a host is lost."""
         self.erring = threading.Event()
@@ -103,11 +117,42 @@ class Lifeline(threading.Thread, abc.ABC):
         if self.is_alive():
             self.join()
 
+    def heed(self, silence_s: int | None) -> None:
+        """Give signs of life often enough for somebody who waits for so long."""
+        self.pulse_s = min(self.pulse_s, max(silence_s or 1, 1) / 4)
+        self.turn_s = min(self.turn_s, self.pulse_s / 2)
+
+    def pulse(self, *wires: Wire) -> None:
+        """A sign of life, if it is time for one."""
+        if time.monotonic() - self._pulsed >= self.pulse_s:
+            self._pulsed = time.monotonic()
+            for wire in wires:
+                wire.send(alive=1)
+
+    def silent(self, *wires: Wire) -> list[Wire]:
+        """Those that have given no sign of life for too long. Call it in every turn, after reading.
+
+        Where this process itself was frozen meanwhile, what the others said may still be on its way.
+        """
+        now = time.monotonic()
+        slept, self._watched = now - self._watched > self.silence_s / 2, now
+        if slept:
+            for wire in wires:
+                wire.heard = now
+        return [wire for wire in wires if now - wire.heard > self.silence_s]
+
     def lost(self, who: str) -> str:
         """What is said when another process has gone."""
         return (
             f"{who} is gone: it was killed, crashed, or lost its machine or network; its own output may say more. "
             f"{self.advice}".strip()
+        )
+
+    def frozen(self, who: str) -> str:
+        """What is said when another process has been silent for too long."""
+        return (
+            f"{who} has given no sign of life for {self.silence_s} s: it is frozen (SIGSTOP, Ctrl-Z, a debugger), or lost its "
+            f"machine or network; `--silence` waits longer. {self.advice}".strip()
         )
 
 
@@ -125,9 +170,13 @@ class Noted:
 
 
 def say(text: str) -> None:
-    """A line on the error stream."""
+    """A line on the error stream, without characters that a terminal would obey."""
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        print(_shown(text), file=sys.stderr, flush=True)
+
+
+def _shown(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def say_last(text: str) -> None:
@@ -136,7 +185,7 @@ def say_last(text: str) -> None:
         sys.stderr.flush()
         kept = os.dup(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(kept, text.encode() + b"\n")
+        os.write(kept, _shown(text).encode("utf-8", "replace") + b"\n")
 
 
 def difference(first: Card, other: Card) -> str | None:
@@ -162,19 +211,33 @@ def hold_aborts() -> None:
         c.signal(int(signal.SIGABRT), ctypes.cast(c.sleep, ctypes.c_void_p))
 
 
-def said_of(card: Card) -> dict[str, Any]:
+def said_of(card: Card) -> dict[str, str | int]:
     """A card as a message."""
-    return {"jaxworlds": VERSION, **dataclasses.asdict(card)}
+    facts = {f"{_FACT}{name}": value for name, value in card.facts.items()}
+    return {
+        "jaxworlds": VERSION,
+        "process": card.process,
+        "processes": card.processes,
+        "node": card.node,
+        **facts,
+    }
 
 
-def card_of(message: dict[str, Any]) -> Card | None:
+def card_of(message: dict[str, str]) -> Card | None:
     """The card in a message; None if there is none."""
-    process, processes, facts, node = (
-        message.get(name) for name in ("process", "processes", "facts", "node")
-    )
-    if type(process) is not int or type(processes) is not int or not isinstance(facts, dict):
+    process, processes = (whole_number(message.get(name)) for name in ("process", "processes"))
+    if process is None or processes is None:
         return None
-    facts = {str(name)[:200]: str(value)[:200] for name, value in facts.items()}
-    if message.get("jaxworlds") != VERSION:
+    facts = {name.removeprefix(_FACT): value for name, value in message.items() if name.startswith(_FACT)}
+    if message.get("jaxworlds") != str(VERSION):
         facts = {"jaxworlds": "another version"}
-    return Card(process, processes, facts, str(node)[:200])
+    return Card(process, processes, facts, message.get("node", "unknown"))
+
+
+def shortened(text: str, longest: int = 200) -> str:
+    """The text in one line; a long one is cut, and a digest tells it from others that begin so."""
+    text = printable(text)
+    if len(text) <= longest:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{text[: longest - 16]}... {digest}"

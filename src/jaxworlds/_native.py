@@ -6,12 +6,15 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import secrets
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
+import warnings
 from pathlib import Path
 
 import jax
@@ -21,7 +24,21 @@ from .runtime import program_key
 _HEADER = Path(__file__).with_name("native.h")
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared")
 _DIGEST = 16
+_LONG = 100_000
+"""World-steps from which on a run is worth a word about missing kernels: a tenth of a second with them."""
 _lock = threading.Lock()
+_EFFECT = re.compile(r"^// Without this: (.+?)\.?$", re.MULTILINE)
+_missing: dict[str, tuple[str, str]] = {}
+"""Packages whose kernels were looked for and not found: how much slower they are, and why there are none."""
+_warned = False
+GET_COMPILER = (
+    "install a C++ compiler (`apt install g++`, `conda install cxx-compiler`), or name yours in CXX"
+)
+"""What people can do without one."""
+
+
+class MissingKernelsWarning(UserWarning):
+    """A long run goes without the kernels that would make it faster."""
 
 
 class NoCompilerError(OSError):
@@ -40,30 +57,78 @@ def registered(source: Path, functions: tuple[str, ...], package: str) -> dict[s
     """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
 
     Tried once per process. `package` names the library in the cache and the logger that says why there is none. The file
-    may include `native.h`, which lies beside this module.
+    may include `native.h`, which lies beside this module, and says in its head what a CPU is without it (`slower`).
     """
     with _lock:
         return _registered(source, functions, package)
+
+
+def warn_of_missing_kernels(world_steps: int) -> None:
+    """Warn, once per process, where a run of so many world-steps begins without kernels that were looked for and not found."""
+    global _warned
+    if _warned or world_steps < _LONG or not _missing:
+        return
+    _warned = True
+    effects = " and ".join(f"{name} is {slower}" for name, (slower, _) in sorted(_missing.items()))
+    switches = " ".join(f"{name.upper()}_KERNELS=off" for name in sorted(_missing))
+    why = next(iter(_missing.values()))[1]
+    warnings.warn(
+        f"this run goes without C++ kernels for the CPU ({effects}): {why[:200]}. To change that, "
+        f"{GET_COMPILER}; `jaxworlds doctor` checks it. {switches} in the environment says that this is as you want it.",
+        MissingKernelsWarning,
+        stacklevel=2,
+    )
 
 
 @functools.cache
 def _registered(source: Path, functions: tuple[str, ...], package: str) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
-        text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode()
-        key = hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
+        key = library_key(source)
         library = load(source, package, key)
         known = {name: f"{name}_{key}" for name in functions}
         for name, target in known.items():
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     except NoCompilerError as error:
         log.info("no kernels for the CPU, XLA's code is used instead: %s", error)
+        _missing[package] = slower(source), str(error)
         return None
     # Whatever is wrong with somebody's compiler or folders: a step must still run.
     except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError) as error:
         log.warning("no kernels for the CPU, XLA's slower code is used instead: %s", error)
+        _missing[package] = slower(source), " ".join(str(error).split())
         return None
+    _missing.pop(package, None)
     return known
+
+
+def slower(source: Path) -> str:
+    """What the head of a source says of a CPU without its kernels, such as "about 9 times slower"."""
+    found = _EFFECT.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
+    return found[1] if found else "slower"
+
+
+def library_key(source: Path) -> str:
+    """What a library depends on: its source, the compiler's options, JAX and the processor."""
+    text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode()
+    return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
+
+
+def is_built(source: Path, package: str) -> bool:
+    """Whether the library of a source lies in the cache, ready to be loaded."""
+    folder = _folder()
+    return folder is not None and _can_be_loaded(folder / f"{package}-{library_key(source)}.so")
+
+
+def try_compiler() -> str:
+    """Compile, load and call a function of one line; the compiler's name."""
+    with tempfile.TemporaryDirectory(prefix="jaxworlds-") as folder:
+        source = Path(folder) / "probe.cc"
+        source.write_text('#include "native.h"\nextern "C" int probe() { return 7; }\n')
+        library = ctypes.CDLL(str(_compiled(source, Path(folder) / "probe.so")))
+        if library.probe() != 7:
+            raise RuntimeError("a compiled function of one line gave a wrong answer")
+    return shlex.join(_compiler())
 
 
 def load(source: Path, package: str, key: str) -> ctypes.CDLL:
@@ -74,9 +139,29 @@ def load(source: Path, package: str, key: str) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
             return ctypes.CDLL(str(_compiled(source, Path(own) / name)))
     path = folder / name
-    if not (path.is_file() and _is_whole(path)):
+    if not _can_be_loaded(path):
         _compiled(source, path)
     return ctypes.CDLL(str(path))
+
+
+def _can_be_loaded(path: Path) -> bool:
+    """Whether a library is there, nobody else can have written it, and it is whole."""
+    return path.is_file() and _is_ours(path) and _is_whole(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether only this user (or root) can have written what lies at `path`: loading a library runs what is in it."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = path.lstat()
+    sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
+    # Many systems give each user a group of his own and let it write.
+    others = stat.S_IWOTH | (0 if found.st_gid == os.getgid() else stat.S_IWGRP)
+    return (
+        not stat.S_ISLNK(found.st_mode)
+        and found.st_uid in (os.getuid(), 0)
+        and (bool(sticky) or not found.st_mode & others)
+    )
 
 
 def _is_whole(path: Path) -> bool:
@@ -109,6 +194,7 @@ def _compiled(source: Path, library: Path) -> Path:
                     content = file.read()
                     file.write(_digest(content))  # at the end, where no loader looks
                     os.fsync(file.fileno())
+                temporary.chmod(0o755)
                 os.replace(temporary, library)
                 return library
     finally:
@@ -134,4 +220,20 @@ def _folder() -> Path | None:
     folder = (Path(given).expanduser().absolute() if given else home) / program_key()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    return folder if os.access(folder, os.W_OK) else None
+    if not os.access(folder, os.W_OK):
+        return None
+    folder = folder.resolve()
+    open_to_others = [str(place) for place in (folder, *folder.parents) if not _is_ours(place)]
+    if open_to_others:
+        _say_open(open_to_others[0])
+        return None
+    return folder
+
+
+@functools.cache
+def _say_open(place: str) -> None:
+    logging.getLogger("jaxworlds").warning(
+        "kernels are compiled again in every process and not kept: others can write to %s, so that a library found in the "
+        "cache could be theirs. Make that folder yours alone (`chmod go-w`), or set JAXWORLDS_CACHE_DIR to one that is.",
+        place,
+    )

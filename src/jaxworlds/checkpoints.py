@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ._container import DAMAGED
 from ._host import join, most_urgent
 from ._paths import is_key
 from .store import MisfitError, StoreError, content_hash, load_state, read_header, save_state
@@ -157,16 +158,46 @@ class CheckpointFolder:
             raise StoreError(
                 f"`checkpoint` must hold a run; {self.folder} has no step-*.jwstate file. Call `run` first."
             )
-        for position, file in enumerate(states):
+        troubles: list[_Damaged] = []
+        for file in states:
             try:
-                return self._load_one(file, like, constants, record)
+                found = self._load_one(file, like, constants, record)
             except _Damaged as error:
-                if position == len(states) - 1:
-                    raise StoreError(str(error)) from error
-                warnings.warn(
-                    f"{error}; going on from the checkpoint before it.", ResumeWarning, stacklevel=3
-                )
-        raise AssertionError("unreachable: the loop returns or raises")
+                troubles.append(error)
+                continue
+            _warn_of(troubles)
+            return found
+        last = troubles[-1]
+        rescue = self._rescue(states, like, record)
+        if rescue is not None and all(_PART.search(str(trouble)) for trouble in troubles):
+            raise StoreError(rescue) from last
+        _warn_of(troubles[:-1])
+        raise StoreError(f"{last} {rescue or ''}".strip()) from last
+
+    def _rescue(self, states: list[Path], like: Any, record: Any) -> str | None:
+        """What is lost, what is whole and what to type, where a state is whole and old records are not."""
+        if record is None:
+            return None
+        for file in states:
+            try:
+                load_state(file, like)
+                meta = read_header(file).meta
+                parts = [str(part) for part in meta["parts"]]
+            except (StoreError, OSError, KeyError, TypeError):
+                continue
+            lost = {part: why for part in parts if (why := _trouble_with(self.folder / part, record))}
+            if not lost:
+                continue
+            spans = ", ".join("steps {} to {}".format(*_steps_of(part)) for part in lost)
+            return (
+                f"{self.folder}: the records of {spans} are damaged ({next(iter(lost.values()))}). Everything else is whole: "
+                f"{file.name} and {len(parts) - len(lost)} of {len(parts)} files of records. If you have a copy of "
+                f"{', '.join(lost)}, put it back and go on as before. Without one the run itself is not lost: in Python "
+                f"`resume(step, like, {str(self.folder)!r}, keep_records=False)` goes on from step {meta['step']} and leaves old "
+                "records on disk, where `jaxworlds.load_state(file, like)` reads each file that is whole. Or begin again in "
+                "another folder."
+            )
+        return None
 
     def _load_one(
         self, file: Path, like: Any, constants: Any, record: Any
@@ -258,6 +289,28 @@ def _check_meta(file: Path, meta: dict[str, Any]) -> None:
         raise _Damaged(
             f"{file} holds a progress that no run has: step {str(meta['step'])[:40]}, {str(parts)[:80]}"
         )
+
+
+def _warn_of(troubles: list["_Damaged"]) -> None:
+    """Say why newer checkpoints were passed over."""
+    for trouble in troubles:
+        text = f"{str(trouble).removesuffix('.')}; going on from the checkpoint before it."
+        warnings.warn(text, ResumeWarning, stacklevel=4)
+
+
+def _steps_of(part: str) -> tuple[int, int]:
+    """The first and the last step in a file of records, by its name."""
+    before, last = (int(number) for number in re.findall(r"[0-9]{12,}", part))
+    return before + 1, last
+
+
+def _trouble_with(file: Path, record: Any) -> str | None:
+    """What is wrong with a file of records; None if it is whole."""
+    try:
+        _load_records(file, record)
+    except (StoreError, OSError) as error:
+        return str(error).replace(f" {DAMAGED}", "").removesuffix(".")
+    return None
 
 
 class _Damaged(Exception):

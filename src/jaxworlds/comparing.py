@@ -86,17 +86,25 @@ class Comparison:
 
     def table(self) -> Any:
         """A rich table: print it with `rich.print`."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(title=f"{len(self.order)} interleaved rounds", title_justify="left")
         table.add_column("alternative")
-        for heading in ("median", "IQR", "CPU", f"time ÷ {self.rows[0].name}", "95 % interval", "CPU ratio"):
+        for heading in (
+            "median",
+            "IQR",
+            "CPU",
+            f"time ÷ {escape(self.rows[0].name)}",
+            "95 % interval",
+            "CPU ratio",
+        ):
             table.add_column(heading, justify="right")
         for row in self.rows:
             interval = f"{row.ratio_low:.3f} – {row.ratio_high:.3f}{'' if row.differs else ' (noise)'}"
             first = row is self.rows[0]
             table.add_row(
-                row.name,
+                escape(row.name),
                 *map(format_seconds, (row.median_s, row.iqr_s, row.cpu_s)),
                 f"{row.ratio:.3f}",
                 "" if first else interval,

@@ -275,6 +275,7 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[str], None]]:
     if not shown:
         yield lambda _: None
         return
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress() as bar:
@@ -284,7 +285,7 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[str], None]]:
         def advance(name: str) -> None:
             nonlocal done
             done += 1
-            bar.update(task, completed=done, description=f"compiling {name}")
+            bar.update(task, completed=done, description=f"compiling {escape(name)}")
 
         yield advance
         bar.update(task, completed=total, description="warm-up")

@@ -8,10 +8,12 @@ import contextlib
 import dataclasses
 import html
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -36,6 +38,7 @@ from .rollout import Rollout, resume, run
 from .runtime import RuntimeReport, runtime_report
 from .store import atomic_write
 
+_EXTRA = re.compile(r"jaxworlds\[([a-z]+)\]")
 GROUP = "jaxworlds.demos"
 """Entry points of this group are functions `(out, console) -> Section`: each system adds its own part of the demo."""
 
@@ -134,29 +137,40 @@ def dishes(size: int = 64) -> GrayScott:
 
 def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     """Run the demo and return the page it wrote. Raises if a promise does not hold."""
+    from rich.markup import escape
+
     console = people_console()
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     report = runtime_report()
     parts = _parts()
     devices = f"{len(report.devices)} × {report.devices[0].kind}"
-    console.print(f"[bold]jaxworlds[/] on {devices}, {report.cores} cores, jax {report.jax}", highlight=False)
+    console.print(
+        f"[bold]jaxworlds[/] on {escape(devices)}, {report.cores} cores, jax {report.jax}", highlight=False
+    )
     console.print("A minute or two: programs are compiled at first.\n")
     core, machinery = _core(out, console, steps, size, len(parts) + 1)
-    sections = []
+    sections, missing = [], {}
     for number, part in enumerate(parts, start=2):
         started = time.perf_counter()
         console.print(f"\n[dim]{number}/{len(parts) + 1}[/]", end=" ")
-        sections.append(_section(part, out, console))
+        section, error = _section(part, out, console)
+        sections.append(section)
+        if error is not None:
+            missing[part.name] = error
         console.print(f"[dim]{time.perf_counter() - started:.0f} s[/]")
     speeds = [speed for section in sections for speed in section.speeds]
     path = out / "index.html"
     with atomic_write(path) as file:
-        file.write(_page(report, core, machinery, sections, speeds, time.perf_counter() - began).encode())
+        file.write(
+            _page(report, core, machinery, sections, speeds, missing, time.perf_counter() - began).encode()
+        )
     console.print()
     _show_speeds([*speeds, core.speed], console)
-    console.print(f"\nTry also:\n{_to_try()}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"\nReport: [bold]{path}[/] ({time.perf_counter() - began:.1f} s)", soft_wrap=True)
+    console.print(f"\nTry also:\n{_to_try(missing)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"\nReport: [bold]{escape(str(path))}[/] ({time.perf_counter() - began:.1f} s)", soft_wrap=True
+    )
     return path
 
 
@@ -199,21 +213,34 @@ def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[C
 
 
 def _show_speeds(speeds: list[Speed], console: Any) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("measured here", "speed", "compiling", title="")
     for speed in speeds:
-        table.add_row(speed.job, str(speed), format_seconds(speed.compile_seconds))
+        table.add_row(escape(speed.job), escape(str(speed)), format_seconds(speed.compile_seconds))
     console.print(table)
 
 
-def _to_try() -> str:
-    """The commands of `TRY` as they can be typed here: with the folder of the environment unless it is active."""
+def _to_try(missing: Mapping[str, str] | None = None) -> str:
+    """The commands of `TRY` that run here, with the folder of the environment unless it is active.
+
+    `missing` says what parts that could not be shown said instead: in place of their commands stands the way to get them.
+    """
+    missing = missing or {}
     here = os.path.relpath(os.path.dirname(sys.executable))
     lines = {
         (words if shutil.which(words.split()[0]) else os.path.join(here, words)): what
         for words, what in TRY.items()
+        if words.split()[0] not in missing
     }
+    extras = sorted({extra for error in missing.values() for extra in _EXTRA.findall(error)})
+    if extras:
+        active = os.path.dirname(shutil.which("pip") or "") == os.path.dirname(sys.executable)
+        pip = "pip" if active else f"{os.path.join(here, 'python')} -m pip"
+        lines[f"{pip} install 'jaxworlds[{','.join(extras)}]'"] = (
+            f"what {', '.join(missing)} need to be shown"
+        )
     width = max(map(len, lines))
     return "\n".join(f"  {words:<{width}}  # {what}" for words, what in lines.items())
 
@@ -263,13 +290,15 @@ def _parts() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
-def _section(part: EntryPoint, out: Path, console: Any) -> Section:
-    """What one system shows; if a package it needs is not installed, how to get it."""
+def _section(part: EntryPoint, out: Path, console: Any) -> tuple[Section, str | None]:
+    """What one system shows; if a package it needs is not installed, also the error, which says how to get it."""
+    from rich.markup import escape
+
     try:
-        return part.load()(out, console)
+        return part.load()(out, console), None
     except ImportError as error:
-        console.print(f"[bold]{part.name}[/] is not shown: {error}")
-        return Section(part.name, f"<p>Not shown: {html.escape(str(error))}</p>")
+        console.print(f"[bold]{escape(part.name)}[/] is not shown: {escape(str(error))}")
+        return Section(part.name, f"<p>Not shown: {html.escape(str(error))}</p>"), str(error)
 
 
 def _page(
@@ -278,6 +307,7 @@ def _page(
     watch: CompileWatch,
     sections: list[Section],
     speeds: list[Speed],
+    missing: Mapping[str, str],
     seconds: float,
 ) -> str:
     whole = core.whole
@@ -314,7 +344,7 @@ def _page(
         ),
         compilations=html.escape(watch.report()),
         machine=html.escape(str(report)),
-        commands=html.escape(_to_try()),
+        commands=html.escape(_to_try(missing)),
         contents="".join(_card(number, part) for number, part in enumerate(sections)),
         systems="".join(
             f'<section id="part{number}">\n<h2>{html.escape(part.title)}</h2>\n{part.body}\n</section>\n'

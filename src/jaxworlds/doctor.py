@@ -3,16 +3,24 @@
 import dataclasses
 import importlib.util
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _native
+from ._own_files import remedy, trouble_of
+from .demo import GROUP
 from .runtime import RuntimeReport, configure, runtime_report
+
+_EFFECTS = {"fast": "files are compressed with zlib, slower, and less is known of memory"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +61,10 @@ def diagnose() -> Diagnosis:
     }
     tried = [_try(name, check) for name, check in checks.items()]
     troubles = [f for f in (settings, backend) if f.level == "bad"]
+    odd = _oddities(report[0], dict(os.environ))
     return Diagnosis(
-        report[0], (*troubles, *tried, _cache(report[0]), *_oddities(report[0], dict(os.environ)))
+        report[0],
+        (*troubles, *tried, _cache(report[0]), *_packages(), *_kernels(report[0].backend), *_extras(), *odd),
     )
 
 
@@ -146,6 +156,112 @@ def _cache(report: RuntimeReport) -> Finding:
     )
 
 
+def _packages() -> list[Finding]:
+    """Whether the systems' packages are as they were installed."""
+    found = []
+    for package in sorted({point.module.split(".")[0] for point in entry_points(group=GROUP)}):
+        trouble = trouble_of(package)
+        if trouble is not None:
+            found.append(Finding(f"package {package}", "bad", trouble, remedy(package)))
+    return found
+
+
+def _kernel_sources() -> dict[str, Path]:
+    """The C++ sources of the systems that are installed here, by package. Nothing is imported for it."""
+    packages = {point.module.split(".")[0] for point in entry_points(group=GROUP)}
+    found = {}
+    for package in sorted(packages):
+        spec = importlib.util.find_spec(package)
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            for source in Path(place).rglob("native.cc"):
+                found[package] = source
+    return found
+
+
+def _kernels(backend: str) -> list[Finding]:
+    """Whether the systems' kernels for a CPU can be compiled, and whether they are."""
+    sources = _kernel_sources()
+    if not sources or backend != "cpu":
+        return []
+    off = [name for name in sources if os.environ.get(f"{name.upper()}_KERNELS") == "off"]
+    built = [name for name in sources if name not in off and _native.is_built(sources[name], name)]
+    began = time.perf_counter()
+    compiler, trouble = "", ""
+    try:
+        compiler = _native.try_compiler()
+    except Exception as error:  # noqa: BLE001 - whatever fails here is what the person asked to see
+        trouble = " ".join(str(error).split())[:300]
+    if compiler:
+        took = f"{(time.perf_counter() - began) * 1e3:.0f} ms"
+        found = [Finding("compiler", "ok", f"{compiler} compiles kernels for the CPU ({took})")]
+    elif len(built) + len(off) == len(sources):
+        found = [Finding("compiler", "ok", f"{trouble}, but all kernels are compiled already")]
+    else:
+        found = [Finding("compiler", "note", trouble, _native.GET_COMPILER)]
+    for name in sources:
+        if name in off:
+            remedy = f"unset {name.upper()}_KERNELS"
+            found.append(
+                Finding(
+                    f"{name} kernels",
+                    "note",
+                    f"switched off: {_native.slower(sources[name])} on this CPU",
+                    remedy,
+                )
+            )
+        elif name in built:
+            found.append(Finding(f"{name} kernels", "ok", "compiled, in the cache"))
+        elif compiler:
+            found.append(Finding(f"{name} kernels", "ok", "will be compiled at the first use, in seconds"))
+        else:
+            found.append(
+                Finding(
+                    f"{name} kernels",
+                    "note",
+                    f"none: {_native.slower(sources[name])} on this CPU",
+                    _native.GET_COMPILER,
+                )
+            )
+    return found
+
+
+def _extras() -> list[Finding]:
+    """The extras of this distribution, and which of their packages are missing."""
+    try:
+        lines = requires("jaxworlds") or []
+    except PackageNotFoundError:
+        return []
+    needed: dict[str, list[str]] = {}
+    for line in lines:
+        found = re.match(r"""([A-Za-z0-9._-]+).*;\s*extra\s*==\s*['"]([a-z]+)['"]\s*$""", line)
+        if found and found[1] != "jaxworlds" and found[2] not in ("all", "dev", "docs"):
+            needed.setdefault(found[2], []).append(found[1])
+    findings = []
+    for extra, packages in needed.items():
+        missing = [name for name in packages if not _installed(name)]
+        if missing:
+            effect = _EFFECTS.get(extra, "what needs them says so")
+            findings.append(
+                Finding(
+                    f"extra {extra}",
+                    "note",
+                    f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} absent: {effect}",
+                    f"pip install 'jaxworlds[{extra}]'",
+                )
+            )
+        else:
+            findings.append(Finding(f"extra {extra}", "ok", f"{', '.join(packages)}"))
+    return findings
+
+
+def _installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Finding]:
     """Settings that work but surprise people."""
     odd = []
@@ -189,15 +305,6 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
                 "use XLA_CLIENT_MEM_FRACTION",
             )
         )
-    if importlib.util.find_spec("zstandard") is None:
-        odd.append(
-            Finding(
-                "zstandard",
-                "note",
-                "absent: files are compressed with zlib, slower",
-                "install `jaxworlds[fast]`",
-            )
-        )
     return odd
 
 
@@ -209,7 +316,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
     console = Console()
     console.print(
-        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report), highlight=False
+        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
+        highlight=False,
+        markup=False,
     )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
@@ -217,7 +326,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
     for f in diagnosis.findings:
-        table.add_row(marks[f.level], f.name, escape(f.detail), *((escape(f.remedy),) if remedies else ()))
+        table.add_row(
+            marks[f.level], escape(f.name), escape(f.detail), *((escape(f.remedy),) if remedies else ())
+        )
     console.print()
     console.print(table)
     console.print(

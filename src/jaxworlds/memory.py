@@ -289,6 +289,26 @@ def device_memory_limit(device: Any = None) -> int:
     return limit if configured is None else min(limit, int(configured * 2**30))
 
 
+def demand_memory(needed: int, remedy: Callable[[float], str]) -> None:
+    """Refuse a program that takes `needed` bytes beyond its arguments where its device has less left, before it runs.
+
+    `remedy(share)` says what to do; `share` of the need would fit. Where the system says nothing of memory, nothing is
+    refused.
+    """
+    device = jax.local_devices()[0]
+    try:
+        stats = device.memory_stats() or {}
+        held = stats.get("bytes_in_use", live_bytes(device.platform).get(device, 0))
+        free = max(device_memory_limit(device) - held, 0)
+    except MemoryUnknownError:
+        return
+    if needed > free:
+        raise MemoryError(
+            f"the program needs {format_bytes(needed)} beyond its arguments on each device, and {format_bytes(free)} are free. "
+            f"{remedy(free / needed)}"
+        )
+
+
 # --- what is held now ---
 
 

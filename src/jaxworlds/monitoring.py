@@ -82,6 +82,7 @@ class PerformanceMonitor:
 
     def table(self) -> Any:
         """A rich table with one row per name."""
+        from rich.markup import escape
         from rich.table import Table
 
         stats = self.get_statistics()
@@ -96,7 +97,7 @@ class PerformanceMonitor:
             rate = stats.get(f"{name}_throughput_mean")
             compiling = self.compiling.get(name, [])
             table.add_row(
-                name,
+                escape(name),
                 str(len(self.metrics.get(name, []))),
                 *steady,
                 "-" if rate is None else f"{rate:,.0f}",

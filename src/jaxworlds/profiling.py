@@ -49,6 +49,7 @@ class Profile:
 
     def table(self) -> Any:
         """A rich table of the `top` operations: print it with `rich.print`."""
+        from rich.markup import escape
         from rich.table import Table
 
         title = f"{self.calls} calls, {format_seconds(self.wall_s)} wall, {format_seconds(self.busy_s)} busy"
@@ -59,7 +60,7 @@ class Profile:
             table.add_column(heading, justify="right", no_wrap=True)
         for op in self.operations[: self.top]:
             figures = (f"{op.calls}", f"{op.total_s * 1e3:.3f}", f"{op.self_s * 1e3:.3f}", f"{op.share:.1%}")
-            table.add_row(op.name, op.contains, *figures)
+            table.add_row(escape(op.name), escape(op.contains), *figures)
         return table
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import checking as _checking  # noqa: F401 - its switch must exist before anything is traced: making it retraces all
-from ._chunk import Program, advance, called, merge, split
+from ._chunk import Program, advance, bytes_beyond, called, merge, split
 from ._demands import demand_call, demand_whole, short
 from ._host import (
     OUTCOMES,
@@ -32,9 +32,11 @@ from ._host import (
     stop_on_signal,
     to_host,
 )
+from ._native import warn_of_missing_kernels
 from ._paths import differences, entries, is_key, zero_keys
 from ._timing import CompileEvents
 from .checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
+from .memory import demand_memory
 from .meshes import world_shardings
 from .static import strong
 from .taps import AdaptivePeriod
@@ -44,6 +46,9 @@ Outcome = Literal["finished", "stopped", "interrupted", "terminated"]
 # Long enough that the dispatch of a chunk vanishes, short enough to stop soon after Ctrl-C. A chunk costs about 35 µs on
 # a CPU and 0.45 ms on an H200, where a small step takes 15 µs (benchmarks/results: +6.7 % with chunks of 512 there).
 _CHUNK_TARGET, _CHUNK_TARGET_CPU = 2048, 512
+
+# Programs that need less beyond their arguments are not compared with what is free: asking takes milliseconds.
+_WORTH_ASKING = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +116,7 @@ def run(
     checkpoint: Checkpoint | str | Path | None = None,
     progress: bool | None = None,
     donate_carry: bool = False,
+    check_memory: bool = True,
 ) -> Rollout:
     """Take `length` steps of all worlds.
 
@@ -137,6 +143,8 @@ def run(
     - `progress`: show a bar; by default only on a terminal. Ctrl-C and SIGTERM stop at the end of a chunk, save and
       return; the outcome is then "interrupted" or "terminated".
     - `donate_carry=True` gives the given carry's memory away instead of copying it once.
+    - `check_memory`: raise `MemoryError`, before the first step, where the compiled program needs more memory than its
+      device has left; `False` tries all the same.
 
     The compiled program is kept for the next call, and with it what the step closes over: pass large arrays as `shared`.
 
@@ -164,6 +172,7 @@ def run(
         folder=_open_folder(checkpoint, mesh),
         progress=progress,
         shared_at=shared_at,
+        check_memory=check_memory,
     )
     driver.check_inputs(length)
     placed = driver.place(carry, copy=not donate_carry)
@@ -190,6 +199,7 @@ def resume(
     progress: bool | None = None,
     restored: Callable[[Any], Any] | None = None,
     length: int | None = None,
+    check_memory: bool = True,
 ) -> Rollout:
     """Continue a checkpointed run to its end, with the bits of the uninterrupted run.
 
@@ -216,6 +226,7 @@ def resume(
         folder=folder,
         progress=progress,
         shared_at=shared_at,
+        check_memory=check_memory,
     )
     like = jax.tree.map(_as_placed, like)
     record = driver.record_shape(like) if keep_records else None
@@ -346,6 +357,7 @@ class _Driver:
         folder: CheckpointFolder | None,
         progress: bool | None,
         shared_at: Callable[[int, int], Any] | None = None,
+        check_memory: bool = True,
     ):
         if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
             raise TypeError(
@@ -368,7 +380,7 @@ class _Driver:
         self.axes, self.mesh = axes, mesh
         self.observe, self.on_chunk = observe, on_chunk
         self.tap_every, self.keep_records = tap_every, keep_records
-        self.folder, self.progress = folder, progress
+        self.folder, self.progress, self.check_memory = folder, progress, check_memory
         self.constants = {"inputs": inputs, "shared": shared_arrays, "step": step_arrays}
         self.inputs = inputs
         if shared_at is None:
@@ -484,11 +496,16 @@ class _Driver:
             while state.at < start.length and state.outcome is None:
                 steps = min(start.chunk, start.length - state.at)
                 arguments = self.arguments(carry, state.at, steps)
+                program = self.program(steps, start.record_every)
+                if self.check_memory and state.at == start.step:
+                    needed = bytes_beyond(arguments, program)
+                    if needed > _WORTH_ASKING:
+                        demand_memory(needed, self._fewer_worlds)
                 launched = time.perf_counter()
-                carry, out, observed, sign = advance(
-                    *arguments, program=self.program(steps, start.record_every)
-                )
+                carry, out, observed, sign = advance(*arguments, program=program)
                 del arguments
+                if state.at == start.step:  # tracing has looked for kernels
+                    warn_of_missing_kernels(self.worlds * (start.length - start.step))
                 state.at += steps
                 # The device already works on this chunk while the host deals with the one before.
                 if pending is not None:
@@ -519,6 +536,16 @@ class _Driver:
             compile_seconds=events.seconds,
             chunk=start.chunk,
         )
+
+    def _fewer_worlds(self, share: float) -> str:
+        """What to do where only this share of the memory is there."""
+        fit = int(0.9 * share * self.worlds)
+        fewer = (
+            f"Take about {fit:,} worlds instead of {self.worlds:,}"
+            if self.worlds > 1 and fit > 0
+            else "Make the worlds smaller"
+        )
+        return f"{fewer}, spread them over more devices with `mesh`, or pass `check_memory=False` to try all the same."
 
     def _all_records(self, carry: Any, state: "_Loop") -> Any:
         if state.records:

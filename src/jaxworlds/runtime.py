@@ -425,7 +425,11 @@ def runtime_report() -> RuntimeReport:
         cache_dir=folder,
         cache_entries=len(files),
         cache_bytes=sum(f.stat().st_size for f in files),
-        environment={k: v for k, v in sorted(os.environ.items()) if k.startswith(prefixes)},
+        environment={
+            k: "(set)" if k.endswith("_TOKEN") else v
+            for k, v in sorted(os.environ.items())
+            if k.startswith(prefixes)
+        },
     )
 
 
@@ -442,11 +446,13 @@ def start_processes(
 
     Under SLURM, Open MPI or a cloud TPU all three arguments may be left out. Elsewhere give every process the same
     `coordinator` ("host:port", reachable from all), the number of `processes` and its own `process` number from 0.
-    Afterwards `jax.devices()` lists the devices of all processes. Calling it again is harmless.
+    Afterwards `jax.devices()` lists the devices of all processes. Calling it again is harmless. Where other machines can reach
+    the coordinator, the environment variable `JAXWORLDS_TOKEN` must hold the same secret in all processes.
 
     - `timeout_s`: how long the processes wait for each other; then each raises a `ConnectionError` that says who is missing.
-    - `silence_s`: after so long without a sign of life of another machine it counts as lost. The end of a process is noticed
-      at once. The others then end too, with exit code 75 and a sentence, since JAX cannot go on without one.
+    - `silence_s`: after so long without a sign of life from another process (it is frozen, or its machine is gone) it counts
+      as lost. The end of a process is noticed at once. The others then end too, with exit code 75 and a sentence, since JAX
+      cannot go on without one.
     - `same`: names and values that must be equal in all processes, beside the versions of packages; a `ValueError` otherwise.
     """
     jax = _jax()

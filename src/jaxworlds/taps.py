@@ -360,6 +360,7 @@ def print_tap_report() -> None:
     """Print `tap_stats()` as a table, with the cost of a call on this machine (measured once, in 0.2 s)."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     stall = measure_call_cost()
@@ -378,6 +379,13 @@ def print_tap_report() -> None:
         state = [f"{count} {name}" for name, count in troubles.items() if count]
         state += ["cut off"] if s.cut_off else []
         table.add_row(
-            *(s.name, str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", ", ".join(state) or "ok")
+            *(
+                escape(s.name),
+                str(s.calls),
+                str(s.items),
+                *times,
+                f"{s.bytes / 1e6:.1f}",
+                ", ".join(state) or "ok",
+            )
         )
     Console().print(table)

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import shutil
+import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -128,3 +130,52 @@ def test_every_dependency_has_a_tested_version() -> None:
     for file in CONSTRAINTS:
         pinned = {line.partition("==")[0].lower() for line in file.read_text().splitlines()}
         assert names <= pinned, f"{file.name} lacks {sorted(names - pinned)}"
+
+
+def test_line_ends_are_those_of_unix_on_every_machine(tmp_path: Path) -> None:
+    """`.gitattributes` in a repository of its own, where git would otherwise give scripts the line ends of Windows."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    git = [
+        "git",
+        "-C",
+        str(tmp_path),
+        "-c",
+        "core.autocrlf=true",
+        "-c",
+        "user.name=x",
+        "-c",
+        "user.email=x@x",
+    ]
+    (tmp_path / ".gitattributes").write_bytes((ROOT / ".gitattributes").read_bytes())
+    texts = {"run.sh": b"a\nb\n", "native.cc": b"a\n", "page.md": b"a\r\nb\r\n"}
+    data = {"weights.safetensors": b"\x00\r\n\x00", "picture.png": b"a\r\nb\n", "array.npz": b"\r\n"}
+    for name, content in (texts | data).items():
+        (tmp_path / name).write_bytes(content)
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True, capture_output=True)
+    subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    for name in texts | data:
+        (tmp_path / name).unlink()
+    subprocess.run([*git, "checkout", "-q", "."], check=True)
+    for name, content in texts.items():
+        assert (tmp_path / name).read_bytes() == content.replace(b"\r\n", b"\n"), name
+    for name, content in data.items():
+        assert (tmp_path / name).read_bytes() == content, name
+    assert ".gitattributes" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]
+    for folder in ("src", "tests", "docs", "examples"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix in (".py", ".sh", ".md", ".cc", ".html") and file.is_file():
+                assert b"\r\n" not in file.read_bytes(), file
+
+
+def test_metadata_and_citation_name_one_address_or_none() -> None:
+    """There is none yet; whoever adds one adds it in both places."""
+    found = re.search(
+        r"^repository-code: *[\"']?([^\"'\s]+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE
+    )
+    urls = PROJECT["project"].get("urls", {})
+    assert (found is None) == (not urls)
+    if found is not None:
+        assert found[1] in urls.values()
+        assert all(url.startswith("https://") for url in urls.values())

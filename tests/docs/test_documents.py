@@ -125,6 +125,18 @@ def test_python_blocks_of_a_page_run_in_order(
         exec(compile("\n" * line + code, str(page), "exec"), namespace)
 
 
+def test_the_readmes_run_of_the_core_can_be_pasted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text().split("## The core in ten lines")[1].split("\n## ")[0]
+    codes = [match["code"] for match in BLOCK.finditer(text)]
+    assert any("checkpoint" in code for code in codes)
+    for _ in range(2):
+        for code in codes:
+            exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
 def test_the_readme_has_python_to_run() -> None:
     assert len(blocks(ROOT / "README.md")) >= 1
 

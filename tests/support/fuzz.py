@@ -41,10 +41,11 @@ def loaders() -> dict[str, Loader]:
     import fuzz_acbo
     import fuzz_arc
     import fuzz_core
+    import fuzz_socket
     import fuzz_trace
     import fuzz_zarr
 
-    own = (fuzz_core, fuzz_arc, fuzz_trace, fuzz_zarr, fuzz_acbo)
+    own = (fuzz_core, fuzz_socket, fuzz_arc, fuzz_trace, fuzz_zarr, fuzz_acbo)
     found = [loader for module in own for loader in module.LOADERS]
     return {loader.name: loader for loader in found}
 

@@ -557,14 +557,14 @@ def spoil_container(rng: random.Random, data: bytes) -> bytes:
     """A file of our store with a spoiled header or blobs, all checksums made to fit: what only the sizes can betray."""
     from jaxworlds import _container as c
 
-    def sealed(text: bytes, frames: list[tuple[int, bytes, int | None]]) -> bytes:
+    def sealed(text: bytes, frames: list[tuple[int, bytes, int | None]], claimed_head: int) -> bytes:
         digest = c.digest16(text)
         digests, body = [], b""
         for index, (codec, stored, claimed) in enumerate(frames):
             digests.append(c._frame_digest(digest, index, codec, stored))
             body += c._FRAME.pack(codec, len(stored) if claimed is None else claimed, digests[-1]) + stored
         total = c._PREFIX.size + len(text) + len(body)
-        fields = (c.MAGIC, c.FORMAT_VERSION, len(text), total, digest, c.digest16(*digests))
+        fields = (c.MAGIC, c.FORMAT_VERSION, claimed_head, total, digest, c.digest16(*digests))
         return c._PREFIX.pack(*fields, c.digest16(c._PREFIX.pack(*fields, bytes(16)))) + text + body
 
     _, _, length, *_ = c._PREFIX.unpack(data[: c._PREFIX.size])
@@ -575,7 +575,7 @@ def spoil_container(rng: random.Random, data: bytes) -> bytes:
         at += c._FRAME.size
         frames.append((codec, data[at : at + size], None))
         at += size
-    where = rng.randrange(8)
+    where = rng.randrange(9)
     if where < 5 or not frames:
         text = (spoil_text if where == 4 else spoil_json)(rng, text)
     elif where == 5:
@@ -584,10 +584,10 @@ def spoil_container(rng: random.Random, data: bytes) -> bytes:
     elif where == 6:
         k = rng.randrange(len(frames))
         frames[k] = (frames[k][0], spoil_bytes(rng, frames[k][1]), rng.choice((None, None, *WHOLE)))
-    else:
+    elif where == 7:
         rng.shuffle(frames)
         frames = frames[: rng.randrange(len(frames) + 1)]
-    return sealed(text, frames)
+    return sealed(text, frames, rng.choice(WHOLE) % 2**64 if where == 8 else len(text))
 
 
 MUTANTS: dict[str, Mutant] = {

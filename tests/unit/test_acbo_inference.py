@@ -17,6 +17,10 @@ from jaxworlds.compiling import CompileWatch
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 
+UNIT = BGe(scale="unit")
+"""The prior that the oracle has."""
+
+
 @pytest.fixture
 def x64() -> Iterator[None]:
     with jax.enable_x64(True):
@@ -76,7 +80,11 @@ def test_equals_the_sum_over_all_29281_graphs_of_five_variables(
     prior = np.broadcast_to(size_prior(5, max_parents, parents), (5, 32))
     truth = enumerate_posterior(scores, prior, by_orders=structure == "order")
     found = edge_posterior(
-        as_dataset(values, mask), max_parents=max_parents, structure_prior=structure, parent_prior=parents
+        as_dataset(values, mask),
+        UNIT,
+        max_parents=max_parents,
+        structure_prior=structure,
+        parent_prior=parents,
     )
     assert found.method == "exact"
     assert found.edges.dtype == jnp.float64
@@ -112,9 +120,9 @@ def test_two_variables_in_closed_form() -> None:
     )
     b = np.exp(log_b)
     observed = as_dataset(values, np.zeros((n, 2), bool))
-    by_order = edge_posterior(observed, parent_prior="flat").edges
+    by_order = edge_posterior(observed, UNIT, parent_prior="flat").edges
     np.testing.assert_allclose(by_order, [[0, b / (2 + 2 * b)], [b / (2 + 2 * b), 0]], atol=1e-10)
-    by_graph = edge_posterior(observed, parent_prior="flat", structure_prior="uniform").edges
+    by_graph = edge_posterior(observed, UNIT, parent_prior="flat", structure_prior="uniform").edges
     np.testing.assert_allclose(by_graph, [[0, b / (1 + 2 * b)], [b / (1 + 2 * b), 0]], atol=1e-10)
 
 
@@ -134,7 +142,9 @@ def test_an_intervention_decides_what_observations_leave_open() -> None:
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("score", [BGe(), BGe(mean_weight=0.3, extra_degrees=5.0), BGe(scale="data")])
+@pytest.mark.parametrize(
+    "score", [BGe(scale="unit"), BGe(mean_weight=0.3, extra_degrees=5.0, scale="unit"), BGe()]
+)
 def test_equivalent_graphs_score_the_same(score: BGe) -> None:
     """Chain, reversed chain and fork imply the same independence; the collider does not."""
     from acbo.inference.parent_sets import all_others, set_table
@@ -165,7 +175,7 @@ def test_the_score_is_the_product_of_predictions_with_other_hyperparameters() ->
     values, mask = data(2, d=3)
     prior = np.broadcast_to(size_prior(3, 2, "flat"), (3, 8))
     truth = enumerate_posterior(bge_scores(values, mask, mean_weight=0.4, extra=3.5), prior, by_orders=True)
-    score = BGe(mean_weight=0.4, extra_degrees=3.5)
+    score = BGe(mean_weight=0.4, extra_degrees=3.5, scale="unit")
     found = edge_posterior(as_dataset(values, mask), score, parent_prior="flat")
     np.testing.assert_allclose(found.edges, truth["edges"], atol=1e-9)
     np.testing.assert_allclose(found.log_evidence, truth["log_evidence"], atol=1e-8)
@@ -175,9 +185,12 @@ def test_the_score_is_the_product_of_predictions_with_other_hyperparameters() ->
 def test_scale_from_data_ignores_units() -> None:
     values, mask = data(6, d=4)
     units = np.array([1.0, 1e3, 1e-4, 7.0])
-    here = edge_posterior(as_dataset(values, mask), BGe(scale="data")).edges
-    there = edge_posterior(as_dataset(values * units + 5 * units, mask), BGe(scale="data")).edges
+    here = edge_posterior(as_dataset(values, mask)).edges
+    there = edge_posterior(as_dataset(values * units + 5 * units, mask)).edges
     np.testing.assert_allclose(here, there, atol=1e-8)
+    # It is the prior of the oracle, for standardized data.
+    standard = edge_posterior(as_dataset((values - values.mean(0)) / values.std(0), mask), UNIT).edges
+    np.testing.assert_allclose(here, standard, atol=1e-8)
 
 
 def test_single_precision_is_near_double_even_far_from_zero_and_with_many_rows() -> None:
@@ -282,12 +295,14 @@ def test_hyperparameters_are_checked(wrong: dict) -> None:
         BGe(**wrong)
 
 
-def test_the_usual_score_warns_of_other_units() -> None:
+@pytest.mark.parametrize(("shift", "scale"), [(100.0, 1.0), (0.0, 0.01), (0.0, 1000.0)])
+def test_the_usual_score_keeps_edges_in_any_units(shift: float, scale: float) -> None:
     _, values, mask = linear_data(np.random.default_rng(0), 3)
-    for shift, scale in ((100.0, 1.0), (0.0, 0.01), (0.0, 1000.0)):
-        with pytest.warns(UserWarning, match="variable 1 has mean .*acbo.BGe\\(scale='data'\\)"):
-            edge_posterior(as_dataset(values * [1, scale, 1] + [0, shift, 0], mask))
-        edge_posterior(as_dataset(values * [1, scale, 1] + [0, shift, 0], mask), BGe(scale="data"))
+    here = edge_posterior(as_dataset(values, mask)).edges
+    moved = as_dataset((values * [1, scale, 1] + [0, shift, 0]).astype(np.float32), mask)
+    np.testing.assert_allclose(edge_posterior(moved).edges, here, atol=1e-3)
+    # Inside a program, where no warning could be raised, too.
+    np.testing.assert_allclose(jax.jit(lambda d: edge_posterior(d).edges)(moved), here, atol=1e-3)
 
 
 def test_arrays_are_checked_as_tables_are() -> None:

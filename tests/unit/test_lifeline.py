@@ -1,7 +1,6 @@
 """Processes of a run meet and part, and every wrong setup has its sentence: here as threads that talk over real sockets."""
 
 import contextlib
-import json
 import queue
 import socket
 import threading
@@ -15,7 +14,7 @@ from jaxworlds import _hub, _lifeline, _member
 from jaxworlds._hub import Hub
 from jaxworlds._lifeline import Card, Lifeline, MissingHostError
 from jaxworlds._member import Member
-from jaxworlds._wire import Wire, own_address, split_address
+from jaxworlds._wire import Wire, own_address, pack, split_address
 
 LINES: list[Lifeline] = []
 THREADS: list[threading.Thread] = []
@@ -117,6 +116,19 @@ def joined(coordinator: str, processes: int = 2) -> tuple[Hub, list[Member]]:
     with jax_at(port):
         assert [other.get(timeout=10) for other in others] == [port] * (processes - 1)
     return hub, members
+
+
+def secured(coordinator: str) -> Wire:
+    """A connection with host 0 after the handshake, before the card."""
+    member = member_of(card(1), coordinator)
+    return member._greet(5.0, _lifeline.Noted())
+
+
+def replied(wire: Wire) -> dict[str, str]:
+    """The next message."""
+    record = _member._next_record(wire, time.monotonic() + 10)
+    assert record is not None
+    return record
 
 
 def came(hub: Hub, process: int) -> None:
@@ -298,12 +310,12 @@ def test_what_differs_is_named_on_both_sides(coordinator: str, other: Card, mess
     assert all(isinstance(error, ValueError) and message in str(error) for error in errors)
 
 
-def test_another_language_is_another_version(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = hub_of(card(0), coordinator)
-    first = met(hub)
-    with socket.create_connection(split_address(coordinator)) as old:
-        old.sendall(json.dumps({"jaxworlds": 0, "process": 1, "processes": 2, "facts": {}}).encode() + b"\n")
-        assert b"jaxworlds must be the same on all hosts" in old.recv(4096)
+def test_another_version_is_named_if_it_has_the_token(coordinator: str) -> None:
+    first = met(hub_of(card(0), coordinator))
+    wire = secured(coordinator)
+    wire.send(**{**_lifeline.said_of(card(1)), "jaxworlds": 1})
+    assert "jaxworlds must be the same on all hosts" in replied(wire)["refused"]
+    wire.close()
     assert "another version" in str(first.get(timeout=10))
 
 
@@ -313,15 +325,24 @@ def test_latecomers_and_strangers_do_not_disturb_a_run(coordinator: str, ends: "
     assert "1 came from node1 and from node7" in str(late)
     late = met(member_of(card(5, 9), coordinator)).get(timeout=10)
     assert "has begun with all its hosts" in str(late)
-    twice = json.dumps(_lifeline.said_of(card(1))).encode() + b"\n"
-    noises = (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process": "x"}\n{}\n' + twice, b"x" * (1 << 18))
+    card_unasked = pack(_lifeline.said_of(card(1)))
+    noises = (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[" * 60_000,
+        b'{"process": "x"}\n{}\n',
+        b"x" * (1 << 18),
+        len(card_unasked).to_bytes(4) + card_unasked,
+    )
     for noise in noises:
+        heard = b""
         with socket.create_connection(split_address(coordinator)) as stranger:
-            with contextlib.suppress(OSError):
-                stranger.sendall(noise)
             stranger.settimeout(5)
             with contextlib.suppress(ConnectionError):
-                assert stranger.recv(100) == b"", "hung up without a word"
+                stranger.sendall(noise)
+                while part := stranger.recv(1000):
+                    heard += part
+        assert b"refused" not in heard
+        assert len(heard) < 200, "a greeting, and nothing after it"
     assert hub.is_alive()
     assert member.is_alive()
     assert ends.empty()
@@ -330,7 +351,7 @@ def test_latecomers_and_strangers_do_not_disturb_a_run(coordinator: str, ends: "
 def test_a_host_that_comes_back_before_the_start_is_welcome(coordinator: str) -> None:
     hub = hub_of(card(0, 3), coordinator)
     first = met(hub)
-    early = Wire(socket.create_connection(split_address(coordinator)), 6)
+    early = secured(coordinator)
     early.send(**_lifeline.said_of(card(1, 3)))
     came(hub, 1)
     early.close()

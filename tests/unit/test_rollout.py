@@ -783,3 +783,28 @@ def test_resume_sweeps_only_its_own_leftovers(tmp_path: Path) -> None:
     (tmp_path / ".step-000000000040.jwstate.0a1b.tmp").write_text("left by a killed write")
     resume(step, walkers(), tmp_path)
     assert sorted(f.name for f in tmp_path.glob("*.tmp")) == ["notes.tmp"]
+
+
+def _hungry(worlds: jax.Array, t: jax.Array) -> tuple[jax.Array, None]:
+    """A step whose program holds a hundred megabytes for each world, which nobody has for a million of them."""
+    rows = jnp.cumsum(jnp.ones((worlds.shape[0], 5000, 5000)) * worlds[:, :1, None], axis=1)
+    return worlds + rows.sum((1, 2), keepdims=False)[:, None], None
+
+
+def test_a_run_that_does_not_fit_is_refused_before_it_begins() -> None:
+    with pytest.raises(
+        MemoryError, match=r"needs .* beyond its arguments .* Take about [\d,]+ worlds instead of 4,000"
+    ):
+        run(_hungry, jnp.zeros((4000, 2)), 3, progress=False)
+
+
+def test_the_look_at_memory_compiles_nothing_more() -> None:
+    def step(x: jax.Array, t: jax.Array) -> tuple[jax.Array, None]:
+        return x + jnp.sin(x) * 3, None
+
+    counts = []
+    for check in (True, False):
+        with CompileWatch() as watch:
+            run(lambda x, t: step(x, t), jnp.zeros((7, 3)), 5, progress=False, check_memory=check)
+        counts.append((watch["advance"].traces, watch["advance"].compiles))
+    assert counts == [(1, 1), (1, 1)]

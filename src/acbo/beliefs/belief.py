@@ -23,6 +23,8 @@ WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
 MEMORY = 64
 """How many experiments correct the models, the last ones; the cost grows with the cube."""
+TEMPER = 1.0
+"""Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
 SHARE = 0.5
 """What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
 
@@ -182,7 +184,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
 
     kernels = jnp.stack([near[length] for length in forms["length"].tolist()])
     inverse, weight, evidence = jax.vmap(condition)(jnp.asarray(forms["signal"], dtype), kernels, each, trust)
-    log = evidence + jnp.log(jnp.asarray(forms["prior"], dtype))[:, None]
+    log = TEMPER * evidence + jnp.log(jnp.asarray(forms["prior"], dtype))[:, None]
     along = jnp.cumsum(jax.nn.softmax(log, axis=0), axis=0)
     draws = log.shape[1]
     # Stratified: of all draws, forms get their shares almost exactly.

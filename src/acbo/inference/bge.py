@@ -19,10 +19,10 @@ class BGe(AbstractScore):
     """log p(node | parents) with means, coefficients and noise integrated out.
 
     The precision of all variables is Wishart with `live + extra_degrees` degrees of freedom and scale matrix
-    T⁻¹, their mean normal about ν with `mean_weight` times that precision. With `scale="unit"`, ν is 0 and T is
-    t × the identity, t = mean_weight × (extra_degrees − 1) / (mean_weight + 1): the prior expects variances
-    near 1. With `scale="data"`, ν and T follow the mean and variance of each variable over all rows, and
-    units of measurement do not matter.
+    T⁻¹, their mean normal about ν with `mean_weight` times that precision. With `scale="data"`, the default, ν and T
+    follow the mean and variance of each variable over all rows, so units of measurement do not matter. With
+    `scale="unit"`, ν is 0 and T is t × the identity, t = mean_weight × (extra_degrees − 1) / (mean_weight + 1): the
+    prior expects means near 0 and variances near 1, and loses edges of data in other units.
 
         R = T + Σ (x − x̄)(x − x̄)ᵀ + n mean_weight / (n + mean_weight) (x̄ − ν)(x̄ − ν)ᵀ     (rows kept for the node)
 
@@ -32,7 +32,7 @@ class BGe(AbstractScore):
 
     mean_weight: float = 1.0
     extra_degrees: float = 2.0
-    scale: str = "unit"
+    scale: str = "data"
 
     def __post_init__(self) -> None:
         if not self.mean_weight > 0:

@@ -13,7 +13,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Int32
 
 from ..data import Dataset, Key, demand_dataset
+from .bge import BGe
 from .knowledge import Knowledge, check_parent_counts
+from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
 from .parent_prior import log_order_mass, log_parent_prior
 from .parent_sets import Candidates, SetTable, all_others, edges_from_sets, set_table
@@ -104,8 +106,9 @@ def edge_posterior(
 ) -> Posterior:
     """Posterior of edges and parent sets from observations and interventions.
 
-    - `score`: `"bge"` for linear, `"gp"` for smooth nonlinear models, or `BGe(...)`, `GaussianProcess(...)`. `"bge"` expects
-      means near 0 and deviations near 1 and warns otherwise; `BGe(scale="data")` does not mind units.
+    - `score`: `"bge"` for linear, `"gp"` for smooth nonlinear models, or `BGe(...)`, `GaussianProcess(...)`. Units of
+      measurement do not matter to either. Where a linear score meets effects that bend, a plain call warns and names
+      `"gp"`; inside `jit` or `vmap` no warning is possible: ask `acbo.nonlinearity` first.
     - `max_parents`: largest parent set; 5, or 3 with `"gp"`, if not given. A true set that is larger than that
       spoils what is said of its node: allow too many rather than too few.
     - `method`: `"exact"` sums over all orders; `"order_mcmc"` samples them; `"restricted"` samples them with a
@@ -135,7 +138,34 @@ def edge_posterior(
         sampling=sampling,
         dtype=dtype,
     )
+    found = posterior_by(plan, dataset, knowledge, key)
+    if isinstance(plan.score, BGe):
+        _warn_of_bends(dataset, found)
+    return found
+
+
+def posterior_by(
+    plan: Plan, dataset: Dataset, knowledge: Knowledge | None = None, key: Key | None = None
+) -> Posterior:
+    """The posterior of a plan, without a look at whether its score suits the data."""
     return _compiled(dataset, knowledge, jr.key(0) if key is None else key, plan)
+
+
+def _warn_of_bends(dataset: Dataset, found: Posterior) -> None:
+    """Warn where a curve explains what the linear score takes for noise; needs values at hand."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dataset, found))) or found.edges.ndim != 2:
+        return
+    share = nonlinearity(dataset, found.edges)
+    if not share.any():
+        return
+    cause, effect = np.unravel_index(np.argmax(share), share.shape)
+    count = int((share > 0).sum())
+    others = f", and {count - 1} more pairs bend" if count > 1 else ""
+    warnings.warn(
+        f"`score='bge'` expects straight effects; a curve in variable {cause} explains {share[cause, effect]:.0%} of what a "
+        f"line leaves of variable {effect}{others}. Its edges may be missed or reversed: pass `score='gp'`.",
+        stacklevel=3,
+    )
 
 
 def plan_for(
@@ -162,8 +192,6 @@ def plan_for(
             f"`knowledge` must be about the {size} variables of the data, padding included; got "
             f"{knowledge.size}. Pass `size={size}` when making it."
         )
-    if score == "bge":
-        _note_units(dataset)
     dtype = _dtype(dataset, dtype)
     chosen, places = _choose(dataset, method, limit)
     plan = Plan(
@@ -182,28 +210,6 @@ def plan_for(
             knowledge, plan.max_parents, plan.sampling.candidates if chosen == "restricted" else None
         )
     return plan
-
-
-def _note_units(dataset: Dataset) -> None:
-    """Warn of variables that the prior of the usual score takes for impossible; needs values at hand."""
-    parts = (dataset.values, dataset.rows, dataset.live)
-    if any(isinstance(part, Tracer) for part in parts):
-        return
-    values, rows, live = (np.asarray(part) for part in parts)
-    seen = values[rows].astype(float)
-    if not len(seen):
-        return
-    mean, spread = seen.mean(0), seen.std(0)
-    # Variables late in a graph spread by some tens of themselves, which data outweigh; small ones are taken for noise.
-    far = (np.abs(mean) > 5 * spread) | (spread < 0.1) | (spread > 100)
-    # What does not vary has no units.
-    for v in np.flatnonzero(live & far & (spread > 1e-6 * np.abs(mean)))[:1]:
-        warnings.warn(
-            f"`score='bge'` expects means near 0 and deviations near 1, and loses edges otherwise; variable {v} has mean "
-            f"{mean[v]:.3g} and deviation {spread[v]:.3g}. Pass `acbo.BGe(scale='data')`, which does not mind units, or "
-            "`acbo.BGe()` if that prior is meant.",
-            stacklevel=4,
-        )
 
 
 def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]:

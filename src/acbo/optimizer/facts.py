@@ -71,16 +71,41 @@ def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
     return facts
 
 
+class _SizeError(Exception):
+    """Arrays take other bytes than the file holds."""
+
+
+def _check_sizes(header: dict[str, Any], held: int) -> None:
+    """Refuse arrays that do not lie one after the other in so many bytes, or whose type and shape take other bytes."""
+    at = 0
+    for name, row in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
+        start, end = row["data_offsets"]
+        digits = "".join(c for c in row["dtype"].split("_")[0] if c.isdigit())  # F32, BF16, F8_E4M3, BOOL
+        bits = 8 if row["dtype"] == "BOOL" else int(digits)
+        if any(n < 0 for n in row["shape"]) or 8 * (end - start) != bits * math.prod(row["shape"]):
+            raise _SizeError(f"array {name[:60]!r} claims another size than its type and shape take")
+        if start != at:
+            raise _SizeError(f"array {name[:60]!r} does not lie behind the one before it")
+        at = end
+    if at != held:
+        raise _SizeError(f"its arrays claim {at:,} bytes and the file holds {held:,} for them")
+
+
 def weights_facts(path: Path) -> dict[str, Any]:
     """The arrays of a safetensors file and what is written beside them, read from its header alone."""
     with path.open("rb") as file:
         try:
             header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 1 << 24)))
             facts = dict(header.pop("__metadata__", {}))
+            _check_sizes(header, path.stat().st_size - file.tell())
             arrays = {name: {"shape": row["shape"], "dtype": row["dtype"]} for name, row in header.items()}
             for row in arrays.values():
                 if not isinstance(row["dtype"], str) or not all(type(n) is int for n in row["shape"]):
                     raise ValueError("an array has no type or shape")
+        except _SizeError as error:
+            raise ValueError(
+                f"{path} must be a safetensors file; {error}. It is damaged: get it again."
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} must be a safetensors file; its header cannot be read.") from error
     numbers = sum(math.prod(row["shape"]) for row in arrays.values())

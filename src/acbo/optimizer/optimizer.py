@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from .advice import Advice, Explanation, GraphBelief, bounds, checked, explain, 
 from .arrays import affordable, data_of, levels_of, problem_of
 from .believed import Believed, key_for
 from .graph import Graph, graph_of
+from .notices import notices
 from .programs import final_choice, next_choice, unchecked_proposal
 from .rows import Marks, Told, given_rows, told_rows
 from .state import Levels, Pending, Settings, State, read_state, write_state
@@ -62,7 +64,7 @@ class Optimizer:
         self,
         variables: Variables,
         *,
-        target: str,
+        target: str | int,
         objective: str = "min",
         graph: Graph = None,
         data: "pd.DataFrame | None" = None,
@@ -76,10 +78,10 @@ class Optimizer:
         seed: int = 0,
         path: PathLike | None = None,
     ) -> None:
-        described = tuple(
-            dataclasses.replace(v, manipulable=False) if v.name == target else v
-            for v in variables_of(variables)
-        )
+        # Columns of a table without names are whole numbers; inside, every name is text.
+        target = str(target) if isinstance(target, int) and not isinstance(target, bool) else target
+        given = variables_of(variables)
+        described = tuple(Variable(v.name, manipulable=False) if v.name == target else v for v in given)
         bucket(len(described))  # refuses more than programs are made for
         settings = Settings(
             variables=described,
@@ -93,6 +95,7 @@ class Optimizer:
             mechanism=mechanism,
             seed=seed,
         )
+        _warn_of_range(given[settings.names.index(settings.target)])
         if path is not None and Path(path).exists():
             raise ValueError(
                 f"`path` must not be a file that is there; {os.fspath(path)} is. Go on with it by `Optimizer.load(path)`, "
@@ -112,6 +115,8 @@ class Optimizer:
         self._state, self._believed = state, Believed(state, self._strategy)
         self._path = None if path is None else Path(path)
         self.simulator = simulator
+        self._noticed: set[str] = set()
+        self._notice()
 
     @classmethod
     def load(
@@ -158,6 +163,14 @@ class Optimizer:
         else:
             self._believed.state = state  # beliefs hang on rows alone
         self._state = state
+        self._notice()
+
+    def _notice(self, again: Sequence[str] = ()) -> None:
+        """Warn of what makes advice doubtful, each kind once; of those in `again` at every call."""
+        for kind, text in notices(self._state).items():
+            if kind in again or kind not in self._noticed:
+                self._noticed.add(kind)
+                warnings.warn(text, stacklevel=3)
 
     # What is so
 
@@ -346,6 +359,7 @@ class Optimizer:
             raise ValueError(
                 "`recommend` needs at least one row; got none. Tell observations or experiments."
             )
+        self._notice(again=("constant",))
         key = key_for(state.settings, "recommend")
         problem, data = believed.problem, believed.data
         proposal = unchecked_proposal(self._strategy, problem, data)
@@ -411,6 +425,16 @@ class Optimizer:
         return (
             f"Optimizer({state.settings.objective} {self.target}, {len(state.settings.variables)} variables, "
             f"{len(state.rows)} rows, {len(state.made)} experiments, {len(state.pending)} pending{money})"
+        )
+
+
+def _warn_of_range(target: Variable) -> None:
+    """The target is measured and never set; a range that says otherwise is told of."""
+    if target.low is not None or target.levels is not None:
+        warnings.warn(
+            f"`variables` must give the target {target.name!r} no range or levels, because experiments never set it; they are "
+            f"ignored. Write {{{target.name!r}: None}}.",
+            stacklevel=3,
         )
 
 

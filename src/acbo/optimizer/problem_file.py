@@ -176,7 +176,13 @@ def _source(
         return None, None
     options.setdefault("target", model.target)
     options.setdefault(
-        "variables", [_variable(model, name) for name in model.names if name not in model.hidden]
+        "variables",
+        [
+            # A model may have a range of its target, which experiments never set.
+            Variable(name) if name == options["target"] else _variable(model, name)
+            for name in model.names
+            if name not in model.hidden
+        ],
     )
     if options.get("graph") == "known":
         options["graph"] = [edge for edge in model.edges if not set(edge) & set(model.hidden)]

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from acbo.scms.names import place, short
+from acbo.scms.names import place, short, short_list, suggestion, text_remedy
 
 from .state import Row, Settings, State
 
@@ -76,7 +77,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
         # What `to_frame` remembers of what was set.
         data, names = from_frame(frame, target=settings.target)
         intervened = np.asarray(data.intervened)[:, : len(names)]
-    records = _records(frame)
+    records = _records(frame, "data")
     marks = _marks(settings, records, frame, intervened)
     if any("experiment" in record for record in records):
         raise ValueError(
@@ -88,7 +89,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
     )
 
 
-def _records(rows: Told) -> list[dict[str, Any]]:
+def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
     """One dictionary per row; the index is taken where it is that of `ask`."""
     if isinstance(rows, Mapping):
         return [{str(name): value for name, value in rows.items()}]
@@ -98,15 +99,26 @@ def _records(rows: Told) -> list[dict[str, Any]]:
         names = [str(column) for column in rows.columns]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"`rows` must have each column once; got {', '.join(sorted(twice))} twice.")
+            raise ValueError(
+                f"`{argument}` must have each column once; got {', '.join(sorted(twice))} twice."
+            )
         return [dict(zip(names, values, strict=True)) for values in rows.itertuples(index=False, name=None)]
     if hasattr(rows, "to_dict"):
         return [{str(name): value for name, value in rows.to_dict().items()}]
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         return [{str(name): value for name, value in row.items()} for row in rows]
+    if isinstance(rows, str | os.PathLike):
+        raise TypeError(
+            f"`{argument}` must be a data frame, and a path is none; got {short(os.fspath(rows))}. Read the file first: "
+            f"{argument}=pandas.read_csv({os.fspath(rows)!r})."
+        )
+    example = (
+        "tell({'experiment': 0, 'dose': 3, 'pain': 1.5})"
+        if argument == "rows"
+        else "data=pandas.DataFrame(...)"
+    )
     raise TypeError(
-        f"`rows` must be a data frame, a mapping or a list of mappings; got {type(rows).__name__}. Write "
-        "tell({'experiment': 0, 'dose': 3, 'pain': 1.5})."
+        f"`{argument}` must be a data frame, a mapping or a list of mappings; got {type(rows).__name__}. Write {example}."
     )
 
 
@@ -207,8 +219,17 @@ def _row(
     ranged: bool = True,
 ) -> Row:
     record.pop("cost", None)
-    for name in record:
-        place(name, settings.names, where)
+    extra = [name for name in record if name not in settings.names]
+    if extra:
+        known, near = ", ".join(settings.names), suggestion(extra[0], settings.names)
+        remedy = near or (
+            f" Drop it, as in frame.drop(columns={extra}), or describe it in `variables`: {{{extra[0]!r}: None}} for one that is "
+            "only measured."
+        )
+        raise ValueError(
+            f"`{where}` must have values of the variables alone ({short_list(known)}); got a column {extra[0]!r}"
+            f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''} that is none.{remedy}"
+        )
     missing = [name for name in settings.names if name not in record]
     if missing:
         goal = " (the target)" if settings.target in missing else ""
@@ -227,7 +248,9 @@ def _row(
 
 def _finite(value: Any, name: str, where: str) -> float:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise ValueError(f"`{where}` must have a number for {name!r}; got {short(value)}.")
+        raise ValueError(
+            f"`{where}` must have a number for {name!r}; got {short(value)}.{text_remedy(value, name)}"
+        )
     try:
         number = float(value)
     except OverflowError:

@@ -17,13 +17,14 @@ def run(optimizer: "Optimizer", n: int | None, progress: bool | None) -> bool:
         raise ValueError(f"`n` must be at least 1; got {n}. Pass None to go on to the end of the budget.")
     total = _total(optimizer, n)
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     shown = progress or (progress is None and (console.is_terminal or console.is_jupyter))
     with Progress(*columns, console=console, disable=not shown) as bar:
-        task = bar.add_task(f"experiments on {optimizer.target}", total=total)
+        task = bar.add_task(f"experiments on {escape(optimizer.target)}", total=total)
         try:
             for _ in range(total):
                 if not _one(optimizer):

@@ -34,7 +34,7 @@ def interact(
                 console.print("The budget or the number of experiments is used up.")
                 return
             if not len(optimizer.ask()):
-                console.print(f"Done: {optimizer.stop_reason}.", highlight=False)
+                console.print(f"Done: {optimizer.stop_reason}.", highlight=False, markup=False)
                 return
         pending = optimizer.state.pending[0]
         console.print(_experiment_table(optimizer))

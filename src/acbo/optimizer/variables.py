@@ -134,7 +134,7 @@ class Variable:
         return cls(**{**facts, "levels": None if levels is None else tuple(levels)})
 
 
-Variables = Mapping[str, Any] | Iterable[Variable | str]
+Variables = Mapping[Any, Any] | Iterable[Variable | str]
 
 
 def variables_of(given: Variables) -> tuple[Variable, ...]:

@@ -18,6 +18,7 @@ from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
+from acbo.surrogate.training import usual_chunk
 from jaxworlds.checkpoints import Checkpoint, holds_run
 from jaxworlds.meshes import per_device
 from jaxworlds.rollout import Chunk, Rollout, resume, run
@@ -326,14 +327,18 @@ def train_policy(
     checkpoint: Checkpoint | str | Path | None = None,
     resuming: bool = False,
     progress: bool | None = None,
+    check_memory: bool = True,
 ) -> TrainedPolicy:
     """Train a policy on models from `draw(key, step)`, wholly on the device: first imitation, then GRPO.
 
     - `draw`: by default the curriculum of random models of up to ten variables. It is part of the program: pass a
       function of a module, or an Equinox module.
     - `mesh`: spread the models of an update over these devices; gradients are averaged over them.
+    - `chunk`: updates in one compiled call, by default 1 on a CPU, where an update takes long, and 100 on an accelerator.
+      Between calls progress is shown and Ctrl-C is heard.
     - `checkpoint`, `resuming`: a folder to save to, the two parts apart in it, and whether to go on from what it holds, with
       the same bits.
+    - `check_memory`: as for `jaxworlds.run`.
     """
     learning = PolicyLearning() if learning is None else learning
     draw = Curriculum() if draw is None else draw
@@ -344,10 +349,10 @@ def train_policy(
     part = dataclasses.replace(learning, updates=1, imitate=0.0)
     total = jnp.int32(learning.updates)
     options: dict[str, Any] = {"axes": None, "mesh": mesh, "observe": observe, "on_chunk": on_chunk}
-    options["progress"] = progress
+    options |= {"progress": progress, "check_memory": check_memory}
 
     def chunk_of(updates: int) -> int:
-        size = min(100, updates) if chunk is None else min(chunk, updates)
+        size = min(usual_chunk() if chunk is None else chunk, updates)
         return size if record_every is None else max(record_every, size // record_every * record_every)
 
     def learned(imitates: bool, state: PolicyState, updates: int, begun: bool) -> Rollout:

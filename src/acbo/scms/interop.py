@@ -1,5 +1,6 @@
 """Models and data in and out of networkx, pandas and pgmpy, each imported when it is used."""
 
+import os
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from acbo.data import Dataset, demand_digits
 
 from .building import Costs, Ranges, linear_model
 from .model import CausalModel
-from .names import number, place, require_distinct, short
+from .names import number, place, require_distinct, short, text_remedy
 from .noise import NOISES
 from .writing import equation
 
@@ -206,7 +207,7 @@ def to_frame(data: Dataset, names: Sequence[str]) -> "pd.DataFrame":
 def from_frame(
     frame: "pd.DataFrame",
     *,
-    target: str,
+    target: str | int,
     intervened: "pd.DataFrame | Bool[np.ndarray, 'n d'] | str | None" = None,
     size: int | None = None,
 ) -> tuple[Dataset, tuple[str, ...]]:
@@ -218,6 +219,12 @@ def from_frame(
     """
     from .building import padded_size
 
+    target = str(target) if isinstance(target, int) and not isinstance(target, bool) else target
+    if isinstance(frame, str | os.PathLike):
+        raise TypeError(
+            f"`frame` must be a data frame, and a path is none; got {short(os.fspath(frame))}. Read the file first: "
+            f"acbo.from_frame(pandas.read_csv({os.fspath(frame)!r}), ...)."
+        )
     if not hasattr(frame, "columns"):
         raise TypeError(
             f"`frame` must be a data frame; got {type(frame).__name__}. `acbo.dataset(values, intervened, target=0)` takes "
@@ -267,17 +274,31 @@ def from_frame(
 
 
 def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "n d"]:
-    """The table as double precision; NaN for what is missing."""
-    bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind in "cmM"]
+    """The table as double precision; NaN for what is missing. Text is refused, even where it reads like a number."""
+    for at, (name, kind) in enumerate(zip(names, frame.dtypes, strict=True)):
+        column = frame.iloc[:, at]
+        if kind.kind in "cmM":
+            raise ValueError(
+                f"`frame` must hold real numbers; column {name!r} has {kind}. Turn it into numbers, or drop it: "
+                f"frame.drop(columns=[{name!r}])."
+            )
+        if kind.kind in "biuf":
+            continue
+        for label, cell in zip(frame.index, column, strict=True):
+            if isinstance(cell, str | bytes) or not (hasattr(cell, "__float__") or _is_missing(cell)):
+                raise ValueError(
+                    f"`frame` must hold numbers; column {name!r} has {short(cell)} in row {short(label)}."
+                    f"{text_remedy(cell, name)} Pass `intervened={name!r}` if the column says what was set."
+                )
     try:
-        if not bad:
-            return np.asarray(frame.to_numpy(float, na_value=np.nan), float)
-    except (TypeError, ValueError, OverflowError):
-        bad = [name for name, kind in zip(names, frame.dtypes, strict=True) if kind.kind not in "biuf"]
-    raise ValueError(
-        f"`frame` must hold numbers; got others in {', '.join(bad)}. Drop these columns, or pass "
-        "`intervened='column'` for one that says what was set."
-    )
+        return np.asarray(frame.to_numpy(float, na_value=np.nan), float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"`frame` must hold numbers of double precision; {str(error)[:200]}.") from error
+
+
+def _is_missing(cell: Any) -> bool:
+    """True for None, NaN and pandas' NA."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
 def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:

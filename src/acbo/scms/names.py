@@ -16,8 +16,7 @@ def place(name: str, names: Sequence[str], argument: str) -> int:
     """
     if name in names:
         return names.index(name)
-    listed = ", ".join(names)
-    listed = listed if len(listed) <= 600 else f"{listed[:600]}…"
+    listed = short_list(", ".join(names))
     raise ValueError(f"`{argument}` must be one of {listed}; got {short(name)}.{suggestion(name, names)}")
 
 
@@ -43,3 +42,29 @@ def number(value: Any, argument: str) -> float:
     if not math.isfinite(found):
         raise ValueError(f"`{argument}` must be a finite number; got {short(value)}.")
     return found
+
+
+def short_list(listed: str) -> str:
+    """A list of names that fits into a message."""
+    return listed if len(listed) <= 600 else f"{listed[:600]}…"
+
+
+def text_remedy(value: Any, column: str) -> str:
+    """What to do about a cell that should hold a number and holds text; empty for anything else.
+
+    >>> text_remedy("45,5", "dose")
+    ' Write 45.5 with a point; pandas.read_csv(path, decimal=",") reads a file with decimal commas.'
+    """
+    if not isinstance(value, str):
+        return ""
+    for text, decimal in ((value, False), (value.replace(",", "."), True)):
+        try:
+            found = float(text)
+        except ValueError:
+            continue
+        if decimal:
+            return f' Write {found:g} with a point; pandas.read_csv(path, decimal=",") reads a file with decimal commas.'
+        return (
+            f" It is text; make the column numbers: frame[{column!r}] = pandas.to_numeric(frame[{column!r}])."
+        )
+    return f" Columns are numbers: give each category a number, or drop the column: frame.drop(columns=[{column!r}])."

@@ -1,11 +1,13 @@
 """The surrogate: a network that reads a dataset of any size and says which variable causes which."""
 
+import warnings
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key, demand_dataset
@@ -190,14 +192,39 @@ class Surrogate(eqx.Module):
 
     network: Network
     calibration: Calibration
+    trained_variables: int | None = eqx.field(static=True)
+    """The most variables of the models it was trained on; None where nobody said."""
 
-    def __init__(self, network: Network, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        calibration: Calibration | None = None,
+        trained_variables: int | None = None,
+    ) -> None:
         self.network = network
         self.calibration = Calibration() if calibration is None else calibration
+        self.trained_variables = trained_variables
 
     def __call__(self, data: Dataset) -> Prediction:
-        """The calibrated prediction for one dataset; compiled once per shape. For many datasets, `vmap`."""
+        """The calibrated prediction for one dataset; compiled once per shape. For many datasets, `vmap`.
+
+        A plain call warns where there are more variables than it was trained on; inside `jit` no warning is possible.
+        """
         demand_dataset(data)
+        most = self.trained_variables
+        if (
+            most is not None
+            and data.size > most
+            and not isinstance(data.live, Tracer)
+            and data.live.ndim == 1
+        ):
+            live = int(data.live.sum())
+            if live > most:
+                warnings.warn(
+                    f"the surrogate was trained on at most {most} variables; these data have {live}, and its answers there "
+                    "were never tested. `acbo.edge_posterior(data)` answers for any number.",
+                    stacklevel=2,
+                )
         return _answer(self, data)
 
 

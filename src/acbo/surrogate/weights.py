@@ -76,9 +76,17 @@ def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
     """The surrogate in a file of `save_weights`; `precision` is that of its arithmetic, by default as it was trained."""
     header = read_metadata(path)
     config = config_of(path, NetworkConfig, header, **({} if precision is None else {"precision": precision}))
+    most = _trained_variables(header)
     return read_arrays(
-        path, eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration()))
+        path, eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration(), most))
     )
+
+
+def _trained_variables(header: Mapping[str, Any]) -> int | None:
+    """The most variables of the models that a recipe trained on, where the story in a file says so."""
+    options = header["metadata"].get("options") if isinstance(header.get("metadata"), Mapping) else None
+    size = options.get("size") if isinstance(options, Mapping) else None
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
 
 
 def read_arrays(path: str | Path, like: Any) -> Any:

@@ -30,7 +30,7 @@ from ..envs.episodes import play as play_steps
 from ..envs.episodes import random_actions, random_policy
 from ..envs.functional import arc_reset, batch_reset, batch_step
 from ..envs.scripted import painting_actions, solve_by_painting
-from ..envs.state import ArcEnvState, state_axes, with_tasks
+from ..envs.state import ArcEnvState, join_tasks, state_axes
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
 from .sources import demand_id, load_tasks
@@ -164,7 +164,7 @@ def compiled_play(config: JaxArcConfig, states: Any, steps: int) -> Program:
     began = time.perf_counter()
     with CompileEvents() as events:
         lowered = play_steps.lower(  # pyright: ignore[reportFunctionMemberAccess]
-            policy, None, with_tasks(states, None), states.task_data, jr.key(0), config, steps
+            policy, None, join_tasks(states, None), states.task_data, jr.key(0), config, steps
         )
         program = lowered.compile()
     seconds = time.perf_counter() - began
@@ -200,10 +200,10 @@ class RandomStep:
         batch = tally.steps.shape[0]
         actions = random_actions(jr.fold_in(table.key, t), self.config, batch)
         states, _, reward, done, info = batch_step(
-            with_tasks(tally.states, table.tasks), actions, self.config
+            join_tasks(tally.states, table.tasks), actions, self.config
         )
         return Tally(
-            states=with_tasks(states, None),
+            states=join_tasks(states, None),
             steps=tally.steps + 1,
             episodes=tally.episodes + done,
             solved=tally.solved + (info["success"] & done),
@@ -223,7 +223,7 @@ def _at_random(
     """Random play by the core's driver: over devices, with progress, and from where a run was left."""
     batch = states.height.shape[0]
     zero = jnp.zeros(batch, jnp.int32)
-    start = Tally(with_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
+    start = Tally(join_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
     table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
     folder, goes_on = saved
     if goes_on and folder is not None and holds_run(folder):  # the same line serves the first time too

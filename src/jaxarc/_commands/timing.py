@@ -11,7 +11,7 @@ from jaxworlds._commands import machine, machine_words, print_json, show_table, 
 from jaxworlds.measuring import format_seconds
 
 from ..envs.functional import batch_reset
-from ..envs.state import with_tasks
+from ..envs.state import join_tasks
 from ..tasks.taskset import TaskSet
 from .playing import compiled_play, settings
 from .sources import load_tasks
@@ -71,7 +71,7 @@ def time_format(tasks: TaskSet, form: Any, environments: int, steps: int, rounds
     config = settings(tasks, form, "random", steps)
     states, _ = batch_reset(jr.split(jr.key(0), environments), config, tasks)
     program = compiled_play(config, states, steps)
-    bare, bank, taken = with_tasks(states, None), states.task_data, []
+    bare, bank, taken = join_tasks(states, None), states.task_data, []
     for number in range(rounds + 1):
         began = time.perf_counter()
         played = jax.block_until_ready(program.call(bare, bank, jr.key(number)))

@@ -12,7 +12,7 @@ from jaxworlds._demands import demand_key
 
 from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
 from .config import JaxArcConfig
-from .state import ArcEnvState
+from .state import ArcEnvState, demand_tasks
 
 
 def prepared(
@@ -126,3 +126,4 @@ def demand_match(state: Any, config: Any, *, batched: bool) -> None:
             f"`config` must have the canvas of the state, {canvas[0]}×{canvas[1]}; got {config.canvas[0]}×"
             f"{config.canvas[1]}. Step with the config of the reset."
         )
+    demand_tasks(state, state.task_data)

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxworlds.static import config, replace
 
+from .. import _version  # noqa: F401 - an error with a remedy where another distribution changed this package
 from ..tasks.planes import MAX_SIDE
 
 DEBUG_LEVELS = ("off", "minimal", "standard", "verbose", "research")

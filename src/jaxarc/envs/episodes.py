@@ -21,7 +21,7 @@ from .config import FIRST_EXTRA, JaxArcConfig, official
 from .functional import batch_observe, batch_reset, batch_step
 from .observations import ArcObservation
 from .operations import SUBMIT
-from .state import ArcEnvState, with_tasks
+from .state import ArcEnvState, demand_tasks, join_tasks
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 Policy = Callable[[PyTree, ArcObservation, PRNGKeyArray], AbstractAction]
@@ -126,8 +126,9 @@ def rollout(
         )
     demand_key(key)
     tasks = states.task_data
-    played = play(policy, params, with_tasks(states, None), tasks, key, config, steps)
-    return eqx.tree_at(lambda p: p.states, played, with_tasks(played.states, tasks))
+    demand_tasks(states, tasks)
+    played = play(policy, params, join_tasks(states, None), tasks, key, config, steps)
+    return eqx.tree_at(lambda p: p.states, played, join_tasks(played.states, tasks))
 
 
 @functools.partial(jax.jit, static_argnames=("policy", "config", "steps"))
@@ -142,16 +143,16 @@ def play(
 ) -> Played:
     """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy."""
 
-    look = lambda states: batch_observe(with_tasks(states, tasks), config)  # noqa: E731
+    look = lambda states: batch_observe(join_tasks(states, tasks), config)  # noqa: E731
 
     def step(carry: _Count, key: PRNGKeyArray) -> tuple[_Count, None]:
         # Looked at again, not carried: a loop would hold the packed grid twice and copy it at every step.
         actions = policy(params, look(carry.states), key)
-        states, _, reward, done, info = batch_step(with_tasks(carry.states, tasks), actions, config)
+        states, _, reward, done, info = batch_step(join_tasks(carry.states, tasks), actions, config)
         live = ~info["was_over"]
         ended = done & live
         return _Count(
-            states=with_tasks(states, None),
+            states=join_tasks(states, None),
             reward=carry.reward + reward,
             episodes=carry.episodes + ended,
             successes=carry.successes + (info["success"] & ended),

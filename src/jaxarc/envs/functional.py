@@ -24,7 +24,7 @@ from .kernels.looking import fused_look
 from .kernels.stepping import can_fuse, fused_step, kernels_exist, unless_mapped
 from .observations import ArcObservation, observe
 from .rules import asked, begun, drawn, judged, reported, restarted, with_workspace
-from .state import ArcEnvState, consistent, is_shared, with_tasks
+from .state import ArcEnvState, consistent, has_pair, is_shared, join_tasks
 from .structured_actions import AbstractAction, demand_action
 
 Stepped = tuple[ArcEnvState, ArcObservation, Float32[Array, "*b"], Bool[Array, "*b"], dict[str, PyTree]]
@@ -47,8 +47,9 @@ def arc_reset(
     - `episode_mode`: 0 takes demonstration pairs, 1 test pairs; by default what the config says.
     - `initial_pair_idx`, `task_index`: the pair and the task to start with.
 
-    What does not exist or does not fit the canvas is refused. Inside your own `jit` values cannot be looked at: there a
-    pair that is too large becomes the last one, and a grid that does not fit fails only with checks on.
+    What does not exist or does not fit the canvas is refused. Inside your own `jit` values cannot be looked at: there the
+    episode is over from the start (`truncated`), its similarity is NaN, and so are the rewards of its steps, which say
+    `info["task_missing"]`. With checks on it raises.
 
     ```python
     state, obs = arc_reset(jax.random.key(0), JaxArcConfig(), jaxarc.tasks.load("arc-agi-1"))
@@ -57,7 +58,7 @@ def arc_reset(
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
     _demand_one(demand_key(key), chosen)
     state, seen = _checked(config, _reset, key, task_data, chosen, config)
-    return with_tasks(state, task_data), seen
+    return join_tasks(state, task_data), seen
 
 
 def batch_reset(
@@ -75,14 +76,16 @@ def batch_reset(
     task_data, chosen = prepared(config, task_data, episode_mode, initial_pair_idx, task_index)
     demand_batch(keys, chosen)
     states, seen = _checked(config, _batch_reset, keys, task_data, chosen, config)
-    return with_tasks(states, task_data), seen
+    return join_tasks(states, task_data), seen
 
 
 def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -> Stepped:
     """Take one action: `(state, observation, reward, done, info)`.
 
     `info` describes the step just taken, also when the state that comes back is that of a new episode (`autoreset`):
-    `terminated`, `truncated`, `success`, `similarity`, `step_count`, `valid_action`, `final_observation` and more.
+    `terminated`, `truncated`, `success`, `similarity`, `step_count`, `valid_action`, `final_observation` and more. Where
+    `info["task_missing"]`, the tasks lack what the state is at, or it does not fit the canvas: reward and similarity are
+    NaN, and the episode is over until the next reset.
     """
     demand_match(state, config, batched=False)
     if demand_action(action).operation.ndim:
@@ -90,8 +93,8 @@ def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -
             f"`action` must be one action; got {action.operation.shape} of them. Use `batch_step` for a batch."
         )
     tasks = state.task_data
-    new, *rest = _checked(config, _step, with_tasks(state, None), tasks, action, config)
-    return with_tasks(new, tasks), *rest
+    new, *rest = _checked(config, _step, join_tasks(state, None), tasks, action, config)
+    return join_tasks(new, tasks), *rest
 
 
 def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> Stepped:
@@ -103,8 +106,8 @@ def batch_step(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfi
             f"got operations of shape {actions.operation.shape}."
         )
     tasks = states.task_data
-    new, *rest = _checked(config, _batch_step, with_tasks(states, None), tasks, actions, config)
-    return with_tasks(new, tasks), *rest
+    new, *rest = _checked(config, _batch_step, join_tasks(states, None), tasks, actions, config)
+    return join_tasks(new, tasks), *rest
 
 
 def batch_observe(states: ArcEnvState, config: JaxArcConfig) -> ArcObservation:
@@ -113,7 +116,7 @@ def batch_observe(states: ArcEnvState, config: JaxArcConfig) -> ArcObservation:
     A loop of your own needs to carry only the states: packed observations would be held, and copied, a second time.
     """
     demand_match(states, config, batched=True)
-    return _batch_observe(with_tasks(states, None), states.task_data, config)
+    return _batch_observe(join_tasks(states, None), states.task_data, config)
 
 
 @jax.jit
@@ -165,12 +168,51 @@ def _reset_one(
     mode = chosen["episode_mode"]
     task, pair = chosen.get("task_index"), chosen.get("initial_pair_idx")
     state = begun(drawn((words[0], words[1]), bank, mode, task, pair), bank, config)
+    # `drawn` takes the nearest of what does not exist: the state is at that, and says that it is not what was asked for.
+    took = state.task_index, state.episode_mode, state.pair_index
+    wanted = took[0] if task is None else task, mode, took[2] if pair is None else pair
+    same = [one == other for one, other in zip(took, wanted, strict=True)]
+    there = has_pair(state, bank) & same[0] & same[1] & same[2]
+    state = _without_result(state, ~there)
     if on_error is not None:
-        place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
-        sizes = jnp.stack([bank.input_sizes[place], bank.output_sizes[place]])
-        too_large = jnp.any(sizes > jnp.asarray(config.canvas, jnp.int32))
-        state = check(state, too_large, TOO_LARGE, on_error=on_error)
+        state = check(state, ~there, MISSING, on_error=on_error)
     return state, observe(state, bank, config)
+
+
+def _is_there(states: ArcEnvState, bank: TaskBank) -> Array:
+    """Whether the bank has what a state is at, and it never lacked it before: what was lost stays lost until a reset."""
+    return has_pair(states, bank) & ~jnp.isnan(states.similarity)
+
+
+def _without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:
+    """The state; where its task is `missing`, over and without a similarity."""
+    return eqx.tree_at(
+        lambda s: (s.similarity, s.terminated, s.truncated, s.success),
+        state,
+        (
+            jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
+            state.terminated & ~missing,
+            state.truncated | missing,
+            state.success & ~missing,
+        ),
+    )
+
+
+def _flagged(there: Array, made: Any) -> Any:
+    """What a step made, of one environment or many; an outcome and no number where the task was not `there`."""
+    state, seen, reward, done, info = made
+    missing = ~there
+    lost = jnp.float32(jnp.nan)
+    info = info | {
+        "terminated": info["terminated"] & there,
+        "truncated": info["truncated"] | missing,
+        "success": info["success"] & there,
+        "similarity": jnp.where(missing, lost, info["similarity"]),
+        "similarity_improvement": jnp.where(missing, lost, info["similarity_improvement"]),
+        "valid_action": info["valid_action"] & there,
+        "task_missing": missing,
+    }
+    return _without_result(state, missing), seen, jnp.where(missing, lost, reward), done | missing, info
 
 
 def _key_words(key: Array) -> Array:
@@ -212,7 +254,14 @@ def _batch_step(
     step = lambda state, own, action: _step_one(state, as_bank(own), action, config, on_error)  # noqa: E731
     plain = jax.vmap(step, in_axes=(0, None if shared else 0, 0))
     if shared and on_error is None and can_fuse(states, actions, config):
-        fused = lambda states, tasks, actions: fused_step(states, as_bank(tasks), actions, config)  # noqa: E731
+
+        def fused(states: ArcEnvState, tasks: Any, actions: AbstractAction) -> Any:
+            bank = as_bank(tasks)
+            # First, and kept first: the kernel changes these arrays in place, and reading them later would copy them.
+            where = lambda s: (s.task_index, s.episode_mode, s.pair_index)  # noqa: E731
+            there, places = jax.lax.optimization_barrier((_is_there(states, bank), where(states)))
+            return _flagged(there, fused_step(eqx.tree_at(where, states, places), bank, actions, config))
+
         return jax.lax.platform_dependent(
             states, tasks, actions, cuda=unless_mapped(fused, plain), default=plain
         )
@@ -223,6 +272,7 @@ def _step_one(
     state: ArcEnvState, bank: TaskBank, action: AbstractAction, config: JaxArcConfig, on_error: str | None
 ) -> Any:
     rows, cols = config.canvas
+    there = _is_there(state, bank)
     selection, placed = action.selection_rows(rows, cols), action.on_canvas(rows, cols)
     operation, known = asked(state.done, action.operation, placed, config)
     place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
@@ -246,7 +296,7 @@ def _step_one(
     after = eqx.tree_at(lambda s: s.action_history, after, history)
     done = outcome.tally.over
     if on_error is not None:
-        demands = ((known, OPERATION), (placed, COORDINATES), (fits, SELECTION))
+        demands = ((there, MISSING), (known, OPERATION), (placed, COORDINATES), (fits | ~there, SELECTION))
         for met, message in demands:
             after, reward = check((after, reward), ~met & ~state.done, message, on_error=on_error)
         if debug_level_number(config.environment.debug_level) >= 2:
@@ -255,9 +305,9 @@ def _step_one(
     last_seen = observe(after, bank, config)
     info["final_observation"] = last_seen
     if config.environment.autoreset is None:
-        return after, last_seen, reward, done, info
+        return _flagged(there, (after, last_seen, reward, done, info))
     new = restarted(after, bank, done, config)
-    return new, observe(new, bank, config), reward, done, info
+    return _flagged(there, (new, observe(new, bank, config), reward, done, info))
 
 
 OPERATION = (
@@ -273,7 +323,11 @@ SELECTION = (
     "`action` must select exactly one cell of the grid to flood, at least one to copy, cut or resize, and name a pair "
     "that is there and unsolved. Without checks such an action is ignored."
 )
-TOO_LARGE = "`task_data` must fit the canvas of `max_grid_height` × `max_grid_width` cells. Raise these, or select smaller tasks."
+MISSING = (
+    "`task_data` must fit the canvas of `max_grid_height` × `max_grid_width` cells, and hold the task and the pair that "
+    "the state is at. Raise these or select smaller tasks; use the tasks of the reset, a `task_index` and a pair that exist. "
+    "Without checks such an episode is over, and its similarity and rewards are NaN."
+)
 INCONSISTENT = (
     "`state` must be one that reset and step can make: a size within the canvas, nothing outside of it, a task and a "
     "pair that exist. Do not change its fields; start again with `arc_reset`."

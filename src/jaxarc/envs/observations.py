@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Int8, Int32, UInt32
 from ..tasks import planes
 from ..tasks.bank import TRAIN, Grid, TaskBank
 from .config import JaxArcConfig
-from .state import ArcEnvState
+from .state import ArcEnvState, has_pair
 
 Cells = Int8[Array, "*b rows cols"] | UInt32[Array, "*b 4 rows"] | Bool[Array, "*b 10 rows cols"]
 HeldCells = Int8[Array, "*b rows cols"] | UInt32[Array, "*b 5 rows"] | Bool[Array, "*b 10 rows cols"]
@@ -53,7 +53,8 @@ def observe(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) -> ArcObse
     source = None
     if chosen.input:
         place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
-        source = bank.input_at(place, rows)
+        # Tasks that lack what the state is at show nothing, rather than another pair.
+        source = _blank_unless(has_pair(state, bank), bank.input_at(place, rows))
     working = Grid(state.planes, state.height, state.width)
     return ArcObservation(
         grid=_view(working, chosen.format, cols),
@@ -93,7 +94,7 @@ def _demonstrations(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) ->
     rows, cols = config.canvas
     slots = jnp.arange(bank.max_pairs, dtype=jnp.int32)
     train = jnp.int32(TRAIN)
-    there = slots < bank.pairs_of(state.task_index, train)
+    there = (slots < bank.pairs_of(state.task_index, train)) & has_pair(state, bank)
     worked_on = (slots == state.pair_index) & (state.episode_mode == TRAIN)
 
     def look(slot: Array, shown_input: Array, shown_output: Array) -> tuple[Array, ...]:

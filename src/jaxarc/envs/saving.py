@@ -14,7 +14,7 @@ from jaxworlds import store
 from ..tasks.bank import JaxArcTask, TaskBank
 from ..tasks.datasets import extract_task_id_from_index
 from ..tasks.parsing import PathLike
-from .state import ArcEnvState, with_tasks
+from .state import ArcEnvState, join_tasks
 
 
 def save_state_efficiently(state: ArcEnvState, path: PathLike) -> None:
@@ -40,7 +40,7 @@ def save_state_efficiently(state: ArcEnvState, path: PathLike) -> None:
         "weighted": _weights(tasks) is not None,
         "statics": _statics(state),
     }
-    store.save_state(path, {"state": with_tasks(state, None), "weights": _weights(tasks)}, meta=meta)
+    store.save_state(path, {"state": join_tasks(state, None), "weights": _weights(tasks)}, meta=meta)
 
 
 def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState) -> ArcEnvState:
@@ -76,11 +76,11 @@ def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState
             f"{path}: the file is of another config than `dummy_state`: it has {str(meta['statics'])[:200]}, and the state has "
             f"{statics}. Make `dummy_state` with the config of that run."
         )
-    like = {"state": with_tasks(dummy_state, None), "weights": tasks.cumulative if meta["weighted"] else None}
+    like = {"state": join_tasks(dummy_state, None), "weights": tasks.cumulative if meta["weighted"] else None}
     loaded = store.load_state(path, like)
     if meta["weighted"]:
         tasks = eqx.tree_at(lambda bank: bank.cumulative, tasks, loaded["weights"])
-    return with_tasks(loaded["state"], tasks)
+    return join_tasks(loaded["state"], tasks)
 
 
 def _check_meta(path: PathLike, meta: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int32
 from .config import JaxArcConfig
 from .functional import batch_step
 from .operations import RESIZE, SUBMIT
-from .state import ArcEnvState, with_tasks
+from .state import ArcEnvState, join_tasks
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 _Box = tuple[int, int, int, int]
@@ -77,8 +77,8 @@ def solve_by_painting(
     steps = [step for row in zip(*padded, strict=True) for step in row]
     flat = _action(steps, form, config.canvas)
     actions = jax.tree.map(lambda leaf: leaf.reshape(length, len(plans), *leaf.shape[1:]), flat)
-    final = _played(with_tasks(states, None), states.task_data, actions, config)
-    return Painted(with_tasks(final, states.task_data), final.success, final.step_count)
+    final = _played(join_tasks(states, None), states.task_data, actions, config)
+    return Painted(join_tasks(final, states.task_data), final.success, final.step_count)
 
 
 @jax.jit
@@ -86,8 +86,8 @@ def _played(states: ArcEnvState, tasks: Any, actions: AbstractAction, config: Ja
     def play(at_and_states: tuple[Array, ArcEnvState]) -> tuple[Array, ArcEnvState]:
         at, now = at_and_states
         chosen = jax.tree.map(lambda leaf: leaf[at], actions)
-        after, *_ = batch_step(with_tasks(now, tasks), chosen, config)
-        return at + 1, with_tasks(after, None)
+        after, *_ = batch_step(join_tasks(now, tasks), chosen, config)
+        return at + 1, join_tasks(after, None)
 
     return jax.lax.while_loop(lambda c: ~jnp.all(c[1].done), play, (jnp.int32(0), states))[1]
 

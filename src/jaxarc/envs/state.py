@@ -6,12 +6,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt8, UInt32
 
 from ..tasks import planes
-from ..tasks.bank import Grid, JaxArcTask, TaskBank, as_bank
+from ..tasks.bank import Grid, JaxArcTask, TaskBank, as_bank, demand_fit, max_pairs
 from .history import ActionHistory
 from .operations import Workspace
+from .vmap_guard import VmapGuard
 
 
 class ArcEnvState(eqx.Module):
@@ -45,6 +48,7 @@ class ArcEnvState(eqx.Module):
     action_history: ActionHistory
     task_data: Any
     canvas_width: int = eqx.field(static=True)
+    guard: VmapGuard = eqx.field(default=VmapGuard(), repr=False)
 
     @property
     def working_grid(self) -> Int8[Array, "*b rows cols"]:
@@ -78,9 +82,10 @@ class ArcEnvState(eqx.Module):
 
 
 def _shown(state: ArcEnvState, read: Any) -> Array:
-    place = as_bank(state.task_data).place_of(state.task_index, state.episode_mode, state.pair_index)
-    grid = read(place, state.planes.shape[-1])
-    return planes.show(grid.planes, grid.height, grid.width, state.canvas_width)
+    bank = as_bank(state.task_data)
+    grid = read(bank.place_of(state.task_index, state.episode_mode, state.pair_index), state.planes.shape[-1])
+    cells = planes.show(grid.planes, grid.height, grid.width, state.canvas_width)
+    return jnp.where(has_pair(state, bank), cells, jnp.int8(-1))
 
 
 def _each(state: ArcEnvState, look: Any) -> Array:
@@ -90,8 +95,56 @@ def _each(state: ArcEnvState, look: Any) -> Array:
     return jax.vmap(lambda one: _each(one, look), in_axes=(state_axes(state),))(state)
 
 
+def has_pair(state: ArcEnvState, bank: TaskBank) -> Bool[Array, "*b"]:
+    """Whether the bank has the task and the pair that a state is at, and both grids of it fit the canvas."""
+    return bank.has_pair(
+        *(state.task_index, state.episode_mode, state.pair_index),
+        canvas=(state.planes.shape[-1], state.canvas_width),
+    )
+
+
 def with_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
-    """The same state with other tasks, or without; quicker than `eqx.tree_at`, for it runs at every step."""
+    """The same state with other tasks, or without (`None`).
+
+    Tasks with grids that do not fit the state's canvas are refused, and so are tasks that lack the one that a state is
+    at. Inside your own `jit` the values cannot be looked at: there the step says so (`info["task_missing"]`).
+    """
+    if task_data is None or task_data is state.task_data:
+        return join_tasks(state, task_data)
+    if not isinstance(task_data, JaxArcTask):
+        task_data = as_bank(task_data)
+    demand_tasks(state, task_data)
+    arrays = [state.task_index, *jax.tree.leaves(task_data)]
+    if is_shared(task_data) and not any(isinstance(leaf, Tracer) for leaf in arrays):
+        bank = as_bank(task_data)
+        first, index = int(bank.offset), np.asarray(state.task_index)
+        if index.size and not ((index >= first) & (index < first + len(bank))).all():
+            raise IndexError(
+                f"`task_data` must hold the tasks that the states are at; it has {first} to {first + len(bank) - 1}, and "
+                f"the states are at {index.min()} to {index.max()}. Pass the tasks of the reset, or reset with these."
+            )
+    return join_tasks(state, task_data)
+
+
+def demand_tasks(state: ArcEnvState, task_data: Any) -> None:
+    """Raise unless a state can go on with these tasks, as far as shapes tell, and values where they are known."""
+    if task_data is None:
+        raise ValueError(
+            "`state` holds no tasks. Give it those of its reset: `with_tasks(state, task_data)`, or keep the state as "
+            "`arc_reset` returned it."
+        )
+    demand_fit(task_data, state.planes.shape[-1], state.canvas_width)
+    if state.wrong is not None:
+        have, need = state.wrong.shape[-1], max_pairs(task_data)
+        if have < need:
+            raise ValueError(
+                f"`task_data` has tasks of up to {need} pairs, and the states were reset with tasks of up to {have}: "
+                "they have no room to mark the others as solved. Reset with these tasks."
+            )
+
+
+def join_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
+    """`with_tasks` without a check; quicker than `eqx.tree_at`, for it runs at every step."""
     new = object.__new__(ArcEnvState)
     for name in _FIELDS:
         object.__setattr__(new, name, getattr(state, name))
@@ -102,11 +155,17 @@ def with_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
 _FIELDS = tuple(field.name for field in dataclasses.fields(ArcEnvState) if field.name != "task_data")
 
 
+VmapGuard.state_class = ArcEnvState
+
+
 def is_shared(task_data: Any) -> bool:
     """Whether tasks stand once for a whole batch (as `batch_reset` leaves them) and not once per environment."""
     if isinstance(task_data, JaxArcTask):
         return task_data.num_train_pairs.ndim == 0
     return not isinstance(task_data, TaskBank) or task_data.first_pair.ndim == 1
+
+
+VmapGuard.is_shared = staticmethod(is_shared)
 
 
 def state_axes(state: ArcEnvState) -> Any:

@@ -15,7 +15,7 @@ from jaxworlds.memory import live_bytes, predict_memory
 from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
 from ..envs.functional import arc_reset, batch_step
-from ..envs.state import ArcEnvState, with_tasks
+from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction
 from .runners import prepared, run_many, scripted_action, scripted_policy
 
@@ -37,7 +37,7 @@ def find_optimal_batch_size(
     if max_batch_size < 1:
         raise ValueError(f"`max_batch_size` must be at least 1; got {max_batch_size}.")
     config, tasks = prepared(config, task)
-    one = with_tasks(arc_reset(jr.key(42), config, tasks)[0], None)
+    one = join_tasks(arc_reset(jr.key(42), config, tasks)[0], None)
     found: dict[int, dict[str, float]] = {}
     for size in (2**power for power in range(max_batch_size.bit_length())):
         shapes = jax.tree.map(lambda leaf, n=size: jax.ShapeDtypeStruct((n, *leaf.shape), leaf.dtype), one)
@@ -63,8 +63,8 @@ def find_optimal_batch_size(
 @jax.jit
 def _step(states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig) -> Any:
     """`batch_step` as one program that can be asked for its memory; the tasks do not come out again."""
-    new, *rest = batch_step(with_tasks(states, tasks), actions, config)
-    return with_tasks(new, None), *rest
+    new, *rest = batch_step(join_tasks(states, tasks), actions, config)
+    return join_tasks(new, None), *rest
 
 
 def _repeated(leaf: Array, size: int) -> Array:

@@ -16,7 +16,7 @@ from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
 from ..envs.functional import arc_reset, arc_step
 from ..envs.observations import ArcObservation
-from ..envs.state import ArcEnvState, with_tasks
+from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.bank import JaxArcTask, TaskBank, as_bank, demand_fit
 
@@ -47,7 +47,7 @@ def create_optimized_episode_runner(
         run = run_one if jnp.shape(key) == _key_shape(key) else run_many
         state, reward, length = run(key, policy_params, tasks, config, policy, max_steps)
         return {
-            "final_state": with_tasks(state, tasks),
+            "final_state": join_tasks(state, tasks),
             "episode_reward": reward,
             "episode_length": length,
         }
@@ -124,9 +124,9 @@ def _episode(
     def step(carry: Any) -> Any:
         state, seen, total, length = carry
         action = policy(policy_params, seen, jr.fold_in(key_policy, length))
-        state, seen, reward, _, _ = arc_step(with_tasks(state, tasks), action, config)
-        return with_tasks(state, None), seen, total + reward, length + 1
+        state, seen, reward, _, _ = arc_step(join_tasks(state, tasks), action, config)
+        return join_tasks(state, None), seen, total + reward, length + 1
 
-    start = with_tasks(state, None), seen, jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+    start = join_tasks(state, None), seen, jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
     state, _, total, length = jax.lax.while_loop(goes_on, step, start)
     return state, total, length

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .. import _version as _version  # an error with a remedy where another distribution changed this package
 from .augment import KEEP_SHAPE as KEEP_SHAPE
 from .augment import SYMMETRIES as SYMMETRIES
 from .augment import Augmentation as Augmentation

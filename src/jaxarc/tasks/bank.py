@@ -1,5 +1,6 @@
 """Tasks on the device: one of them as people write it, or any number packed into one bank."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,6 +94,22 @@ class TaskBank(eqx.Module):
         """Where a pair stands in the table."""
         row = task - self.offset
         return self.first_pair[row] + jnp.where(mode == TEST, self.num_train[row], 0) + pair
+
+    def has_pair(
+        self,
+        task: Int32[Array, "*b"],
+        mode: Int32[Array, "*b"],
+        pair: Int32[Array, "*b"],
+        canvas: tuple[int, int],
+    ) -> Bool[Array, "*b"]:
+        """Whether a task and a pair of it are here, and both its grids fit a canvas of `(rows, columns)`."""
+        row = task - self.offset
+        there = (row >= 0) & (row < len(self)) & (pair >= 0) & (pair < self.pairs_of(task, mode))
+        if self.height <= canvas[0] and self.width <= canvas[1]:
+            return there  # whatever was packed for a smaller canvas fits: nothing to look up
+        place = self.place_of(task, mode, pair)
+        sizes = jnp.maximum(self.input_sizes[place], self.output_sizes[place])
+        return there & (sizes <= jnp.asarray(canvas, jnp.int32)).all(-1)
 
     def input_at(self, place: Int32[Array, ""], rows: int) -> "Grid":
         """The input of a pair, on a canvas of `rows` rows."""
@@ -275,20 +292,59 @@ def _bank_of_one(task: JaxArcTask) -> TaskBank:
     )
 
 
+def max_pairs(task_data: Any) -> int:
+    """The most pairs of one mode that a task has room for."""
+    if isinstance(task_data, JaxArcTask):
+        return max(task_data.input_grids_examples.shape[-3], task_data.test_input_grids.shape[-3])
+    return as_bank(task_data).max_pairs
+
+
 def largest_size(task_data: Any) -> tuple[int, int] | None:
     """Height and width that every grid fits into; None while they are being traced."""
-    bank = as_bank(task_data)
-    if isinstance(bank.input_sizes, Tracer) or isinstance(bank.output_sizes, Tracer):
+    whose = (
+        task_data.input_masks_examples
+        if isinstance(task_data, JaxArcTask)
+        else as_bank(task_data).input_sizes
+    )
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(task_data)):
         return None
+    # Asked at every step from Python where tasks were packed for a larger canvas: looked at on the device once.
+    known = _LARGEST.get(id(whose))
+    if known is not None and known[0]() is whose:
+        return known[1]
+    place, largest = id(whose), _largest_size(task_data)
+    _LARGEST[place] = weakref.ref(whose, lambda _: _LARGEST.pop(place, None)), largest
+    return largest
+
+
+_LARGEST: dict[int, tuple[weakref.ref, tuple[int, int]]] = {}
+
+
+def _largest_size(task_data: Any) -> tuple[int, int]:
+    if isinstance(task_data, JaxArcTask):
+        masks = (
+            *(task_data.input_masks_examples, task_data.output_masks_examples),
+            *(task_data.test_input_masks, task_data.true_test_output_masks),
+        )
+        hosts = [np.asarray(mask) for mask in masks]
+        return (
+            max(int(mask.any(-1).sum(-1).max(initial=0)) for mask in hosts),
+            max(int(mask.any(-2).sum(-1).max(initial=0)) for mask in hosts),
+        )
+    bank = as_bank(task_data)
     # Padding pairs of one task may repeat real ones, never larger ones.
-    sizes = np.concatenate([np.asarray(bank.input_sizes), np.asarray(bank.output_sizes)])
-    return int(sizes[:, 0].max()), int(sizes[:, 1].max())
+    sizes = [np.asarray(part).reshape(-1, 2) for part in (bank.input_sizes, bank.output_sizes)]
+    largest = np.concatenate(sizes).max(0)
+    return int(largest[0]), int(largest[1])
 
 
 def demand_fit(task_data: Any, height: int, width: int) -> None:
     """Raise unless every grid of the tasks fits a canvas of `height` × `width` cells."""
-    bank = as_bank(task_data) if not isinstance(task_data, JaxArcTask) else None
-    own = (bank.height, bank.width) if bank else task_data.input_grids_examples.shape[1:]
+    if isinstance(task_data, JaxArcTask):
+        own = task_data.input_grids_examples.shape[-2:]
+    else:
+        task_data = as_bank(task_data)
+        own = (task_data.height, task_data.width)
     if own[0] <= height and own[1] <= width:
         return
     largest = largest_size(task_data)

@@ -178,10 +178,11 @@ class TaskSet:
     def describe(self) -> None:
         """Print a table of the splits: tasks, pairs and grid sizes."""
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         title = " · ".join(part for part in (self.name, self.version, self.source) if part)
-        shown = Table(title=title, caption=f"content {self.content_hash}")
+        shown = Table(title=escape(title), caption=f"content {self.content_hash}")
         for column in ("split", "tasks", "train pairs", "test pairs", "largest", "median cells"):
             shown.add_column(
                 column, justify="left" if column == "split" else "right", no_wrap=column == "split"
@@ -191,7 +192,7 @@ class TaskSet:
             sizes = part.sizes.reshape(-1, 2).astype(int)
             areas = sizes.prod(1)
             shown.add_row(
-                key,
+                escape(key),
                 f"{len(part):,}",
                 f"{part.num_train.sum():,}",
                 f"{part.num_test.sum():,}",

@@ -1,6 +1,6 @@
 """Node data from cell data of a mesh, exact for linear fields."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,9 +14,14 @@ _FARTHEST, _FARTHEST_WIDER = 3.0, 6.0
 
 
 def nodal_averages(
-    mesh: Mesh, values: Float[np.ndarray, "*times cells channels"]
+    mesh: Mesh,
+    values: Float[np.ndarray, "*times cells channels"],
+    method: Literal["linear", "average"] = "linear",
 ) -> Float[np.ndarray, "*times nodes channels"]:
     """Node data from cell data: the plane of least squares through the cells around each node, read at the node.
+
+    With `method="average"` it is their mean, each cell counting alike: it never goes beyond the values of the cells, but a node
+    at a wall takes the flow from half a cell away.
 
     Linear fields stay exact. A node whose own cells do not span a plane, such as one on a wall with a single layer of
     cells around it, takes the cells next to them too. Where these do not either (a mesh one cell thick), the field is
@@ -34,6 +39,8 @@ def nodal_averages(
     node = np.concatenate([nodes.reshape(-1) for nodes in mesh.cells.values()])
     shape = (len(mesh.points), mesh.cell_count)
     around = sparse.csr_array((np.ones(len(node)), (node, cell)), shape)
+    if method == "average":
+        return _applied(sparse.diags_array(1 / np.maximum(around.sum(1), 1)) @ around, values)
     weights, sound = _plane_weights(around, mesh.points, mesh.cell_centres, _FARTHEST)
     far = np.flatnonzero(~sound)
     if far.size:
@@ -43,9 +50,13 @@ def nodal_averages(
         kept = sparse.diags_array(sound.astype(float))
         back = sparse.csr_array((np.ones(far.size), (far, np.arange(far.size))), (shape[0], far.size))
         weights = kept @ weights + back @ wider
-    flat = values.reshape(-1, *values.shape[-2:])
-    averaged = np.stack([weights @ one for one in flat])
-    return averaged.reshape(*values.shape[:-2], shape[0], values.shape[-1]).astype(values.dtype)
+    return _applied(weights, values)
+
+
+def _applied(weights: Any, values: Float[np.ndarray, "*times cells channels"]) -> np.ndarray:
+    """Sums of the cells' values with the weights of each node."""
+    averaged = np.stack([weights @ one for one in values.reshape(-1, *values.shape[-2:])])
+    return averaged.reshape(*values.shape[:-2], weights.shape[0], values.shape[-1]).astype(values.dtype)
 
 
 def _plane_weights(

@@ -1,12 +1,13 @@
 """Which variables of a NetCDF file are time, height, latitude and longitude (or y and x) of another one."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from .cf_units import Unit, parse_unit
+from .cf_units import Unit, compass_of, parse_unit
 
 Role = Literal["T", "Z", "Y", "X"]
 _STANDARD: dict[str, Role] = {
@@ -31,8 +32,9 @@ _NAMES: dict[Role, str] = {
 }
 
 
-DEGREES = ("lon", "longitude", "nav_lon", "lat", "latitude", "nav_lat")
-"""Names of coordinates that are in degrees where they have no units: no one calls metres so."""
+_LONGITUDES = re.compile(
+    r"^(nav_|grid_|r)?(lon|lat)(gitude|itude)?(_(rho|u|v|psi|t|f|c|m))?$|^xl(ong|at)(_[muv])?$|^g(lam|phi)[tuvf]$"
+)
 
 _ROWS = ("i", "j", "ni", "nj", "nlon", "nlat", "xi_rho", "eta_rho", "west_east", "south_north")
 _HEIGHTS = ("z", "zc", "height", "altitude")  # metres where nothing else is said
@@ -65,19 +67,26 @@ class Coordinate(NamedTuple):
         return name in _ROWS or (upward and not height)
 
 
+def named_degrees(name: str, standard: str = "") -> bool:
+    """Whether a coordinate without units is one of degrees by its name or its standard name, as long as its values can be."""
+    known = ("longitude", "latitude", "grid_longitude", "grid_latitude")
+    return standard in known or bool(_LONGITUDES.match(name.lower()))
+
+
 def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
     """What a variable measures, by its attributes `axis`, `standard_name`, `units`, `positive`, and else by its name."""
     axis = str(attributes.get("axis", "")).upper()
     if axis in ("T", "Z", "Y", "X"):
         return axis
-    standard = str(attributes.get("standard_name", ""))
+    standard = str(attributes.get("standard_name", "")).lower()
     if standard in _STANDARD:
         return _STANDARD[standard]
     units = str(attributes.get("units", "")).lower()
     if " since " in units:
         return "T"
-    if units.startswith("degree") and units.endswith(("north", "_n", "east", "_e")):
-        return "Y" if units.endswith(("north", "_n")) else "X"
+    toward = compass_of(units)
+    if toward:
+        return "Y" if toward == "n" else "X"
     if "positive" in attributes:
         return "Z"
     return next((role for role, names in _NAMES.items() if name.lower() in names.split()), None)
@@ -133,8 +142,9 @@ def spatial_coordinate(
     for other in (one[-1] for one in ranked if one[:-1] == first[:-1] and one[-1] != name):
         if not same_places(variable, dataset.variables[other]):
             raise ValueError(
-                f"both {name!r} and {other!r} may be the coordinate along {dim!r}, at different places. Name the right one in "
-                "the attribute `coordinates` of the velocity, or drop the other"
+                f"both {name!r} and {other!r} may be the coordinate along {dim!r}, at different places. Components on different "
+                "points of a staggered C-grid are not read yet; if all lie on the same points, name their coordinates in the "
+                "attribute `coordinates` of each component, or drop the others"
             )
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"coordinate {name!r} holds {values.dtype}, not numbers")
@@ -147,7 +157,7 @@ def spatial_coordinate(
         raise ValueError(f"coordinate {name!r} is in {told}; convert it to degrees first")
     unit = parse_unit(told)
     standard = str(variable.attrs.get("standard_name", ""))
-    if unit is None and (standard in ("longitude", "latitude") or (not told and name.lower() in DEGREES)):
+    if unit is None and named_degrees("" if told else name, standard):
         unit = Unit("angle", 1.0)
     positive = str(variable.attrs.get("positive", "")).lower()
     if not positive and (standard == "depth" or name.lower().startswith("depth")) and np.any(values > 0):
@@ -175,8 +185,10 @@ def _spacing(values: Float[np.ndarray, "..."]) -> float:
 
 
 def unwrapped(coordinate: Coordinate) -> Coordinate:
-    """Longitudes without jumps at the date line."""
+    """Longitudes without jumps at the date line. Two values make no jump, however far from each other they are."""
     values = coordinate.values
+    if values.size == 2:
+        return coordinate
     for axis in range(values.ndim):
         values = np.unwrap(values, period=360.0, axis=axis)
     return coordinate._replace(values=values.astype(coordinate.values.dtype))

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .cf_axes import DEGREES, Coordinate, role_of
+from .cf_axes import Coordinate, named_degrees, role_of
+from .cf_degrees import may_be_degrees
 from .cf_units import parse_unit
 
 STRAIGHT = 1.0
@@ -41,13 +42,15 @@ def _turned(dataset: Any, x_dim: str) -> float:
     found: dict[str | None, Any] = {}
     for name, variable in dataset.variables.items():
         unit, role = parse_unit(variable.attrs.get("units")), role_of(str(name), variable.attrs)
-        angle = str(name).lower() in DEGREES if unit is None else unit.kind == "angle"
+        angle = named_degrees(str(name)) if unit is None else unit.kind == "angle"
         if angle and role in ("X", "Y") and len(variable.dims) == 2 and x_dim in variable.dims:
             found.setdefault(role, variable)
     if not {"X", "Y"} <= set(found) or set(found["X"].dims) != set(found["Y"].dims):
         return 0.0
     dims = sorted(found["X"].dims, key=lambda dim: dim == x_dim)
     lon, lat = (found[role].transpose(*dims).values.astype(float) for role in ("X", "Y"))
+    if not (may_be_degrees(lon[np.isfinite(lon)], "X") and may_be_degrees(lat[np.isfinite(lat)], "Y")):
+        return 0.0
     east = (np.diff(lon) + 180) % 360 - 180
     east = east * np.cos(np.deg2rad((lat[:, 1:] + lat[:, :-1]) / 2))
     angles = np.rad2deg(np.arctan2(np.abs(np.diff(lat)), np.abs(east)))

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
+from .cf_degrees import assumed_degrees, settle_degrees
 from .cf_directions import tell_directions
+from .cf_staggered import REASON
 from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
 from .opened import Options
@@ -114,6 +116,7 @@ def grid_of(
     for name in names:
         if name is not None and name in dataset.variables and name != main:
             _same_nodes(dataset, (homes or {}).get(name, dataset), (main, name), places, tuple(dims), by_role)
+    places = settle_degrees(places, options.convert_units)
     places, seam = _around(places, by_role["X"])
     flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
     scales, notes = _scales(dataset, names, flat, options)
@@ -122,7 +125,8 @@ def grid_of(
     if options.origin is not None:
         shift = options.shifted(np.zeros(width))
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
-    names_of = ", ".join(place.name for place in places)
+    guessed = assumed_degrees(places)
+    names_of = ", ".join(f"{p.name} (taken as degrees)" if p.name in guessed else p.name for p in places)
     return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes))
 
 
@@ -150,11 +154,18 @@ def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[st
         if variable is None:  # zero
             continue
         own = tuple(str(dim) for dim in variable.dims)
-        if not set(dims) <= set(own):
+        if set(dims) <= set(own):
+            continue
+        lists = f"({', '.join(dataset.variables[main].dims)} and {', '.join(own)})"
+        if len(names) == 3 and name == names[2]:
             raise ValueError(
-                f"variables {main!r} and {name!r} lie on different grids ({', '.join(dataset.variables[main].dims)} and "
-                f"{', '.join(own)}), as on a staggered C-grid; bring them to common nodes first"
+                f"variable {name!r} lies on other levels than {main!r} {lists}, as the vertical velocity of a staggered grid, "
+                f"which is not read yet; bring it to the levels of {main!r}, or pass "
+                f"`velocity={(*names[:2], None)!r}` for no vertical velocity"
             )
+        raise ValueError(
+            f"variables {main!r} and {name!r} lie on different grids {lists}; bring them to common nodes first"
+        )
 
 
 def _same_nodes(
@@ -170,12 +181,11 @@ def _same_nodes(
         found = None
         with suppress(ValueError):  # a file without coordinates lies on the same places
             found = spatial_coordinate(home, role, dims, by_role[role], home.variables[pair[1]])
-        if found is None or found.name == place.name:
+        if found is None or home.variables[found.name] is dataset.variables[place.name]:
             continue
         if not same_places(dataset.variables[place.name], home.variables[found.name]):
             raise ValueError(
-                f"variables {pair[0]!r} and {pair[1]!r} lie at different places ({place.name} and {found.name}), as on a "
-                "staggered C-grid; bring them to common nodes first"
+                f"variables {pair[0]!r} and {pair[1]!r} lie at different places ({place.name} and {found.name}), {REASON}"
             )
 
 
@@ -224,12 +234,14 @@ def _scales(
                 "does not say how long it is. Set its units, take one index with `select=`, write None for this component, or "
                 "pass `convert_units=False` to use the velocity as it is"
             )
-        unknown = speed is None and str(attributes.get("units", "")).strip() not in ("", "1")
+        bare = str(attributes.get("units", "")).strip() in ("", "1")
+        metres = place.unit is not None and place.unit == Unit("length", 1.0)
+        unknown = speed is None and name is not None and not (bare and metres)
         if unknown and not angle and place.unit is not None and not said:
             said = True
             warnings.warn(
-                f"variable {name!r} has units {attributes.get('units')!r}, which are not known; it is used as it is, in units "
-                f"of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
+                f"variable {name!r} has units {attributes.get('units', '')!r}, which are not known; it is used as it is, in "
+                f"units of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
                 UserWarning,
                 stacklevel=2,
             )

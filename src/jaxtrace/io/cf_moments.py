@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .cf_attributes import since_elsewhere
 from .cf_axes import dimension_roles, role_of
 from .cf_units import decode_times
 from .opened import Options
@@ -29,10 +30,18 @@ class Moment(NamedTuple):
     number: int | None
 
 
-def moments_of(sources: list[Source], name: str, options: Options) -> list[Moment]:
-    """All slices of one component, in the order of time where there is one."""
+def warn_once(text: str, said: set[str]) -> None:
+    """Warn unless this text is among those `said` before: several components share their time."""
+    if text not in said:
+        said.add(text)
+        warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def moments_of(sources: list[Source], name: str, options: Options, said: set[str]) -> list[Moment]:
+    """All slices of one component, in the order of time where there is one. What was `said` is not warned of again."""
     found: list[Moment] = []
     reference: str | None = None
+    without_units: dict[str, str] = {}
     for source in sources:
         if name not in source.data.variables:
             continue
@@ -44,21 +53,27 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             found += [Moment(None, source, number) for number in numbers]
             continue
         clock = source.data.variables[told]
+        if told in source.refused and options.times is None:
+            raise DatasetError(f"{source.name}: variable {told!r}: {source.refused[told]}.")
         try:
             values = np.atleast_1d(clock.values)
             if values.shape != (len(numbers),):
                 raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
             seconds, since, bare = decode_times(values, clock.attrs)
+            elsewhere = since_elsewhere(clock.attrs) if bare else None
+            if elsewhere is not None:
+                seconds, since, bare = decode_times(values, {**clock.attrs, "units": elsewhere[1]})
+                warn_once(
+                    f"{source.name}: variable {told!r} has no units, but {elsewhere[0]} = {clock.attrs[elsewhere[0]]!r}: it is "
+                    f"read as {elsewhere[1]!r}. Set the units so, or pass `times=`.",
+                    said,
+                )
         except DatasetError:
             raise
         except ValueError as error:
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
-        if bare and options.times is None and seconds.size > 1:
-            warnings.warn(
-                f"{source.name}: variable {told!r} has no units; its values are taken as seconds. Pass `times=` otherwise.",
-                UserWarning,
-                stacklevel=2,
-            )
+        if bare:
+            without_units.setdefault(told, source.name)
         if found and since != reference:
             raise DatasetError(
                 f"{source.name}: variable {told!r} counts from {since}, but that of {found[0].source.name} from {reference}. "
@@ -66,6 +81,12 @@ def moments_of(sources: list[Source], name: str, options: Options) -> list[Momen
             )
         reference = since
         found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
+    if without_units and options.times is None and len(found) > 1:
+        told, where = next(iter(without_units.items()))
+        warn_once(
+            f"{where}: variable {told!r} has no units; its values are taken as seconds. Pass `times=` otherwise.",
+            said,
+        )
     if not found:
         raise DatasetError(
             f"{sources[0].name}: variable {name!r} has no slice; its dimension of time is empty."

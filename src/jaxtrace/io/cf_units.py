@@ -18,18 +18,22 @@ _METRES = {
     **dict.fromkeys(("mm", "millimetre", "millimeter"), 1e-3),
 }
 _PASCALS = {"pa": 1.0, "pascal": 1.0, "hpa": 1e2, "mbar": 1e2, "millibar": 1e2, "dbar": 1e4, "bar": 1e5}
-_ANGLE = re.compile(r"^deg(ree)?s?(_?(east|north|e|n|true))?$")
+_ANGLE = re.compile(r"^deg(?:ree)?s?(?:[_\s]?(east|north|e|n|true))?$")
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1.0),
+    **dict.fromkeys(("ns", "nsec", "nanosecond"), 1e-9),
+    **dict.fromkeys(("us", "usec", "microsecond"), 1e-6),
     **dict.fromkeys(("ms", "msec", "millisecond"), 1e-3),
     **dict.fromkeys(("min", "minute"), 60.0),
     **dict.fromkeys(("h", "hr", "hour"), 3600.0),
     **dict.fromkeys(("d", "day"), 86400.0),
+    "week": 604800.0,
 }
 _DATE = re.compile(
     r"^(-?\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d*)?))?)?\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?$"
 )
-_COMMON_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
+_MIXED_CALENDARS = ("standard", "gregorian", "")  # Julian before 1582-10-15
+_COMMON_CALENDARS = (*_MIXED_CALENDARS, "proleptic_gregorian")
 _MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _LONG_MONTHS = (31, 29, *_MONTHS[2:])
 # Days of each month where every year is alike.
@@ -59,6 +63,12 @@ def parse_unit(text: Any) -> Unit | None:
             if name in table:
                 return Unit(kind, table[name])
     return None
+
+
+def compass_of(text: Any) -> str:
+    """ "n" or "e" where a unit says that it counts degrees of latitude or longitude, else an empty text."""
+    found = _ANGLE.match(str(text or "").strip().lower())
+    return (found[1] or "")[:1].strip("t") if found else ""
 
 
 def parse_speed(text: Any) -> Unit | None:
@@ -109,9 +119,10 @@ def decode_times(
         raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
     if not date:
         return numbers * seconds, None, False
-    calendar = str(attributes.get("calendar", "")).lower()
+    calendar = parse_calendar(attributes.get("calendar"))
     if calendar in _COMMON_CALENDARS:
-        return numbers * seconds + _seconds_of(date, None), "1970-01-01", False
+        start = _seconds_of(date, None, mixed=calendar in _MIXED_CALENDARS)
+        return numbers * seconds + start, "1970-01-01", False
     if calendar in _EVEN_CALENDARS:
         months = _EVEN_CALENDARS[calendar]
         return numbers * seconds + _seconds_of(date, months), f"0000-01-01 ({sum(months)} days a year)", False
@@ -124,14 +135,37 @@ def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
     return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
 
 
-def _seconds_of(date: str, months: tuple[int, ...] | None) -> float:
-    """Seconds from 1970 to a date such as 1948-01-01 0:0:0, or from the year 0 where all years have these `months`."""
+def parse_calendar(text: Any) -> str:
+    """The calendar under the name the CF conventions give it; unknown ones in lower case as they are."""
+    word = re.sub(r"[\s-]+", "_", str(text or "").strip().lower())
+    plain = word.replace("_", "").removesuffix("s")
+    for name in (*_COMMON_CALENDARS, *_EVEN_CALENDARS):
+        short = name.replace("_", "")
+        if plain and plain in (short, short.removesuffix("day")):
+            return name
+    return word
+
+
+def _julian_days(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 to a date of the Julian calendar."""
+    early = (14 - month) // 12
+    years, months = year + 4800 - early, month + 12 * early - 3
+    return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588
+
+
+def _seconds_of(date: str, months: tuple[int, ...] | None, *, mixed: bool = False) -> float:
+    """Seconds from 1970 to a date such as 1948-01-01 0:0:0, or from the year 0 where all years have these `months`.
+
+    With `mixed` dates before 1582-10-15 are those of the Julian calendar, as the standard calendar has them.
+    """
     found = _DATE.match(date)
     if found is None:
         raise ValueError(f"the date {date!r} cannot be read; pass `times=`")
     year, month, day, hour, minute, second, zone = found.groups()
     if months is None:
         days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
+        if mixed and (int(year), int(month), int(day)) < (1582, 10, 15):
+            days = _julian_days(int(year), int(month), int(day))
     elif 1 <= int(month) <= 12 and 1 <= int(day) <= months[int(month) - 1]:
         days = int(year) * sum(months) + sum(months[: int(month) - 1]) + int(day) - 1
     else:

@@ -14,6 +14,7 @@ from ..fields.land import LandValues
 from ..fields.series import Extrapolation
 from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
+from .geometry import CellData
 from .naming import VelocityNames
 from .opened import OpenedDataset, Options, checked_dtype
 from .series import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store
@@ -60,8 +61,8 @@ def load_optimized_dataset(
     - `dtype` is how velocities are stored: float32, or float16/bfloat16/float64.
     - `max_memory_per_timestep_mb` refuses slices that are larger.
     - `dim=None` makes a flat grid without flow across it two-dimensional; `dim=2` drops that flow, `dim=3` keeps it.
-    - `interpolation` in space, `time_interpolation` and `extrapolation` are those of `TimeSeriesField`. Cell data of a mesh
-      become node data (exact for linear fields) unless it is "nearest".
+    - `interpolation` in space, `time_interpolation` and `extrapolation` are those of `TimeSeriesField`.
+    - `cell_data` says how values of cells are read: "linear", "average" or "nearest".
     - `stream=None` streams from the disk what needs more than half of the memory; True and False decide it.
 
     `open_dataset` lists the `options` for special cases.
@@ -105,6 +106,8 @@ def open_dataset(
     origin: Sequence[float] | None = None,
     land_values: LandValues = "keep",
     missing: Literal["land", "zero", "fill"] = "land",
+    partly_missing: Literal["land", "zero"] = "land",
+    cell_data: CellData | None = None,
     select: Mapping[str, int] | None = None,
     convert_units: bool = True,
     earth_radius: float = 6_371_000.0,
@@ -112,12 +115,24 @@ def open_dataset(
     """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
 
     Beyond the arguments of `load_optimized_dataset`: `origin` is subtracted from all coordinates (large ones lose digits in
-    float32). For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`;
+    float32). `cell_data` says how values of cells are read: "linear" (the default, exact for linear fields; on a mesh from node
+    values by a plane through the cells around each node), "average" (node values are means of the cells around) or "nearest"
+    (each cell keeps its value). Where node data have the same name, giving it takes the cell data.
+
+    For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`. Nodes where only
+    some components are missing are land too; with `partly_missing="zero"` these components are zero there.
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
     velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
     `earth_radius` in metres) unless `convert_units=False`. A chunk that a Zarr store does not hold stands for the fill
     value. Where that marks missing values it is one; else it may be lost, and is an error: `missing="fill"` takes it.
     """
+    for name, given, known in (
+        ("missing", missing, ("land", "zero", "fill")),
+        ("partly_missing", partly_missing, ("land", "zero")),
+        ("cell_data", cell_data, (None, "linear", "average", "nearest")),
+    ):
+        if given not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {given!r}.")
     chosen = Options(
         velocity=velocity,
         times=times,
@@ -129,12 +144,12 @@ def open_dataset(
         origin=origin,
         land_values=land_values,
         missing=missing,
+        partly_missing=partly_missing,
+        cell_data=cell_data,
         select=dict(select or {}),
         convert_units=convert_units,
         earth_radius=earth_radius,
     )
-    if missing not in ("land", "zero", "fill"):
-        raise ValueError(f"`missing` must be 'land', 'zero' or 'fill'; got {missing!r}.")
     if hasattr(pattern, "data_vars"):
         return open_xarray(pattern, chosen)
     entries = find_files(pattern)

@@ -1,6 +1,9 @@
 """What files say about places, before it becomes a grid: lattices, curved lattices and cells, in two or three dimensions."""
 
 import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -18,6 +21,8 @@ from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import ascending
 
 Centring = Literal["node", "cell"]
+CellData = Literal["linear", "average", "nearest"]
+"""How values of cells are read between their middles."""
 FLAT = 1e-6
 """Coordinates within this part of the extent are one: what a file with seven digits keeps."""
 
@@ -164,8 +169,8 @@ class Placed:
     grid: AbstractGrid
     rows: Int[np.ndarray, " rows"] | None = None
     node_of: Int[np.ndarray, " file_points"] | None = None
-    mesh: Mesh | None = None
-    """The mesh whose cell values become node values."""
+    to_nodes: Callable[[np.ndarray], np.ndarray] | None = None
+    """What makes node values of cell values."""
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """The rows of the grid from the values (…, dim) in the order of the file."""
@@ -175,7 +180,7 @@ class Placed:
                 raise ValueError(f"pieces that meet at a node differ there by up to {apart:.3g}")
         if self.rows is not None:
             values = values[self.rows]
-        return values if self.mesh is None else nodal_averages(self.mesh, values)
+        return values if self.to_nodes is None else self.to_nodes(values)
 
 
 def place(
@@ -185,16 +190,25 @@ def place(
     interpolation: Interpolation | None = None,
     dtype: np.dtype,
     land_values: LandValues = "keep",
+    cell_data: CellData = "linear",
 ) -> Placed:
-    """The grid of a geometry. Cell values of a mesh become node values unless `interpolation` is "nearest"."""
+    """The grid of a geometry. `cell_data` says what becomes of values of cells; `interpolation="nearest"` keeps them too."""
+    if centring == "cell" and cell_data == "nearest":
+        if interpolation not in (None, "nearest"):
+            raise ValueError(f"`cell_data='nearest'` does not go with `interpolation={interpolation!r}`")
+        interpolation = "nearest"
     chosen = interpolation or "linear"
+    average = centring == "cell" and cell_data == "average"
     if isinstance(geometry, Cells):
         mesh = Mesh(geometry.points, geometry.cells)
         if centring == "node":
             return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.node_rows, geometry.node_of)
-        if chosen == "nearest":
+        if chosen == "nearest" and not average:
             return Placed(UnstructuredGrid(mesh, chosen, "cell", dtype=dtype), geometry.cell_rows)
-        return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, mesh=mesh)
+        nodal = functools.partial(nodal_averages, mesh, method="average" if average else "linear")
+        return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, to_nodes=nodal)
+    to_nodes = functools.partial(lattice_averages, geometry) if average else None
+    centring = "node" if average else centring
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))
         if found is None or found.layout.rows is not None:
@@ -205,13 +219,35 @@ def place(
             return Placed(
                 CurvilinearGrid(
                     points, interpolation=chosen, centring=centring, mask=mask, land_values=land_values
-                )
+                ),
+                to_nodes=to_nodes,
             )
         axes = tuple(np.asarray(axis, np.float64) for axis in found.axes)
         geometry = Lattice(axes, found.layout.order, geometry.hidden_nodes, geometry.hidden_cells)
     mask = _mask(geometry, geometry.shape, geometry.order)
     options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "order": geometry.order}
-    return Placed(_box_grid(geometry.axes, dtype, {**options, "mask": mask, "land_values": land_values}))
+    box = _box_grid(geometry.axes, dtype, {**options, "mask": mask, "land_values": land_values})
+    return Placed(box, to_nodes=to_nodes)
+
+
+def lattice_averages(
+    geometry: Lattice | Curved, values: Float[np.ndarray, "cells dim"]
+) -> Float[np.ndarray, "nodes dim"]:
+    """Node values from cell values in the order of the file: means of the cells around each node, hidden ones left out."""
+    if isinstance(geometry, Lattice):
+        shape = tuple(geometry.shape[k] for k in geometry.order)
+    else:
+        shape = geometry.points.shape[:-1]
+    inner = tuple(max(n - 1, 1) for n in shape)
+    hidden = geometry.hidden_cells
+    seen = np.ones(inner) if hidden is None else 1.0 - hidden.reshape(inner)
+    total, count = np.zeros((*shape, values.shape[-1])), np.zeros(shape)
+    for corner in itertools.product(*((0, 1) if n > 1 else (0,) for n in shape)):
+        cut = tuple(slice(c, c + n) for c, n in zip(corner, inner, strict=True))
+        total[cut] += seen[..., None] * values.reshape(*inner, -1)
+        count[cut] += seen
+    made = total / np.maximum(count, 1)[..., None]
+    return made.reshape(-1, values.shape[-1]).astype(values.dtype)
 
 
 def _mask(

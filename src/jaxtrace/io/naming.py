@@ -1,5 +1,6 @@
 """Which arrays of a file are the velocity: those named by the user, or the ones a short list of rules finds."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -54,6 +55,8 @@ COMPONENTS = (
     ("uas", "vas", "was"),
 )
 """Names of the components along x, y and z, normalised in the same way."""
+MOST_SETS = 8
+"""So many sets of components are listed where several fit."""
 _DIRECTIONS = (("eastward", "northward"), ("x", "y"))
 
 
@@ -82,17 +85,19 @@ def choose_vector(widths: Mapping[str, int], wanted: VelocityNames | None, where
     if len(known) == 1:
         return Choice((known[0],), "the only vector named like a velocity")
     usable = [name for name in vectors if not plain(name).startswith(OTHERS)]
-    if not known and len(usable) == 1:
+    sets = component_sets({name: name for name, width in widths.items() if width == 1})
+    if not known and len(usable) == 1 and not sets:
         return Choice((usable[0],), "the only vector")
-    scalars = {name: name for name, width in widths.items() if width == 1}
-    sets = component_sets(scalars) if not usable else []
-    if len(sets) == 1:
+    if not known and not usable and len(sets) == 1:
         return Choice(sets[0], "named like the components of a velocity")
-    candidates = known or usable or [" ".join(filter(None, names)) for names in sets]
+    candidates: list[tuple[str, ...]] = [(name,) for name in known or usable]
+    candidates += [] if known else sets
     if candidates:
+        joint = "; " if any(len(names) > 1 for names in candidates) else ", "
+        shown = joint.join(", ".join(names) for names in candidates)
+        first = candidates[0][0] if len(candidates[0]) == 1 else candidates[0]
         raise ValueError(
-            f"{where}: several arrays may be the velocity: {', '.join(candidates)}. Pass `velocity='{candidates[0]}'` "
-            "or another."
+            f"{where}: several arrays may be the velocity: {shown}. Pass `velocity={first!r}` or another."
         )
     raise ValueError(f"{where}: no array looks like a velocity. {_listed(widths)} Pass `velocity=`.")
 
@@ -118,41 +123,44 @@ def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> C
     return Choice(names, "as named")
 
 
+def is_component(name: str) -> bool:
+    """Whether a variable is named like the first or second component of a velocity."""
+    return any(plain(name) in names[:2] for names in COMPONENTS)
+
+
 def component_sets(labels: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Sets of two or three scalars whose names (the keys, by their labels) are those of components, x first."""
-    by_label: dict[str, str] = {}
+    by_label: dict[str, list[str]] = {}
     for name, label in labels.items():
-        by_label.setdefault(plain(label), name)
+        by_label.setdefault(plain(label), []).append(name)
     found = []
     for names in COMPONENTS:
-        here = [by_label[name] for name in names if name in by_label]
         if names[0] in by_label and names[1] in by_label:
-            found.append(tuple(here))
-    return found
+            found += itertools.product(*(by_label[name] for name in names if name in by_label))
+    return found[:MOST_SETS]
 
 
 def standard_sets(standard_names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Sets of variables whose CF standard names differ only in the direction: eastward, northward and upward."""
-    known: dict[str, str] = {}
+    known: dict[str, list[str]] = {}
     for name, standard in standard_names.items():
-        known.setdefault(standard, name)
+        known.setdefault(standard, []).append(name)
     found = []
     for east, north in _DIRECTIONS:
-        for standard, name in known.items():
+        for standard, named in known.items():
             words = standard.split("_")
             if east not in words or not {"velocity", "wind"} & set(words):
                 continue
-            other = known.get("_".join(north if word == east else word for word in words))
-            if other is not None:
-                found.append((name, other, *_upward(known, words, east)))
-    return found
+            others = known.get("_".join(north if word == east else word for word in words), [])
+            found += itertools.product(named, others, *_upward(known, words))
+    return found[:MOST_SETS]
 
 
-def _upward(known: Mapping[str, str], words: list[str], east: str) -> tuple[str, ...]:
-    """The vertical velocity of the same medium, such as upward_sea_water_velocity, where there is one."""
+def _upward(known: Mapping[str, list[str]], words: list[str]) -> list[list[str]]:
+    """The vertical velocities of the same medium, such as upward_sea_water_velocity, where there are any."""
     medium = [word for word in words if word in ("sea", "water", "ice", "air")] or ["air"]
     names = [f"{way}_{'_'.join(medium)}_velocity" for way in ("upward", "downward")]
-    return tuple(known[name] for name in names if name in known)[:1]
+    return [known[name] for name in names if name in known][:1]
 
 
 def _listed(widths: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from ..fields.base import AbstractGrid, Interpolation
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
+from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
 
@@ -29,6 +30,8 @@ class Options:
     origin: Sequence[float] | None = None
     land_values: LandValues = "keep"
     missing: Literal["land", "zero", "fill"] = "land"
+    partly_missing: Literal["land", "zero"] = "land"
+    cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
     earth_radius: float = 6_371_000.0

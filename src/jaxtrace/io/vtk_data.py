@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+Unread = dict[tuple[Literal["node", "cell"], str], tuple[int, str]]
+"""Arrays that are declared but not among the values: their number of components, and why they cannot be had, or ""."""
 Kind = Literal["ImageData", "RectilinearGrid", "StructuredGrid", "UnstructuredGrid", "PolyData"]
 STRUCTURED = ("ImageData", "RectilinearGrid", "StructuredGrid")
 KINDS = (*STRUCTURED, "UnstructuredGrid", "PolyData")
@@ -36,6 +38,7 @@ class VtkData:
     offsets: np.ndarray | None = None
     """Where the corners of each cell begin in `corners`, and where those of the last end."""
     corners: np.ndarray | None = None
+    unread: Unread = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,7 +89,7 @@ def checked_cells(
 def joined_cells(parts: Sequence[VtkData], names: Sequence[str]) -> VtkData:
     """Parts as one unstructured grid, the cells of one after those of the other."""
     parts = [_unstructured(part) for part in parts]
-    point_data, cell_data = _same_arrays(parts, names)
+    point_data, cell_data, unread = _same_arrays(parts, names)
     points = [_given(part.points) for part in parts]
     starts = np.cumsum([0, *map(len, points)])
     corners = [_given(part.corners) + start for part, start in zip(parts, starts, strict=False)]
@@ -101,6 +104,7 @@ def joined_cells(parts: Sequence[VtkData], names: Sequence[str]) -> VtkData:
         types=np.concatenate([_given(part.types) for part in parts]),
         offsets=np.concatenate([np.zeros(1, np.int64), *bounds]),
         corners=np.concatenate(corners),
+        unread=unread,
     )
 
 
@@ -118,7 +122,7 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
                 f"its pieces hold {counts} {centring}s of the {math.prod(shape)} in the whole extent {extent}"
             )
     at = {id(part): _inner(part, extent) for part in parts}
-    point_data, cell_data = _same_arrays(parts, names, join=False)
+    point_data, cell_data, unread = _same_arrays(parts, names, join=False)
     for centring, data, shape in (
         ("point", point_data, shapes["point"]),
         ("cell", cell_data, shapes["cell"]),
@@ -129,7 +133,7 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
         if not seen.all():
             raise ValueError(f"its pieces do not cover the {centring}s of the whole extent {extent}")
         for name in data:
-            values = [(part.point_data if centring == "point" else part.cell_data)[name] for part in parts]
+            values = [_with_flags(part)[centring == "cell"][name] for part in parts]
             made = np.empty((*shape, *values[0].shape[1:]), np.result_type(*values))
             for part, own in zip(parts, values, strict=True):
                 target = made[at[id(part)][centring]]
@@ -148,7 +152,7 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
             for k in range(3):
                 axes[k][at[id(part)]["point"][2 - k]] = part.axes[k]
         placed["axes"] = tuple(axes)
-    return dataclasses.replace(whole, point_data=point_data, cell_data=cell_data, **placed)
+    return dataclasses.replace(whole, point_data=point_data, cell_data=cell_data, unread=unread, **placed)
 
 
 def _inner(part: VtkData, extent: tuple[int, ...]) -> dict[str, tuple[slice, ...]]:
@@ -164,19 +168,49 @@ def _inner(part: VtkData, extent: tuple[int, ...]) -> dict[str, tuple[slice, ...
     }
 
 
-def _same_arrays(parts: Sequence[VtkData], names: Sequence[str], join: bool = True) -> tuple[Arrays, Arrays]:
-    """Arrays of the points and of the cells, which all parts must have, one after the other."""
+def _same_arrays(
+    parts: Sequence[VtkData], names: Sequence[str], join: bool = True
+) -> tuple[Arrays, Arrays, Unread]:
+    """Arrays of the points and of the cells that all parts have, one after the other; what some lack cannot be had."""
+    unread: Unread = {}
+    for part in parts:
+        unread |= {key: said for key, said in part.unread.items() if said[1] or key not in unread}
+    flagged = (
+        ["vtkGhostType" in part.point_data for part in parts],
+        ["vtkGhostType" in part.cell_data for part in parts],
+    )
     found: list[Arrays] = []
-    for field in ("point_data", "cell_data"):
-        own: list[Arrays] = [getattr(part, field) for part in parts]
-        for name, arrays in zip(names, own, strict=True):
-            shapes = {key: values.shape[1:] for key, values in arrays.items()}
-            if shapes != {key: values.shape[1:] for key, values in own[0].items()}:
-                raise ValueError(f"{name} holds other arrays than {names[0]}, a part of the same moment")
+    centrings: tuple[Literal["node", "cell"], ...] = ("node", "cell")
+    for k, centring in enumerate(centrings):
+        own = [
+            _with_flags(part)[k] if any(flagged[k]) else (part.point_data, part.cell_data)[k]
+            for part in parts
+        ]
+        widths: dict[str, tuple[int, ...]] = {}
+        for arrays in own:
+            widths |= {key: values.shape[1:] for key, values in arrays.items() if key not in widths}
+        for key, width in widths.items():
+            lacking = [
+                name
+                for name, arrays in zip(names, own, strict=True)
+                if key not in arrays or arrays[key].shape[1:] != width
+            ]
+            if lacking:
+                said = f"is not in {lacking[0]}, a part of the same moment, or has other components there"
+                unread[centring, key] = (math.prod(width), said)
+        common = [key for key in own[0] if (centring, key) not in unread]
         found.append(
-            {key: np.concatenate([one[key] for one in own]) if join else own[0][key] for key in own[0]}
+            {key: np.concatenate([one[key] for one in own]) if join else own[0][key] for key in common}
         )
-    return found[0], found[1]
+    return found[0], found[1], unread
+
+
+def _with_flags(part: VtkData) -> tuple[Arrays, Arrays]:
+    """The arrays of points and cells with `vtkGhostType` among them: a part without these flags has no ghosts."""
+    return (
+        {"vtkGhostType": np.zeros(part.point_count, np.uint8), **part.point_data},
+        {"vtkGhostType": np.zeros(part.cell_count, np.uint8), **part.cell_data},
+    )
 
 
 def _unstructured(part: VtkData) -> VtkData:

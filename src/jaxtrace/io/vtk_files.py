@@ -31,6 +31,8 @@ class Frame(NamedTuple):
     geometry: Geometry
     arrays: dict[tuple[Centring, str], np.ndarray]
     time: float | None
+    declared: dict[tuple[Centring, str], tuple[int, str]]
+    """All arrays that the files name: their number of components, and why one cannot be used, or ""."""
 
 
 def read_time(path: Path) -> float | None:
@@ -72,7 +74,9 @@ def read_frame(paths: tuple[Path, ...], wanted: frozenset[str] | None = None) ->
         geometry = _geometry(whole, arrays, pieces)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}.") from error
-    return Frame(geometry, arrays, _time_of(whole.field_data, path))
+    read = {key: (values.shape[1] if values.ndim > 1 else 1, "") for key, values in arrays.items()}
+    unread = {key: said for key, said in whole.unread.items() if key[1] != "vtkGhostType" and key not in read}
+    return Frame(geometry, arrays, _time_of(whole.field_data, path), read | unread)
 
 
 def _demand(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .series import DatasetError
-from .vtk_data import LARGEST, VtkData, checked_cells, checked_extent
+from .vtk_data import LARGEST, Unread, VtkData, checked_cells, checked_extent
 from .vtk_xml import numbers_of
 
 _TYPES = {
@@ -54,6 +54,7 @@ class _Reader:
     def __init__(self, text: bytes):
         self.text, self.at = text, 0
         self.made: dict[str, Any] = {"point_data": {}, "cell_data": {}, "field_data": {}}
+        self.unread: Unread = {}
         self.groups: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.axes: dict[str, np.ndarray] = {}
         self.target: dict[str, np.ndarray] = self.made["field_data"]
@@ -176,6 +177,9 @@ class _Reader:
                 raise ValueError(f"array {name[:60]!r} ends behind the end of the file")
 
     def keep(self, name: str, values: np.ndarray, width: int) -> None:
+        if self.target is not self.made["field_data"] and name in self.target:
+            centring = "node" if self.target is self.made["point_data"] else "cell"
+            self.unread[centring, name] = (width, "is there several times; leave one of them")
         self.target[name] = values if width == 1 else values.reshape(-1, width)
 
     def dimensions(self) -> None:
@@ -270,7 +274,9 @@ class _Reader:
             made["corners"] = np.concatenate([np.zeros(0, np.int64), *(corners for *_, corners in parts)])
         else:
             made.pop("types", None)
-        return VtkData(self.kind, **made)
+        for centring, name in self.unread:
+            made["point_data" if centring == "node" else "cell_data"].pop(name)
+        return VtkData(self.kind, **made, unread=self.unread)
 
     def line(self) -> str:
         """The rest of this line, and on to the next."""

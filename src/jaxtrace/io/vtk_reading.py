@@ -34,6 +34,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
             interpolation=options.interpolation,
             dtype=options.coordinate_dtype,
             land_values=options.land_values,
+            cell_data=options.cell_data or "linear",
         )
     except ValueError as error:
         raise DatasetError(f"{first.name}: {error}") from error
@@ -49,14 +50,16 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
                 f"{frame.geometry.describe()}, or other places). A series must keep its grid."
             )
         values = _velocity(here, choice, centring, entry.name)
+        if options.velocity is None and entry is not first:
+            _demand_choice(here, choice, entry.name, first.name)
         try:
             return placed(_components(values, kept, options.dim, entry.name, choice))
         except ValueError as error:
             raise DatasetError(f"{entry.name}: velocity {_title(choice)}: {error}") from error
 
-    said = "node" if centring == "node" else "cell"
     notes = (
-        f"velocity {_title(choice)} ({said} data, {choice.why})",
+        f"velocity {_title(choice)} ({centring} data, {choice.why})",
+        *(_cells_told(geometry, options) if centring == "cell" else ()),
         geometry.describe() + (f" in {'xyz'[kept[0]]}{'xyz'[kept[1]]}" if len(kept) == 2 else ""),
         why if len(times) > 1 else "steady",
     )
@@ -65,17 +68,37 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     )
 
 
+def _cells_told(geometry: Geometry, options: Options) -> tuple[str]:
+    """How values of cells are read, and what asks for it."""
+    way = "nearest" if options.interpolation == "nearest" else "linear"
+    way = options.cell_data or way
+    if way == "linear":
+        how = (
+            "node values by a plane through the cells around"
+            if isinstance(geometry, Cells)
+            else "linear between middles"
+        )
+    else:
+        how = "node values are means of the cells around" if way == "average" else "each cell keeps its value"
+    return (f"cell_data={way!r}: {how}",)
+
+
 def _title(choice: Choice) -> str:
     return ", ".join(repr(name) if name else "zero" for name in choice.names)
 
 
 def _choose(frame: Frame, options: Options, where: str) -> tuple[Choice, Centring]:
-    """The arrays of the velocity, and whether they belong to nodes or cells; nodes where a name is used twice."""
+    """The arrays of the velocity, and whether they belong to nodes or cells; nodes where a name is used twice.
+
+    All arrays that the files declare are candidates, also those that cannot be read.
+    """
     widths: dict[str, int] = {}
     centrings: dict[str, set[Centring]] = {}
-    for (centring, name), values in frame.arrays.items():
-        widths.setdefault(name, values.shape[1] if values.ndim > 1 else 1)
-        centrings.setdefault(name, set()).add(centring)
+    for (centring, name), (width, _) in sorted(frame.declared.items(), key=lambda one: one[0][0] != "node"):
+        if name not in widths or (widths[name] not in (2, 3) and width in (2, 3)):
+            widths[name], centrings[name] = width, set()
+        if widths[name] == width:
+            centrings[name].add(centring)
     try:
         choice = choose_vector(widths, options.velocity, where)
     except ValueError as error:
@@ -83,7 +106,40 @@ def _choose(frame: Frame, options: Options, where: str) -> tuple[Choice, Centrin
     common = set.intersection(*(centrings[name] for name in choice.names if name))
     if not common:
         raise DatasetError(f"{where}: {_title(choice)} are partly node data and partly cell data.")
-    return choice, "node" if "node" in common else "cell"
+    centring: Centring = (
+        "node" if "node" in common and (not options.cell_data or len(common) == 1) else "cell"
+    )
+    if options.cell_data and centring == "node":
+        raise ValueError(
+            f"{where}: `cell_data={options.cell_data!r}` is for values of cells; {_title(choice)} are node data. Leave it out."
+        )
+    for name in filter(None, choice.names):
+        reason = frame.declared[centring, name][1]
+        if reason:
+            raise DatasetError(f"{where}: {centring} array {name!r} {reason}.")
+    if len(common) > 1:
+        other = "cell" if centring == "node" else "node"
+        choice = choice._replace(why=f"{choice.why}; {other} data of that name are not used")
+    return choice, centring
+
+
+def _demand_choice(frame: Frame, choice: Choice, where: str, first: str) -> None:
+    """Refuse a file of a series in which the rule finds another velocity than in the first, or several."""
+    widths = {name: width for (_, name), (width, _) in frame.declared.items()}
+    try:
+        here = choose_vector(widths, None, where)
+    except ValueError as error:
+        raise DatasetError(f"{error} In {first} there is only one.") from error
+    if here.names != choice.names:
+        raise DatasetError(
+            f"{where}: the velocity would be {_title(here)} ({here.why}), but in {first} it is {_title(choice)}. Pass "
+            f"`velocity={_typed(choice)}` or another."
+        )
+
+
+def _typed(choice: Choice) -> str:
+    """The argument that asks for this choice."""
+    return repr(choice.names[0] if len(choice.names) == 1 else choice.names)
 
 
 def _shifted(geometry: Geometry, options: Options) -> Geometry:
@@ -103,8 +159,11 @@ def _velocity(frame: Frame, choice: Choice, centring: Centring, where: str) -> F
     columns = []
     for name in choice.names:
         if name is not None:
+            reason = frame.declared.get((centring, name), (0, ""))[1]
+            if reason:
+                raise DatasetError(f"{where}: {centring} array {name!r} {reason}.")
             if (centring, name) not in frame.arrays:
-                present = ", ".join(sorted({known for _, known in frame.arrays})) or "none"
+                present = ", ".join(sorted({known for _, known in frame.declared})) or "none"
                 raise DatasetError(
                     f"{where}: there is no {centring} array {name!r} here (arrays: {present}), but other files have it."
                 )

@@ -8,13 +8,14 @@ import base64
 import binascii
 import dataclasses
 import lzma
+import math
 import mmap
 import os
 import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.parsers import expat
 
 import numpy as np
@@ -24,6 +25,7 @@ from .vtk_data import (
     KINDS,
     STRUCTURED,
     Arrays,
+    Unread,
     VtkData,
     checked_cells,
     checked_extent,
@@ -219,15 +221,24 @@ class XmlFile:
             said = checked_extent(element.numbers("Extent", int, 6), "the extent of a piece")
             if found.extent != said:
                 raise ValueError(f"its piece {name} has the extent {found.extent}, not {said}")
-        declared = [
-            {array.attributes.get("Name") for array in self.grid.first(tag).children}
-            for tag in ("PPointData", "PCellData")
-        ]
-        point_data, cell_data = (
-            {name: values for name, values in data.items() if name in names}
-            for data, names in zip((found.point_data, found.cell_data), declared, strict=True)
+        unread = dict(found.unread)
+        tags: tuple[tuple[Literal["node", "cell"], str, Arrays], ...] = (
+            ("node", "PPointData", found.point_data),
+            ("cell", "PCellData", found.cell_data),
         )
-        return dataclasses.replace(found, point_data=point_data, cell_data=cell_data)
+        for centring, tag, held in tags:
+            for array in self.grid.first(tag).children:
+                said, width = array.attributes.get("Name", ""), array.whole("NumberOfComponents", 1) or 1
+                if not said or (said not in held and (centring, said) in unread):
+                    continue
+                own = math.prod(held[said].shape[1:]) if said in held else 0
+                if said not in held:
+                    unread[centring, said] = (width, f"is declared in {self.path.name}, but not in {name}")
+                elif own != width:
+                    why = f"has {width} components in {self.path.name}, but {own} in {name}"
+                    unread[centring, said] = (width, why)
+                    del held[said]
+        return dataclasses.replace(found, unread=unread)
 
     def piece(self, element: Element, wanted: frozenset[str] | None) -> VtkData:
         """One piece of this file."""
@@ -269,19 +280,35 @@ class XmlFile:
             made["offsets"] = np.concatenate([np.zeros(1, np.int64), *bounds])
             made["corners"] = np.concatenate([group["corners"] for group in groups])
             cells = len(made["types"])
-        for field, tag, count in (("point_data", "PointData", points), ("cell_data", "CellData", cells)):
-            made[field] = self._chosen(element.first(tag), count, wanted)
+        made["unread"] = {}
+        made["point_data"] = self._chosen(element.first("PointData"), "node", points, wanted, made["unread"])
+        made["cell_data"] = self._chosen(element.first("CellData"), "cell", cells, wanted, made["unread"])
         return VtkData(self.kind, field_data={}, **made)
 
-    def _chosen(self, holder: Element, count: int, wanted: frozenset[str] | None) -> Arrays:
+    def _chosen(
+        self,
+        holder: Element,
+        centring: Literal["node", "cell"],
+        count: int,
+        wanted: frozenset[str] | None,
+        unread: Unread,
+    ) -> Arrays:
+        """The values of the arrays that are `wanted`; all others that are declared go to `unread`."""
         found: Arrays = {}
-        for element in holder.all("DataArray"):
-            name = element.attributes.get("Name")
-            if (
-                name
-                and element.attributes.get("type") in _TYPES
-                and (wanted is None or name in {*wanted, "vtkGhostType"})
-            ):
+        declared = [element.attributes.get("Name", "") for element in holder.all("DataArray")]
+        for name, element in zip(declared, holder.all("DataArray"), strict=True):
+            key = (centring, name)
+            width = element.whole("NumberOfComponents", 1) or 1
+            if not name:
+                unread[centring, "(without a name)"] = (width, "cannot be asked for; give it a name")
+            elif declared.count(name) > 1:
+                unread[key] = (width, f"is there {declared.count(name)} times; leave one of them")
+            elif element.attributes.get("type") not in _TYPES:
+                said = _short(element.attributes.get("type"))
+                unread[key] = (width, f"has the type {said}, which is not read")
+            elif wanted is not None and name not in {*wanted, "vtkGhostType"}:
+                unread[key] = (width, "")
+            else:
                 found[name] = self.array(element, count)
         return found
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from .cf_attributes import fill_marks, tidy_data
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
-from .cf_units import parse_speed
+from .cf_staggered import REASON as STAGGERED
+from .cf_staggered import demand_common_points, point_of, staggering, tell_native_names
+from .cf_units import parse_speed, parse_unit
 from .geometry import FLAT, place
-from .naming import component_sets, standard_sets
+from .naming import component_sets, is_component, standard_sets
 from .netcdf_sizes import check_hdf5, check_netcdf3
 from .opened import OpenedDataset, Options, selected_times
 from .series import DatasetError
@@ -71,12 +74,22 @@ def open_file(path: Path) -> Any:
 
 def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     """The velocity field in data sets that are open: which variables, when, where, and which values are land."""
+    tidied = [tidy_data(source.data) for source in sources]
+    sources = [
+        source._replace(data=data, refused={**refused, **source.refused})
+        for source, (data, refused) in zip(sources, tidied, strict=True)
+    ]
+    if options.cell_data:
+        raise ValueError(
+            f"`cell_data={options.cell_data!r}` is for VTK files; NetCDF and Zarr hold values of nodes. Leave it out."
+        )
     names, why_these = _choose(sources, options)
     for source in sources:
         for name, reason in source.refused.items():
             if name in names:
                 raise DatasetError(f"{source.name}: variable {name[:60]!r}: {reason}.")
-    lists = [moments_of(sources, name, options) if name else None for name in names]
+    said: set[str] = set()
+    lists = [moments_of(sources, name, options, said) if name else None for name in names]
     found, when = common_times(lists, names)
     times, numbers, why_times = selected_times(found, when, options)
     homes = {
@@ -94,6 +107,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         raise
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}.") from error
+    tell_native_names(names, any(along.values.ndim > 1 for along in grid.places))
+    for along in grid.places:
+        if along.name in source.refused:
+            raise DatasetError(f"{source.name}: coordinate {along.name!r}: {source.refused[along.name]}.")
     names, lists = names[: len(grid.scales)], lists[: len(grid.scales)]
     fitting = {(source.name, next(iter(homes)))}
 
@@ -112,8 +129,20 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         ]
         return np.stack(columns, -1)
 
-    first = values(int(numbers[0]))
-    land = np.asarray(np.isnan(first).any(-1))
+    given = np.array([name is not None for name in names])
+
+    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Values, which nodes are missing, and at how many only some components are."""
+        found = values(number)
+        lost = np.isnan(found)
+        some, every = np.asarray(lost.any(-1)), np.asarray(lost[:, given].all(-1))
+        partly = int((some & ~every).sum())
+        if options.partly_missing == "land":
+            return found, some, partly
+        return np.where(lost & ~every[:, None], 0, found).astype(found.dtype), every, partly
+
+    _, land, partly = marked(int(numbers[0]))
+    lost = int(land.sum())
     if options.missing == "zero":
         land = np.zeros_like(land)
     elif land.all():
@@ -133,8 +162,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         raise DatasetError(f"{source.name}: {error}") from error
 
     def read(number: int) -> np.ndarray:
-        found = values(number)
-        missing = np.asarray(np.isnan(found).any(-1))
+        found, missing, _ = marked(number)
         if options.missing != "zero" and not np.array_equal(missing, land):
             entry = next(moments for moments in lists if moments)[number]
             raise DatasetError(
@@ -144,7 +172,10 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             )
         return placed(np.where(missing[:, None], 0, found))
 
-    dry = f", {int(land.sum()):,} of them land" if land.any() else ""
+    dry = f", {lost:,} of them {'still (missing)' if options.missing == 'zero' else 'land'}" if lost else ""
+    if partly:
+        among = "of these" if options.partly_missing == "land" else "others"
+        dry += f", {partly:,} {among} miss only some components (partly_missing={options.partly_missing!r})"
     notes = (
         f"velocity {', '.join(name or 'zero' for name in names)} ({why_these})",
         f"{geometry.describe()}{dry}",
@@ -159,10 +190,12 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
 def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, ...], str]:
     """The variables of the components and why: as named, by their standard names, or by their names."""
     fields: dict[str, Any] = {}
+    homes: dict[str, Any] = {}
     for source in sources:
         for name, variable in source.data.variables.items():
             if len(variable.dims) > 1 and np.issubdtype(variable.dtype, np.number):
                 fields.setdefault(str(name), variable)
+                homes.setdefault(str(name), source.data)
     where = sources[0].name
     listed = ", ".join(fields) or "none"
     if options.velocity is not None:
@@ -176,18 +209,35 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
                 raise DatasetError(
                     f"{where}: there is no variable {name!r} as `velocity` demands; there are {listed}."
                 )
+        try:
+            demand_common_points(options.velocity, homes)
+        except ValueError as error:
+            raise DatasetError(f"{where}: {error}.") from error
         return tuple(options.velocity), "as named"
+    apart: list[str] = []
     standard = {name: str(variable.attrs.get("standard_name", "")) for name, variable in fields.items()}
     for sets, why in (
         (standard_sets(standard), "by their standard names"),
         (component_sets({name: name for name in fields}), "by their names"),
     ):
-        if len(sets) == 1:
-            return sets[0], why
-        if sets:
-            shown = "; ".join(", ".join(names) for names in sets)
+        reasons = [staggering(names[0], homes[names[0]], names[1], homes[names[1]]) for names in sets]
+        whole = [names for names, reason in zip(sets, reasons, strict=True) if not reason]
+        if len(whole) == 1:
+            left = [", ".join(names) for names in sets if names not in whole]
+            return whole[0], why + (f", {'; '.join(left)} being on a staggered grid" if left else "")
+        if whole:
+            shown = "; ".join(", ".join(names) for names in whole)
             raise DatasetError(
-                f"{where}: several sets of variables may be the velocity: {shown}. Pass `velocity={sets[0]!r}` or another."
+                f"{where}: several sets of variables may be the velocity: {shown}. Pass `velocity={whole[0]!r}` or another."
+            )
+        apart += filter(None, reasons)
+    if apart:
+        raise DatasetError(f"{where}: {apart[0]}.")
+    for name in fields:
+        point = point_of(homes[name], name) if is_component(name) else ""
+        if point:
+            raise DatasetError(
+                f"{where}: {name!r} lies on {point} points: the components of the velocity are {STAGGERED}."
             )
     raise DatasetError(
         f"{where}: no two variables look like the components of a velocity; there are {listed}. Pass `velocity=('u', 'v')` "
@@ -202,6 +252,12 @@ def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
         if there is None or other is first:
             continue
         here = first.data.variables[known.name]
+        units = str(there.attrs.get("units", "")), str(here.attrs.get("units", ""))
+        if units[0] and _unit_differs(*units, parse_unit):
+            raise DatasetError(
+                f"{other.name}: coordinate {known.name!r} has units {units[0]!r}, but that of {first.name} has {units[1]!r}. "
+                "Bring the files to one unit first."
+            )
         try:
             if set(here.dims) != set(there.dims):
                 raise ValueError(f"it lies along {', '.join(there.dims)}")
@@ -219,12 +275,18 @@ def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
 
 def _demand_units(first: Source, other: Source, name: str) -> None:
     """Refuse a file whose velocity has another unit than that of the first."""
-    wanted, found = (source.data.variables[name].attrs.get("units", "") for source in (first, other))
-    if parse_speed(wanted) != parse_speed(found):
+    wanted, found = (str(source.data.variables[name].attrs.get("units", "")) for source in (first, other))
+    if _unit_differs(wanted, found, parse_speed):
         raise DatasetError(
             f"{other.name}: variable {name!r} has units {str(found)!r}, but that of {first.name} has {str(wanted)!r}. Convert "
             "one of them, or pass `convert_units=False` to leave both as they are."
         )
+
+
+def _unit_differs(one: str, other: str, parse: Any) -> bool:
+    """Whether two units are not the same; unknown ones are compared by their text."""
+    known = parse(one), parse(other)
+    return known[0] != known[1] or (known[0] is None and one.lower().split() != other.lower().split())
 
 
 def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options) -> np.ndarray:
@@ -247,6 +309,13 @@ def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options)
             f"{where} cannot be read: {str(error)[:300]}. The file is damaged or does not fit the others."
         ) from error
     found = found.astype(np.result_type(found.dtype, np.float32))
+    for word, mark in fill_marks(variable.attrs).items():
+        count = int(np.count_nonzero(found == np.asarray(mark, found.dtype)))
+        if count:
+            raise DatasetError(
+                f"{where} holds {count:,} values equal to its attribute {word} = {mark:g}. CF calls that `_FillValue`: rename "
+                f"the attribute, or pass the xarray data set with these values as NaN (`data.where(data != {mark:g})`)."
+            )
     largest = float(np.nanmax(np.abs(found), initial=0.0))
     if not np.isfinite(largest) or largest > HUGE:
         raise DatasetError(

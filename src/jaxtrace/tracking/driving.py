@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxworlds._native import warn_of_missing_kernels
 from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.rollout import Chunk, Rollout, resume, run
 from jaxworlds.store import MisfitError
@@ -68,6 +69,7 @@ class Batch:
 
 def run_job(job: Job) -> tuple[Records, list[Batch]]:
     """All batches in turn, until one is stopped."""
+    warn_of_missing_kernels(len(job.seeds) * job.schedule.steps)
     records = Records(len(job.schedule.times), len(job.seeds))
     done: list[Batch] = []
     for number in range(job.batches):

@@ -83,9 +83,10 @@ class Report:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in self.rows())
 
     def __rich__(self) -> Any:
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(show_header=False, box=None)
         for name, value in self.rows():
-            table.add_row(f"[bold]{name}[/bold]", value)
+            table.add_row(f"[bold]{escape(name)}[/bold]", escape(value))
         return table

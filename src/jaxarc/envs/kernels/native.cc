@@ -1,6 +1,8 @@
 // The hot part of a step for CPUs: one environment after the other, with real branches on the operation.
 // Each function is the twin of one in Python and gives the same bits: `operations.py`, `rules.py` and `draws.py` say what
 // they mean.
+// Without this: about 9 times slower.
+// (Random play of 2,048 environments on two cores: 494,000 steps/s with, 57,000 without.)
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,144 @@
+"""Attributes of variables under the names of the CF conventions, however a file spells them.
+
+One rule for files, Zarr stores and xarray data sets:
+
+- The names `units`, `standard_name`, `positive`, `axis`, `calendar` and `coordinates` are found in any case and with any
+  punctuation, `unit` for `units` too.
+- Any other name with the word unit in it (`time_units`, `UnitsOfMeasure`) counts where its value is a known unit.
+- Attributes that contradict each other are refused where the variable is used.
+"""
+
+import re
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from .cf_units import parse_speed, parse_unit, time_unit
+
+_SPELLINGS = {
+    "units": ("units", "unit", "udunits"),
+    "standard_name": ("standardname", "cfstandardname", "stdname"),
+    "positive": ("positive",),
+    "axis": ("axis", "cartesianaxis"),
+    "calendar": ("calendar", "calendartype", "calender"),
+    "coordinates": ("coordinates",),
+}
+_UNDECODED = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+_FILL = ("fillvalue", "missingvalue", "nodata", "nodatavalue")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
+    """A data set with its variables' attributes under their CF names, and why some variables cannot be used, by name."""
+    variables, refused = {}, {}
+    for key, variable in data.variables.items():
+        name = str(key)
+        try:
+            found = _decoded(name, variable)
+            attributes, reason = cf_attributes(found.attrs, found.ndim)
+        except (ValueError, TypeError) as error:
+            refused[name] = str(error)[:300]
+            variables[name] = variable
+            continue
+        if found is variable:
+            found = variable.copy(deep=False)
+        found.attrs = attributes
+        variables[name] = found
+        if reason:
+            refused[name] = reason
+    return SimpleNamespace(variables=variables, attrs=dict(getattr(data, "attrs", {}))), refused
+
+
+def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[str, Any], str]:
+    """Attributes with the CF names added, texts cleaned; and the reason why they contradict each other, or ""."""
+    found = {str(name): _plain_text(value) for name, value in attributes.items()}
+    reasons = []
+    for wanted, spellings in _SPELLINGS.items():
+        told = {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, str) and value and re.sub(r"[^a-z]", "", name.lower()) in spellings
+        }
+        if wanted == "units" and not told:
+            told = {name: value for name, value in found.items() if _says_unit(name, value, dimensions)}
+        if not told:
+            continue
+        if len({_meaning(value) for value in told.values()}) > 1:
+            listed = " and ".join(f"{name} = {value[:60]!r}" for name, value in told.items())
+            reasons.append(f"its attributes {listed} contradict each other; keep the right one as `{wanted}`")
+        chosen = told.get(wanted) or next(iter(told.values()))
+        found[wanted] = chosen.lower() if wanted == "standard_name" else chosen
+    return found, "; ".join(reasons)
+
+
+def since_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The attribute of a time without units that says "days since 1950-01-01" or the like, if exactly one does."""
+    found = {}
+    for name, value in attributes.items():
+        said = re.search(r"\b([A-Za-z]+\s+since\s+-?\d.*)$", value, re.I) if isinstance(value, str) else None
+        if said is not None and time_unit(said[1].split()[0]) is not None:
+            found[name] = said[1].strip(" )]}.")
+    return next(iter(found.items())) if len(set(found.values())) == 1 else None
+
+
+def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
+    """Attributes that name a missing value, but not as `_FillValue` or `missing_value`, which are applied already."""
+    found = {}
+    for name, value in attributes.items():
+        if name in _UNDECODED or re.sub(r"[^a-z]", "", name.lower()) not in _FILL:
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        if np.isfinite(number):
+            found[name] = number
+    return found
+
+
+def _decoded(name: str, variable: Any) -> Any:
+    """A variable of which scale, offset and fill value are applied: they are not where a data set was opened without."""
+    left = [word for word in _UNDECODED if word in variable.attrs]
+    if not left or not np.issubdtype(variable.dtype, np.number):
+        return variable
+    packed = [word for word in left if word in ("scale_factor", "add_offset")]
+    if packed and np.issubdtype(variable.dtype, np.floating):
+        raise ValueError(
+            f"it has `{packed[0]}` among its attributes and floating-point values, so that it may be applied or not. Open the "
+            "file with `mask_and_scale=True`, or drop the attribute"
+        )
+    from xarray.conventions import decode_cf_variable
+
+    return decode_cf_variable(name, variable, decode_times=False)
+
+
+def _plain_text(value: Any) -> Any:
+    """Texts as str, also bytes and arrays of one text; other values as they are."""
+    if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
+        inner = np.asarray(value, object).reshape(-1)[0]
+        value = inner if isinstance(inner, str | bytes) else value
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return str(value).strip(" \t\r\n\0") if isinstance(value, str) else value
+
+
+def _says_unit(name: str, value: Any, dimensions: int) -> bool:
+    """Whether an attribute with the word unit in its name holds a unit, of time only on what may be a time."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not isinstance(value, str) or not {"unit", "units"} & set(words):
+        return False
+    known = parse_unit(value) is not None or parse_speed(value) is not None
+    return known or (dimensions < 2 and _meaning(value)[0] == "time")
+
+
+def _meaning(value: str) -> tuple[Any, ...]:
+    """What two spellings of one unit have in common; other texts count without case."""
+    text = " ".join(value.lower().split())
+    for kind, found in (("unit", parse_unit(text)), ("speed", parse_speed(text))):
+        if found is not None:
+            return (kind, found)
+    unit, _, date = text.partition(" since ")
+    seconds = time_unit(unit)
+    return ("text", text) if seconds is None else ("time", seconds, date)

@@ -1,0 +1,103 @@
+"""Whether the packages of this distribution are still ours: another distribution may put files into a folder of the same name.
+
+pip does not notice. What was installed last wins file by file, and uninstalling the other one takes files of ours with it.
+"""
+
+import os
+import sys
+
+_NAME = "jaxworlds"
+_own: set[str] = set()
+
+
+def demand_own_files(package: str, *, first: bool = False) -> None:
+    """Raise an `ImportError` with the remedy where the files of `package` are not, or not only, those of this distribution.
+
+    A package calls it in its `__init__` with `first`; modules of it that another distribution does not have call it too,
+    and so notice an `__init__` that is not ours, or none.
+    """
+    if first:
+        _own.add(package)
+    module = sys.modules.get(package)
+    init = None if module is None else getattr(module, "__file__", None)
+    if package in _own and init is not None:
+        rivals = _rivals_beside(os.path.dirname(init))
+        if not rivals:
+            return
+        trouble = f"{' and '.join(rivals)} put files into the same folder as {_NAME}"
+    elif init is None:
+        trouble = (
+            "its `__init__.py` is gone, as when another distribution with such a package was uninstalled"
+        )
+    else:
+        trouble = f"{init} is another distribution's file, not that of {_NAME}"
+    raise ImportError(f"the package `{package}` is not as {_NAME} installed it: {trouble}. {remedy(package)}")
+
+
+def remedy(package: str) -> str:
+    """What people type to have the package as it was."""
+    return (
+        f"Type `pip uninstall -y {package}`, then `pip install --force-reinstall --no-deps {_NAME}` (or the file or folder "
+        f"that you installed {_NAME} from); keep the other one in an environment of its own."
+    )
+
+
+def _rivals_beside(folder: str) -> list[str]:
+    """Distributions of the package's own name that are installed beside it: one look into the folder above."""
+    try:
+        names = os.listdir(os.path.dirname(folder))
+    except OSError:
+        return []
+    kinds = (".dist-info", ".egg-info")
+    parts = [
+        name.removesuffix(kind).partition("-") for name in names for kind in kinds if name.endswith(kind)
+    ]
+    return [
+        f"{name} {version}".strip() for name, _, version in parts if name.lower() == os.path.basename(folder)
+    ]
+
+
+def trouble_of(package: str) -> str | None:
+    """What is wrong with the files of a package, by every file that was installed; None if nothing is. Imports nothing."""
+    import importlib.util
+    from pathlib import Path
+
+    here = Path(__file__).resolve().parents[1]
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return "it is not there"
+    places = [Path(place).resolve() for place in spec.submodule_search_locations or ()]
+    if spec.origin is None:
+        return "its `__init__.py` is gone, as when another distribution with such a package was uninstalled"
+    if places != [here / package]:
+        return f"Python finds it at {', '.join(map(str, places))}, which is another distribution's"
+    rivals = _rivals_beside(str(here / package))
+    changed = _changed_files(package)
+    if changed:
+        return f"{len(changed)} of its files are not those that were installed, such as {changed[0]}" + (
+            f"; {' and '.join(rivals)} put files there" if rivals else ""
+        )
+    return f"{' and '.join(rivals)} put files into the same folder" if rivals else None
+
+
+def _changed_files(package: str) -> list[str]:
+    """Files of ours that are gone or hold something else, by the list that the installer wrote; none where it wrote none."""
+    import base64
+    import hashlib
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+
+    try:
+        found = distribution(_NAME)
+    except PackageNotFoundError:
+        return []
+    changed = []
+    for file in found.files or ():
+        if file.parts[0] != package or file.hash is None or file.suffix == ".pyc":
+            continue
+        path = Path(str(found.locate_file(file)))
+        content = path.read_bytes() if path.is_file() else b""
+        digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest()).decode().rstrip("=")
+        if digest != file.hash.value:
+            changed.append(str(file))
+    return changed

@@ -1,0 +1,139 @@
+"""Tables of the world: what is wrong in one is said with its column, and what makes advice doubtful is warned of."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import acbo
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+VARIABLES: dict[Any, Any] = {"dose": (0, 10), "age": None, "pain": None}
+
+
+def table(rows: int = 20) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    dose, age = rng.uniform(0, 10, rows), rng.normal(40, 5, rows)
+    return pd.DataFrame({"dose": dose, "age": age, "pain": 8 - 0.5 * dose + 0.1 * age})
+
+
+def optimizer(data: Any = None, **options: Any) -> acbo.Optimizer:
+    return acbo.Optimizer(
+        **{"variables": VARIABLES, "target": "pain", "strategy": "random", "data": data} | options
+    )
+
+
+def with_cell(cell: object, column: str = "dose", row: int = 3) -> pd.DataFrame:
+    frame = table().astype(object)
+    frame.loc[row, column] = cell
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (with_cell("45,5"), "'dose'.*'45,5'.*Write 45.5 with a point.*decimal=\",\""),
+        (with_cell("12", "age"), "'age'.*'12'.*pandas.to_numeric\\(frame\\['age'\\]\\)"),
+        (with_cell("high"), "'dose'.*'high'.*frame.drop\\(columns=\\['dose'\\]\\)"),
+    ],
+    ids=["decimal comma", "text that reads like a number", "category"],
+)
+def test_text_in_a_column_is_said_with_its_column_and_row(frame: pd.DataFrame, said: str) -> None:
+    with pytest.raises(ValueError, match=r"`data\[3\]` must have a number for " + said):
+        optimizer(frame)
+    with pytest.raises(ValueError, match="`frame` must hold numbers; column " + said) as error:
+        acbo.from_frame(frame, target="pain")
+    assert "in row 3" in str(error.value)
+
+
+def test_a_whole_column_of_text_numbers_is_not_taken_silently() -> None:
+    frame = table().assign(age=table()["age"].round().astype(int).astype(str))
+    with pytest.raises(ValueError, match=r"column 'age' has '\d\d' in row 0"):
+        acbo.from_frame(frame, target="pain")
+
+
+def test_what_is_missing_stays_missing_and_numbers_of_objects_are_taken() -> None:
+    data, _ = acbo.from_frame(table().astype(object), target="pain")
+    np.testing.assert_allclose(np.asarray(data.values)[:, :3], table(), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"missing|finite|NaN"):
+        acbo.from_frame(with_cell(None), target="pain")
+
+
+@pytest.mark.parametrize("path", ["rows.csv", Path("rows.csv")])
+def test_a_path_is_no_table(path: str | Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"`data` must be a data frame, and a path is none.*read_csv\('rows.csv'\)"
+    ):
+        optimizer(path)
+    with pytest.raises(TypeError, match=r"`rows` must be a data frame, and a path is none"):
+        optimizer().tell(path)
+    with pytest.raises(TypeError, match=r"`frame` must be a data frame, and a path is none"):
+        acbo.from_frame(path, target="pain")  # pyright: ignore[reportArgumentType]
+
+
+def test_extra_columns_are_named_with_what_to_do() -> None:
+    with pytest.raises(
+        ValueError, match=r"a column 'batch' and 1 more that is none.*drop\(columns=\['batch', 'day'\]\)"
+    ):
+        optimizer(table().assign(batch=1, day=2))
+    with pytest.raises(ValueError, match=r"a column 'pian' that is none\. Did you mean 'pain'"):
+        optimizer(table().rename(columns={"pain": "pian"}))
+
+
+def test_columns_may_be_whole_numbers() -> None:
+    frame = table().set_axis([0, 1, 2], axis=1)
+    data, names = acbo.from_frame(frame, target=2)
+    assert names == ("0", "1", "2")
+    assert int(data.target) == 2
+    made = optimizer(frame, variables={0: (0, 10), 1: None, 2: None}, target=2)
+    todo = made.ask()
+    made.tell(pd.DataFrame({0: todo["0"], 1: [40.0], 2: [5.0]}, index=todo.index))
+    assert made.spent > 0 or made.history()["experiment"].notna().sum() == 1
+
+
+def test_a_constant_target_is_said_at_once_and_with_every_advice() -> None:
+    with pytest.warns(UserWarning, match="the target 'pain' is 5 in all 20 rows"):
+        made = optimizer(table().assign(pain=5.0))
+    with pytest.warns(UserWarning, match="any advice is a guess"):
+        made.recommend()
+    made.tell({"dose": 3, "age": 40, "pain": 7.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.recommend()
+
+
+def test_a_range_of_the_target_is_not_ignored_silently() -> None:
+    for described in ((0, 100), [0, 1], {"low": 0, "high": 1}):
+        with pytest.warns(UserWarning, match=r"the target 'pain' no range or levels.*Write \{'pain': None\}"):
+            made = optimizer(variables=VARIABLES | {"pain": described})
+        assert [v.name for v in made.state.settings.settable] == ["dose"]
+
+
+def test_more_variables_than_the_policy_was_trained_on_are_said() -> None:
+    from acbo.optimizer.notices import trained_variables
+
+    most = trained_variables()
+    names = [f"v{i}" for i in range(most + 1)]
+    variables = dict.fromkeys(names[1:], (-1, 1)) | {"v0": None}
+    with pytest.warns(UserWarning, match=f"trained on at most {most} variables; this problem has {most + 1}"):
+        acbo.Optimizer(variables, target="v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        acbo.Optimizer(variables, target="v0", strategy="expected_improvement")
+        acbo.Optimizer({name: variables[name] for name in names[:most]}, target="v0")
+
+
+def test_more_variables_than_the_surrogate_was_trained_on_are_said() -> None:
+    surrogate = acbo.pretrained(precision="float32")
+    assert surrogate.trained_variables == 10
+    wide = acbo.dataset(np.random.default_rng(0).standard_normal((12, 11)))
+    with pytest.warns(UserWarning, match="trained on at most 10 variables; these data have 11"):
+        surrogate(wide)
+    padded, _ = acbo.from_frame(table(), target="pain", size=11)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        surrogate(padded)

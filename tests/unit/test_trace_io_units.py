@@ -1,0 +1,268 @@
+"""Units and degrees as files spell them: one rule by path and through xarray, and nothing taken for degrees that is none."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from jaxtrace.io import DatasetError, open_dataset
+from jaxtrace.io.cf_attributes import cf_attributes
+from jaxtrace.io.cf_units import decode_times, parse_calendar
+
+xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+SINCE = "days since 1950-01-01"
+
+
+def flow(time=None, speed=None, x=None, y=None, n=3, first=0.0):
+    """Even velocities on metres with the given attributes of time, velocity, x and y."""
+    shape = (n, 3, 4)
+    told = {"units": "m s-1"} if speed is None else speed
+    return xarray.Dataset(
+        {name: (("time", "y", "x"), np.full(shape, 2.0), dict(told)) for name in "uv"},
+        {
+            "time": (("time",), first + np.arange(float(n)), {"units": SINCE} if time is None else time),
+            "x": (("x",), np.arange(4.0) * 1000, {"units": "m"} if x is None else x),
+            "y": (("y",), np.arange(3.0) * 1000, {"units": "m"} if y is None else y),
+        },
+    )
+
+
+def both_ways(folder, data, **options):
+    """What opening by path and opening the data set give: times and first slice, or the error, and the warnings."""
+    path = folder / "made.nc"
+    data.to_netcdf(path, engine="h5netcdf")
+    found = []
+    for given in (path, data, xarray.open_dataset(path, engine="h5netcdf", decode_times=False)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                opened = open_dataset(given, **options)
+                result = (opened.times.tolist(), opened.read(0).tolist())
+            except DatasetError as error:
+                result = str(error)
+        texts = {str(one.message) for one in said if issubclass(one.category, UserWarning)}
+        found.append(tuple(str(part).replace(str(path), "the data set") for part in (result, sorted(texts))))
+    assert found[0] == found[1] == found[2]
+    return result, texts
+
+
+@pytest.mark.parametrize(
+    "name", ["units", "Unit", "UNITS", "unit", "Units", "time_units", "TimeUnit", "units_of_time", "udunits"]
+)
+def test_units_of_time_under_any_spelling(tmp_path, name):
+    (times, _), said = both_ways(tmp_path, flow({name: SINCE}))
+    assert times == [0.0, 86400.0, 172800.0]
+    assert not said
+
+
+def test_a_series_of_files_with_one_time_each(tmp_path):
+    """By path these were read as seconds without a warning."""
+    for k in range(3):
+        flow({"Unit": SINCE}, n=1, first=k).to_netcdf(tmp_path / f"day_{k}.nc", engine="h5netcdf")
+        flow({"origin": "?"}, n=1, first=k).to_netcdf(tmp_path / f"bare_{k}.nc", engine="h5netcdf")
+    assert open_dataset(tmp_path / "day_*.nc").times.tolist() == [0.0, 86400.0, 172800.0]
+    with pytest.warns(UserWarning, match=r"bare_0\.nc: variable 'time' has no units; .* seconds"):
+        open_dataset(tmp_path / "bare_*.nc")
+
+
+def test_a_date_in_another_attribute_is_read_and_said(tmp_path):
+    (times, _), said = both_ways(tmp_path, flow({"long_name": f"time in {SINCE}"}))
+    assert times == [0.0, 86400.0, 172800.0]
+    assert len(said) == 1
+    assert "'time' has no units, but long_name = 'time in days since 1950-01-01': it is read as" in said.pop()
+    two = {"long_name": SINCE, "comment": "hours since 1950-01-01"}
+    (times, _), said = both_ways(tmp_path, flow(two))
+    assert times == [0.0, 1.0, 2.0]
+    assert "its values are taken as seconds" in said.pop()
+
+
+def test_units_that_contradict_each_other_are_refused(tmp_path):
+    message, _ = both_ways(tmp_path, flow({"units": "s", "Unit": SINCE}))
+    assert "variable 'time': its attributes" in message
+    assert "units = 's'" in message
+    assert f"Unit = '{SINCE}' contradict each other; keep the right one as `units`" in message
+    message, _ = both_ways(tmp_path, flow(speed={"units": "m/s", "UNITS": "cm/s"}))
+    assert "variable 'u': its attributes units = 'm/s' and UNITS = 'cm/s' contradict" in message
+    message, _ = both_ways(tmp_path, flow(x={"Unit": "km", "units": "m"}))
+    assert "coordinate 'x': its attributes" in message
+    same, said = both_ways(tmp_path, flow(speed={"units": "m/s", "Unit": "meter second-1"}))
+    assert same[1][0] == [2.0, 2.0]
+    assert not said
+    opened = open_dataset(flow({"units": "s", "Unit": SINCE}), times=[0.0, 1.0, 2.0])
+    assert opened.times.tolist() == [0.0, 1.0, 2.0]  # the remedy of the message, where the times are given
+
+
+@pytest.mark.parametrize("name", ["Units", "unit", "velocity_units", "UnitsOfVelocity"])
+def test_units_of_velocities_and_places_under_any_spelling(tmp_path, name):
+    (_, values), said = both_ways(tmp_path, flow(speed={name: "cm/s"}))
+    np.testing.assert_allclose(values, 0.02)
+    assert not said
+    (_, values), said = both_ways(tmp_path, flow(x={name: "km"}))
+    np.testing.assert_allclose(np.array(values)[:, 0], 2e-3)
+
+
+def test_a_velocity_without_units_on_kilometres_is_told(tmp_path):
+    (_, values), said = both_ways(tmp_path, flow(speed={"long_name": "u"}, x={"units": "km"}))
+    np.testing.assert_allclose(values, 2.0)
+    assert (
+        "variable 'u' has units '', which are not known; it is used as it is, in units of 'x'" in said.pop()
+    )
+
+
+def test_standard_names_and_directions_under_any_spelling(tmp_path):
+    data = flow().rename(u="fred", v="wilma")
+    data.fred.attrs["Standard_Name"] = "Eastward_sea_water_velocity"
+    data.wilma.attrs["standardName"] = "northward_sea_water_velocity"
+    assert "velocity fred, wilma (by their standard names)" in str(open_dataset(data))
+    z = np.array([0.0, 10.0, 50.0])
+    deep = data.isel(time=0, drop=True).expand_dims(lev=3).rename(fred="u", wilma="v")
+    deep = deep.assign(w=deep.u).assign_coords(lev=(("lev",), z, {"Units": "m", "Positive": "Down"}))
+    deep.w.attrs = {"units": "m/s", "standard_name": "upward_sea_water_velocity"}
+    (_, values), _ = both_ways(tmp_path, deep)
+    np.testing.assert_allclose(values, [[2.0, 2.0, -2.0]] * 36)
+    text, reason = cf_attributes({"units": np.array([b"m s-1\0"]), "Axis": ["X"]}, 1)
+    assert (text["units"], text["axis"], reason) == ("m s-1", "X", "")
+    assert "units" not in cf_attributes({"time_units": "days", "community": "m"}, 3)[0]
+
+
+def test_calendars_under_any_spelling():
+    for text, calendar in {
+        "NOLEAP": "noleap", "no_leap": "noleap", "365 days": "365_day", "360": "360_day", "360-day": "360_day",
+        "Proleptic Gregorian": "proleptic_gregorian", "GREGORIAN ": "gregorian", None: "", "tai": "tai",
+    }.items():  # fmt: skip
+        assert parse_calendar(text) == calendar
+    told, _ = cf_attributes({"Units": "days since 2001-03-01", "calendar_type": "NoLeap"}, 1)
+    seconds, since, bare = decode_times(np.arange(2.0), told)
+    assert "365 days a year" in since
+    assert not bare
+    # Before 1582-10-15 the standard calendar is the Julian one: 2000-01-01 is day 730,121 since 1-1-1 there.
+    for calendar, days in (("standard", 730121.0), ("proleptic_gregorian", 730119.0)):
+        told = {"units": "days since 1-1-1 00:00:0.0", "calendar": calendar}
+        seconds, *_ = decode_times(np.array([days]), told)
+        assert seconds[0] == 946684800.0
+    for unit, size in (("nanoseconds", 1e-9), ("microsecond", 1e-6), ("weeks", 604800.0)):
+        assert decode_times(np.array([2.0]), {"units": unit})[0][0] == 2 * size
+
+
+def test_files_with_other_units_are_refused(tmp_path):
+    flow(n=1, speed={"units": "furlong/s"}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    flow(n=1, first=1.0, speed={"units": "ell/s"}).to_netcdf(tmp_path / "b.nc", engine="h5netcdf")
+    flow(n=1, first=1.0, speed={"units": "furlong/s"}, x={"Unit": "km"}).to_netcdf(
+        tmp_path / "c.nc", engine="h5netcdf"
+    )
+    with pytest.warns(UserWarning, match="furlong"):
+        opened = open_dataset([tmp_path / "a.nc", tmp_path / "b.nc"])
+    with pytest.raises(DatasetError, match=r"b\.nc: variable 'u' has units 'ell/s', but .* 'furlong/s'"):
+        opened.read(1)
+    with pytest.warns(UserWarning, match="furlong"):
+        opened = open_dataset([tmp_path / "a.nc", tmp_path / "c.nc"])
+    with pytest.raises(DatasetError, match=r"c\.nc: coordinate 'x' has units 'km', but .* 'm'"):
+        opened.read(1)
+
+
+def test_packed_and_marked_values_that_were_not_decoded(tmp_path):
+    """A data set opened with `mask_and_scale=False` gives what its file gives; a mark under another name is refused."""
+    data = flow()
+    data.u[:, 0, 0] = np.nan
+    packed = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"u": packed})
+    raw = xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf", mask_and_scale=False, decode_times=False)
+    assert raw.u.dtype == np.int16
+    np.testing.assert_array_equal(open_dataset(raw).read(1), open_dataset(tmp_path / "a.nc").read(1))
+    assert "1 of them land" in str(open_dataset(raw))
+    doubtful = flow()
+    doubtful.u.attrs["scale_factor"] = 0.01
+    with pytest.raises(DatasetError, match=r"variable 'u': it has `scale_factor` among its attributes"):
+        open_dataset(doubtful)
+    marked = flow(speed={"units": "m/s", "FillValue": -9999.0})
+    open_dataset(marked)
+    marked.v[1, 0, 0] = -9999.0
+    opened = open_dataset(marked)
+    with pytest.raises(DatasetError, match=r"1 values equal to its attribute FillValue = -9999\. CF calls"):
+        opened.read(1)
+    open_dataset(marked.where(marked != -9999.0), missing="zero").read(1)  # the remedy
+
+
+def curved(lo=1000.0, hi=99000.0, x=None, y=None, names=("nav_lon", "nav_lat"), lat=None):
+    """Velocities on two-dimensional coordinates from `lo` to `hi`."""
+    low, high = (lo, hi) if lat is None else lat
+    at_y, at_x = np.meshgrid(np.linspace(low, high, 6), np.linspace(lo, hi, 8), indexing="ij")
+    told = {"units": "m/s"}
+    return xarray.Dataset(
+        {name: (("y", "x"), np.ones((6, 8)), told) for name in "uv"},
+        {names[0]: (("y", "x"), at_x, x or {}), names[1]: (("y", "x"), at_y, y or {})},
+    )
+
+
+def test_metres_in_longitudes_are_not_unwrapped(tmp_path):
+    for convert in (True, False):
+        for told in ({"units": "m"}, {"unit": "metres"}):
+            opened = open_dataset(curved(x=told, y=told), convert_units=convert)
+            np.testing.assert_allclose(opened.grid.bounds, [[1000, 1000], [99000, 99000]])
+            np.testing.assert_allclose(opened.read(0), 1.0)
+        with pytest.warns(UserWarning, match=r"'nav_lon' \(1000 … 99000\) and 'nav_lat' .* taken as metres"):
+            opened = open_dataset(curved(), convert_units=convert)
+        np.testing.assert_allclose(opened.grid.bounds, [[1000, 1000], [99000, 99000]])
+    flat = {"x": {"standard_name": "longitude"}, "y": {"standard_name": "latitude"}}
+    with pytest.warns(UserWarning, match="taken as metres"):
+        opened = open_dataset(curved(**flat))
+    np.testing.assert_allclose(opened.grid.bounds[1], 99000)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"lo": 0.0, "hi": 500.0}, r"\(0 … 500\) may be degrees or metres, and units do not say which\. Set the `units` of"),
+        ({"lo": 0.0, "hi": 5000.0, "lat": (0.0, 80.0)}, r"'nav_lat' \(0 … 80\) may be degrees or metres"),
+        ({"lo": 0.0, "hi": 80.0, "x": {"units": "m"}}, r"may be degrees or metres"),
+        ({"x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}}, r"'nav_lon' .* units 'degrees_east', but these are"),
+        (
+            {"lo": 0.0, "hi": 80.0, "lat": (0.0, 200.0), "x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}},
+            r"'nav_lat' \(0 … 200\) has units 'degrees_north', but these are no degrees",
+        ),
+        (
+            {"lo": 0.0, "hi": 80.0, "x": {"units": "m", "standard_name": "longitude"}, "y": {"units": "m"}},
+            r"has units 'm' and the standard_name 'longitude', which is in degrees",
+        ),
+        ({"lo": 0.0, "hi": 80.0, "x": {"units": "degrees_east"}, "y": {"units": "m"}}, r"'nav_lon' is in degrees, but 'nav_lat'"),
+    ],
+)  # fmt: skip
+def test_coordinates_that_may_be_degrees_or_metres_are_refused(made, said):
+    with pytest.raises(DatasetError, match=said):
+        open_dataset(curved(**made))
+
+
+def test_the_remedies_of_such_coordinates_work():
+    for unit in ({"units": "m"}, {"units": "degrees"}):
+        hi = 500.0 if unit["units"] == "m" else 80.0
+        opened = open_dataset(curved(lo=0.0, hi=hi, x=unit, y=unit))
+        np.testing.assert_allclose(opened.grid.bounds[1], hi)
+        assert ("degrees/s" in str(opened)) == (unit["units"] == "degrees")
+
+
+@pytest.mark.parametrize(
+    "names", [("nav_lon", "nav_lat"), ("lon_rho", "lat_rho"), ("XLONG", "XLAT"), ("rlon", "rlat")]
+)
+def test_longitudes_without_units_are_degrees_where_they_can_be(names):
+    """m/s on `lon_rho` without units were used as degrees per second."""
+    opened = open_dataset(curved(lo=0.0, hi=80.0, names=names))
+    assert "m/s converted to degrees/s" in str(opened)
+    assert f"coordinates {names[0]} (taken as degrees), {names[1]} (taken as degrees)" in str(opened)
+
+
+def test_two_longitudes_far_apart_make_no_jump():
+    told = {"units": "m/s"}
+    data = xarray.Dataset(
+        {name: (("lat", "lon"), np.ones((3, 2)), told) for name in "uv"},
+        {"lon": [0.0, 200.0], "lat": [0.0, 1.0, 2.0]},
+    )
+    np.testing.assert_allclose(open_dataset(data).grid.bounds[:, 0], [0, 200])
+    sorted_wrongly = xarray.Dataset(
+        {name: (("lat", "lon"), np.ones((3, 4)), told) for name in "uv"},
+        {"lon": [-175.0, -170.0, 170.0, 175.0], "lat": [0.0, 1.0, 2.0]},
+    )
+    with pytest.raises(DatasetError):
+        open_dataset(sorted_wrongly)
