@@ -23,7 +23,7 @@ WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
 MEMORY = 64
 """How many experiments correct the models, the last ones; the cost grows with the cube."""
-TEMPER = 1.0
+TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
 SHARE = 0.5
 """What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
@@ -85,10 +85,18 @@ class _Form(NamedTuple):
 def _forms() -> dict[str, np.ndarray]:
     """All forms, field by field. Priors were chosen by coverage and regret on random models: see the page on accuracy."""
     lengths = (0.15, 0.5)
-    exact = [_Form(0.6, 1.0, 0.0, 0.5, 1.0), _Form(0.1, 1.0, 0.0, 0.5, 2.0)]
-    corrected = [_Form(0.02, 1.0, s, length, 1.0) for s in (0.3, 1.0, 3.0) for length in lengths]
+    exact = [_Form(0.35, 1.0, 0.0, 0.5, 1.0), _Form(0.05, 1.0, 0.0, 0.5, 3.0)]
+    corrected = [
+        _Form(prior, 1.0, signal, length, noise)
+        for signal, prior in ((0.25, 0.04), (0.7, 0.06), (2.0, 0.03))
+        for length in lengths
+        for noise in (1.0, 5.0)
+    ]
     free = [
-        _Form(0.015, 0.0, s, length, v) for s in (0.7, 2.0) for length in lengths for v in (0.1, 0.3, 1.0)
+        _Form(0.02, 0.0, signal, length, noise)
+        for signal in (0.7, 2.5)
+        for length in lengths
+        for noise in (0.1, 0.3, 1.0, 4.0, 12.0)
     ]
     fields = zip(*[*exact, *corrected, *free], strict=True)
     return {name: np.array(values) for name, values in zip(_Form._fields, fields, strict=True)}

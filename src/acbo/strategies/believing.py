@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import MEMORY, AbstractBelief, Belief, Effects, corrected_belief
@@ -50,7 +49,7 @@ class AbstractBelieving(AbstractStrategy):
         problem: Problem,
         models: SCM,
         actions: Actions,
-        losses: Effects,
+        losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
         """How much each action is worth; `losses` are their expected targets, turned so that small is good."""
@@ -65,7 +64,7 @@ class AbstractBelieving(AbstractStrategy):
         belief = self.belief(problem, data, key_belief)
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
         effects = belief.effects(actions.mask, actions.value)
-        losses = Effects(problem.sign * effects.mean, effects.deviation)
+        losses = problem.sign * _joint_draws(effects, actions, jr.fold_in(key_belief, 2))
         worth = self.worth(problem, belief.models, actions, losses, key_worth)
         # To do nothing is no experiment.
         chosen, least = best_of(-worth, actions.allowed & actions.mask.any(-1))
@@ -78,6 +77,13 @@ class AbstractBelieving(AbstractStrategy):
     def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
         """The recommendation by a belief that is there already."""
         return best_believed(problem, data, belief, key, self.places, self.sets)
+
+
+def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "models actions"]:
+    """One expected target of every action for each draw: what no model says goes the same way for all that set the same."""
+    count, d = effects.mean.shape[0], actions.mask.shape[1]
+    normals = jr.normal(key, (count, d), effects.mean.dtype) @ actions.mask.astype(effects.mean.dtype).T
+    return effects.mean + effects.deviation * normals / jnp.sqrt(jnp.maximum(actions.mask.sum(-1), 1))
 
 
 def best_believed(
@@ -146,10 +152,10 @@ class Thompson(AbstractBelieving):
         problem: Problem,
         models: SCM,
         actions: Actions,
-        losses: Effects,
+        losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        one = losses.mean[jr.randint(key, (), 0, losses.mean.shape[0])]
+        one = losses[jr.randint(key, (), 0, losses.shape[0])]
         return one[0] - one
 
 
@@ -161,15 +167,11 @@ class ExpectedImprovement(AbstractBelieving):
         problem: Problem,
         models: SCM,
         actions: Actions,
-        losses: Effects,
+        losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        _, incumbent = best_of(losses.expected, actions.allowed)
-        deviation = jnp.maximum(losses.deviation, 1e-6)
-        z = (incumbent - losses.mean) / deviation
-        gain = deviation * (z * norm.cdf(z) + norm.pdf(z))
-        gain = jnp.where(losses.deviation > 1e-5, gain, jnp.maximum(incumbent - losses.mean, 0))
-        return gain.mean(0) / price(problem, actions)
+        _, incumbent = best_of(losses.mean(0), actions.allowed)
+        return jnp.maximum(incumbent - losses, 0).mean(0) / price(problem, actions)
 
 
 class KnowledgeGradient(AbstractBelieving):
@@ -184,11 +186,11 @@ class KnowledgeGradient(AbstractBelieving):
         problem: Problem,
         models: SCM,
         actions: Actions,
-        losses: Effects,
+        losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        held = jnp.where(actions.allowed, losses.mean, jnp.inf)
-        finite = jnp.where(actions.allowed, losses.mean, 0)
+        held = jnp.where(actions.allowed, losses, jnp.inf)
+        finite = jnp.where(actions.allowed, losses, 0)
         count = held.shape[0]
         now = _leave_one_out(jnp.zeros((count, count), held.dtype), held, finite)
         weights = log_weights(models, actions, key)
@@ -218,12 +220,12 @@ class InformationGain(AbstractBelieving):
         problem: Problem,
         models: SCM,
         actions: Actions,
-        losses: Effects,
+        losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
         weights = log_weights(models, actions, key)
         own = jnp.diagonal(weights, axis1=1, axis2=2)
-        gain = jnp.log(losses.mean.shape[0]) + (own - jax.nn.logsumexp(weights, axis=-1))
+        gain = jnp.log(losses.shape[0]) + (own - jax.nn.logsumexp(weights, axis=-1))
         return gain.mean(-1) / price(problem, actions)
 
 
