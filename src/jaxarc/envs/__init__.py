@@ -16,6 +16,7 @@ from .config import UnifiedActionConfig as UnifiedActionConfig
 from .config import UnifiedDatasetConfig as UnifiedDatasetConfig
 from .config import VisualizationConfig as VisualizationConfig
 from .config import official as official
+from .exporting import register as _register
 from .functional import arc_reset as arc_reset
 from .functional import arc_step as arc_step
 from .functional import batch_observe as batch_observe
@@ -31,3 +32,5 @@ from .state import state_bytes as state_bytes
 from .structured_actions import BboxAction as BboxAction
 from .structured_actions import MaskAction as MaskAction
 from .structured_actions import PointAction as PointAction
+
+_register()

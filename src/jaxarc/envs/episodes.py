@@ -19,6 +19,7 @@ from ..tasks import planes
 from ..tasks.taskset import TaskSet
 from .config import FIRST_EXTRA, JaxArcConfig, official
 from .functional import batch_observe, batch_reset, batch_step
+from .kernels.switch import switched_on
 from .observations import ArcObservation
 from .operations import SUBMIT
 from .state import ArcEnvState, demand_tasks, join_tasks
@@ -127,11 +128,11 @@ def rollout(
     demand_key(key)
     tasks = states.task_data
     demand_tasks(states, tasks)
-    played = play(policy, params, join_tasks(states, None), tasks, key, config, steps)
+    played = play(policy, params, join_tasks(states, None), tasks, key, config, steps, switched_on())
     return eqx.tree_at(lambda p: p.states, played, join_tasks(played.states, tasks))
 
 
-@functools.partial(jax.jit, static_argnames=("policy", "config", "steps"))
+@functools.partial(jax.jit, static_argnames=("policy", "config", "steps", "kernels"))
 def play(
     policy: Policy,
     params: PyTree,
@@ -140,8 +141,13 @@ def play(
     key: PRNGKeyArray,
     config: JaxArcConfig,
     steps: int,
+    kernels: bool = True,
 ) -> Played:
-    """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy."""
+    """The compiled loop of `rollout`: the states come and go without their tasks, which `jit` would copy.
+
+    `kernels` says whether they were switched on at the call: only a part of the program's name, so that a switch that is
+    turned later makes another program.
+    """
 
     look = lambda states: batch_observe(join_tasks(states, tasks), config)  # noqa: E731
 
@@ -154,9 +160,9 @@ def play(
         return _Count(
             states=join_tasks(states, None),
             reward=carry.reward + reward,
-            episodes=carry.episodes + ended,
-            successes=carry.successes + (info["success"] & ended),
-            steps=carry.steps + live,
+            episodes=carry.episodes + ended.astype(jnp.int32),
+            successes=carry.successes + (info["success"] & ended).astype(jnp.int32),
+            steps=carry.steps + live.astype(jnp.int32),
         ), None
 
     batch = states.height.shape

@@ -12,6 +12,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float32, PyTree
 
 from jaxworlds._demands import demand_key
+from jaxworlds._promotion import with_usual_promotion
 from jaxworlds.checking import check, checking_on, clear_errors, is_checking
 
 from ..tasks.bank import TaskBank, as_bank
@@ -22,6 +23,7 @@ from .control import switch_pair
 from .kernels import native
 from .kernels.looking import fused_look
 from .kernels.stepping import can_fuse, fused_step, kernels_exist, unless_mapped
+from .kernels.switch import switched_on
 from .observations import ArcObservation, observe
 from .rules import asked, begun, drawn, judged, reported, restarted, with_workspace
 from .state import ArcEnvState, consistent, has_pair, is_shared, join_tasks
@@ -116,11 +118,13 @@ def batch_observe(states: ArcEnvState, config: JaxArcConfig) -> ArcObservation:
     A loop of your own needs to carry only the states: packed observations would be held, and copied, a second time.
     """
     demand_match(states, config, batched=True)
-    return _batch_observe(join_tasks(states, None), states.task_data, config)
+    return with_usual_promotion(
+        _batch_observe, join_tasks(states, None), states.task_data, config, switched_on()
+    )
 
 
-@jax.jit
-def _batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig) -> ArcObservation:
+@functools.partial(jax.jit, static_argnames="kernels")
+def _batch_observe(states: ArcEnvState, tasks: Any, config: JaxArcConfig, kernels: bool) -> ArcObservation:
     shared = is_shared(tasks)
     look = lambda state, own: observe(state, as_bank(own), config)  # noqa: E731
     plain = jax.vmap(look, in_axes=(0, None if shared else 0))
@@ -144,16 +148,26 @@ def _demand_one(key: Array, chosen: dict[str, Array]) -> None:
             )
 
 
-@functools.partial(jax.jit, static_argnames="on_error")
+@functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
 def _reset(
-    key: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig, on_error: str | None
+    key: Array,
+    task_data: Any,
+    chosen: dict[str, Array],
+    config: JaxArcConfig,
+    on_error: str | None,
+    kernels: bool,
 ) -> Any:
     return _reset_one(key, as_bank(task_data), chosen, config, on_error)
 
 
-@functools.partial(jax.jit, static_argnames="on_error")
+@functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
 def _batch_reset(
-    keys: Array, task_data: Any, chosen: dict[str, Array], config: JaxArcConfig, on_error: str | None
+    keys: Array,
+    task_data: Any,
+    chosen: dict[str, Array],
+    config: JaxArcConfig,
+    on_error: str | None,
+    kernels: bool,
 ) -> Any:
     bank = as_bank(task_data)
     axes = {name: 0 if value.ndim else None for name, value in chosen.items()}
@@ -229,26 +243,39 @@ def _key_words(key: Array) -> Array:
 
 
 def _checked(config: JaxArcConfig, step: Callable[..., Any], *args: Any) -> Any:
-    """Call a compiled step: as it is, or with its checks in the program if they were asked for."""
+    """Call a compiled step: as it is, or with its checks in the program if they were asked for.
+
+    Whether kernels are switched on is a part of the program's name: turned off later, another program is made.
+    """
     if not (is_checking() or debug_level_number(config.environment.debug_level)):
-        return step(*args, on_error=None)
+        return with_usual_promotion(step, *args, on_error=None, kernels=switched_on())
     # The variable is read here, at every call, so that setting it later still counts.
     on_error = os.environ.get("EQX_ON_ERROR", "raise")
     with checking_on():
-        return clear_errors(step)(*args, on_error=on_error)
+        return with_usual_promotion(clear_errors(step), *args, on_error=on_error, kernels=switched_on())
 
 
 # The tasks go in beside the state and do not come out: `jit` would copy the bank at every step.
-@functools.partial(jax.jit, static_argnames="on_error")
+@functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
 def _step(
-    state: ArcEnvState, tasks: Any, action: AbstractAction, config: JaxArcConfig, on_error: str | None
+    state: ArcEnvState,
+    tasks: Any,
+    action: AbstractAction,
+    config: JaxArcConfig,
+    on_error: str | None,
+    kernels: bool,
 ) -> Any:
     return _step_one(state, as_bank(tasks), action, config, on_error)
 
 
-@functools.partial(jax.jit, static_argnames="on_error")
+@functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
 def _batch_step(
-    states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig, on_error: str | None
+    states: ArcEnvState,
+    tasks: Any,
+    actions: AbstractAction,
+    config: JaxArcConfig,
+    on_error: str | None,
+    kernels: bool,
 ) -> Any:
     shared = is_shared(tasks)
     step = lambda state, own, action: _step_one(state, as_bank(own), action, config, on_error)  # noqa: E731

@@ -1,5 +1,6 @@
 """A player that knows the answer: it resizes, paints and submits, with the environment's own actions and nothing else."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Int32
 
 from .config import JaxArcConfig
 from .functional import batch_step
+from .kernels.switch import switched_on
 from .operations import RESIZE, SUBMIT
 from .state import ArcEnvState, join_tasks
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
@@ -77,12 +79,14 @@ def solve_by_painting(
     steps = [step for row in zip(*padded, strict=True) for step in row]
     flat = _action(steps, form, config.canvas)
     actions = jax.tree.map(lambda leaf: leaf.reshape(length, len(plans), *leaf.shape[1:]), flat)
-    final = _played(join_tasks(states, None), states.task_data, actions, config)
+    final = _played(join_tasks(states, None), states.task_data, actions, config, switched_on())
     return Painted(join_tasks(final, states.task_data), final.success, final.step_count)
 
 
-@jax.jit
-def _played(states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig) -> ArcEnvState:
+@functools.partial(jax.jit, static_argnames="kernels")
+def _played(
+    states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig, kernels: bool
+) -> ArcEnvState:
     def play(at_and_states: tuple[Array, ArcEnvState]) -> tuple[Array, ArcEnvState]:
         at, now = at_and_states
         chosen = jax.tree.map(lambda leaf: leaf[at], actions)

@@ -87,28 +87,31 @@ def count(mask: UInt32[Array, "*b rows"]) -> Int[Array, "*b"]:
     return jax.lax.population_count(mask).astype(jnp.int32).sum(-1, dtype=jnp.int32)
 
 
+def _along(count: int, ndim: int, dtype: Any) -> Array:
+    """0 to `count` − 1 along the last of `ndim` axes: no rank is promoted, so that users may forbid that."""
+    return jnp.arange(count, dtype=dtype).reshape((1,) * (ndim - 1) + (count,))
+
+
 def pack_mask(mask: Bool[Array, "*b rows cols"]) -> UInt32[Array, "*b rows"]:
     """A mask as one word per row."""
-    bit = jnp.uint32(1) << jnp.arange(mask.shape[-1], dtype=jnp.uint32)
+    bit = jnp.uint32(1) << _along(mask.shape[-1], mask.ndim, jnp.uint32)
     return jnp.where(mask, bit, jnp.uint32(0)).sum(-1, dtype=jnp.uint32)
 
 
 def unpack_mask(words: UInt32[Array, "*b rows"], cols: int) -> Bool[Array, "*b rows {cols}"]:
     """One word per row as a mask of `cols` columns."""
-    at = jnp.arange(cols, dtype=jnp.uint32)
-    return ((words[..., None] >> at) & jnp.uint32(1)).astype(bool)
+    return ((words[..., None] >> _along(cols, words.ndim + 1, jnp.uint32)) & jnp.uint32(1)).astype(bool)
 
 
 def encode(cells: Int[Array, "*b rows cols"]) -> UInt32[Array, "*b 4 rows"]:
     """Colours (0 to 15) as bit planes."""
-    levels = jnp.arange(PLANES, dtype=cells.dtype)[:, None, None]
+    levels = _along(PLANES, cells.ndim - 1, cells.dtype)[..., None, None]
     return pack_mask(((cells[..., None, :, :] >> levels) & 1).astype(bool))
 
 
 def decode(planes: UInt32[Array, "*b 4 rows"], cols: int) -> Int8[Array, "*b rows {cols}"]:
     """Bit planes as colours."""
-    at = jnp.arange(cols, dtype=jnp.uint32)
-    bits = (planes[..., None] >> at) & jnp.uint32(1)
+    bits = (planes[..., None] >> _along(cols, planes.ndim + 1, jnp.uint32)) & jnp.uint32(1)
     colours = bits[..., 0, :, :]
     for level in range(1, PLANES):
         colours = colours | (bits[..., level, :, :] << level)
@@ -119,8 +122,8 @@ def show(
     planes: UInt32[Array, "*b 4 rows"], height: Int[Array, "*b"], width: Int[Array, "*b"], cols: int
 ) -> Int8[Array, "*b rows {cols}"]:
     """Bit planes as colours, with −1 outside of the top-left `height` × `width` cells."""
-    rows = jnp.arange(planes.shape[-1], dtype=jnp.int32) < height[..., None]
-    columns = jnp.arange(cols, dtype=jnp.int32) < width[..., None]
+    rows = _along(planes.shape[-1], height.ndim + 1, jnp.int32) < height[..., None]
+    columns = _along(cols, width.ndim + 1, jnp.int32) < width[..., None]
     inside = rows[..., :, None] & columns[..., None, :]
     return jnp.where(inside, decode(planes, cols), jnp.int8(-1))
 

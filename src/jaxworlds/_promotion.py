@@ -1,0 +1,24 @@
+"""Our own arithmetic under JAX's usual promotion rules, whatever stricter rules a user sets for theirs."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+
+
+def with_usual_promotion(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call `function` with ranks and dtypes promoted as JAX does by default.
+
+    `jax_numpy_rank_promotion="raise"` and `jax_numpy_dtype_promotion="strict"` are for finding mistakes in one's own code.
+    Left on, they would refuse sound arithmetic inside a compiled step of ours, and say so in terms of lines that the user
+    did not write.
+    """
+    settings: Any = jax.config
+    ranks, dtypes = settings.jax_numpy_rank_promotion, settings.jax_numpy_dtype_promotion
+    if ranks == "allow" and dtypes == "standard":  # the usual case costs nothing
+        return function(*args, **options)
+    with ExitStack() as stack:
+        stack.enter_context(jax.numpy_rank_promotion("allow"))
+        stack.enter_context(jax.numpy_dtype_promotion("standard"))
+        return function(*args, **options)
