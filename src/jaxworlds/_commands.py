@@ -32,6 +32,7 @@ from ._ending import (
     sigterm_raises,
 )
 from ._help import tidy, wrapped_output
+from ._options import spelled_for
 from ._regular import special_file
 from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
@@ -215,13 +216,16 @@ def run_command(
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except RuntimeError as error:
         if isinstance(error, _WRONG):
-            _end(f"{program}: {one_line(error)}", LOST if _is_missing(error) else BAD_INPUT)
+            _end(
+                f"{program}: {spelled_for(command, one_line(error))}",
+                LOST if _is_missing(error) else BAD_INPUT,
+            )
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except _WRONG as error:
         code = LOST if _is_missing(error) else BAD_INPUT
-        _end(f"{program}: {one_line(error)}", code)
+        _end(f"{program}: {spelled_for(command, one_line(error))}", code)
 
 
 def _end_unread() -> NoReturn:
@@ -313,7 +317,7 @@ def plain_option_errors() -> Iterator[None]:
 
 
 def _run(command: Any) -> int:
-    with plain_warnings(), heeded_interrupts():
+    with plain_warnings(command), heeded_interrupts():
         return command.run()
 
 
@@ -417,12 +421,16 @@ def one_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Meanwhile warnings are a line each on stderr, without the place in our code that means nothing to people."""
+def plain_warnings(command: Any = None) -> Iterator[None]:
+    """Meanwhile warnings are a line each on stderr, without the place in our code that means nothing to people.
+
+    Remedies in them are spelled as options of `command`.
+    """
     shown = warnings.showwarning
 
     def show(message: Any, category: Any, *place: Any, **_: Any) -> None:
-        print(f"note: {one_line(message)}", file=sys.stderr)
+        text = one_line(message)
+        print(f"note: {text if command is None else spelled_for(command, text)}", file=sys.stderr)
 
     warnings.showwarning = show
     try:

@@ -258,7 +258,7 @@ def test_zarr_is_read_and_written_by_every_command(
     data = xarray.Dataset(flow, places)
     data.to_zarr("ocean.zarr", zarr_format=3, consolidated=False, encoding={"v": {"fill_value": 0.0}})
     assert run_cli("info", "ocean.zarr") == 2
-    assert "`missing='fill'`" in capsys.readouterr().err
+    assert "`--missing fill`" in capsys.readouterr().err
     assert run_cli("info", "ocean.zarr", "--missing", "fill", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["slices"], found["last time"], found["variables"]["u"]) == (

@@ -15,6 +15,7 @@ from .base import Interpolation as Interpolation
 from .base import Sample as Sample
 from .base import Stencil as Stencil
 from .curvilinear import CurvilinearGrid as CurvilinearGrid
+from .epoch import Epoch as Epoch
 from .lattice import find_lattice as find_lattice
 from .mesh_averaging import nodal_averages as nodal_averages
 from .mesh_building import Mesh as Mesh

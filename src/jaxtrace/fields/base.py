@@ -1,7 +1,7 @@
 """What every velocity field and every grid offers: values for one point, and whether the point lies inside."""
 
 import abc
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
+from .epoch import epoch_of, in_seconds, without_epoch
 from .sphere import Sphere
 
 Interpolation = Literal["nearest", "linear", "cubic"]
@@ -141,16 +142,18 @@ class AbstractField(eqx.Module):
         """The field at one time. Where `t` is the same for all particles, work that depends on time alone is done once."""
         return Moment(self, jnp.asarray(t))
 
-    def __call__(
-        self, x: Float[Array | np.ndarray, "*n dim"], t: float | Float[Array | np.ndarray, ""]
-    ) -> Float[Array, "*n dim"]:
-        """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field."""
+    def __call__(self, x: Float[Array | np.ndarray, "*n dim"], t: Any) -> Float[Array, "*n dim"]:
+        """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field.
+
+        `t` is a time, or a date where the field has an `epoch`.
+        """
         points = jnp.asarray(x)
         if points.ndim == 0 or points.shape[-1] != self.dim:
             raise ValueError(
                 f"`x` must hold points of {self.dim} coordinates in its last axis; got shape {points.shape}."
             )
-        return _velocities(self, points, jnp.asarray(t, points.dtype))
+        t = in_seconds(t, epoch_of(self), "t")
+        return _velocities(without_epoch(self), points, jnp.asarray(t, points.dtype))
 
 
 class AbstractMoment(eqx.Module):

@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int32, Shaped
 from numpy.typing import ArrayLike
 
+from ..settings import DOUBLE
 from .apart import apart
 from .base import AbstractGrid, Interpolation, Stencil, check_choice
 from .layout import Centring
@@ -207,8 +208,8 @@ def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:
         cell = int(mesh.topology.cell[np.flatnonzero(crushed)[0]])
         raise ValueError(
             f"`mesh` must be resolved by {np.dtype(dtype).name}; {int(crushed.sum())} pieces of cells collapse, the first "
-            f"of cell {cell} at {exact[np.flatnonzero(crushed)[0], 0].tolist()}. Move the origin into the mesh, or "
-            "pass `dtype=jnp.float64` with 64-bit numbers enabled."
+            f"of cell {cell} at {exact[np.flatnonzero(crushed)[0], 0].tolist()}. Move the origin into the mesh "
+            f"(`origin=` where files are read), or {DOUBLE}."
         )
     return Simplices.of(corners)
 

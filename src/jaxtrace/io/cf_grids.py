@@ -140,7 +140,7 @@ def _fitting(
     if len(names) == width:
         return names
     remedy = (
-        f"Name it with `velocity=`, write None for zero, or take one layer with `select={{{depth!r}: 0}}`"
+        f"Name it with `velocity=`, take `velocity={(*names, None)!r}` for none, or one layer with `select={{{depth!r}: 0}}`"
         if width > len(names)
         else "Name two"
     )
@@ -236,8 +236,9 @@ def _scales(
         if speed is not None and place.counted:
             raise ValueError(
                 f"variable {name!r} is in {attributes.get('units')}, but coordinate {place.name!r} with units {place.told!r} "
-                "does not say how long it is. Set its units, take one index with `select=`, write None for this component, or "
-                "pass `convert_units=False` to use the velocity as it is"
+                "does not say how long it is. Set its units, take one index with `select=`, leave this component out with "
+                f"`velocity={tuple(None if one == name else one for one in names)!r}`, or pass `convert_units=False` to use the "
+                "velocity as it is"
             )
         bare = str(attributes.get("units", "")).strip() in ("", "1")
         metres = place.unit is not None and place.unit == Unit("length", 1.0)

@@ -92,8 +92,8 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
                 raise DatasetError(f"{source.name}: variable {name[:60]!r}: {reason}.")
     said: set[str] = set()
     lists = [moments_of(sources, name, options, said) if name else None for name in names]
-    found, when = common_times(lists, names)
-    times, numbers, why_times = selected_times(found, when, options)
+    found, when, since = common_times(lists, names, options)
+    times, numbers, why_times, epoch = selected_times(found, when, options, since)
     homes = {
         name: moments[numbers[0]].source
         for name, moments in zip(names, lists, strict=True)
@@ -186,7 +186,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         why_times if len(times) > 1 else "steady",
     )
     return OpenedDataset(
-        placed.grid, times, len(times) == 1, numbers, read, tuple(when), options.dtype, notes
+        placed.grid, times, len(times) == 1, numbers, read, tuple(when), options.dtype, notes, epoch
     )
 
 

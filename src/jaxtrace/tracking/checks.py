@@ -11,9 +11,11 @@ from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
+from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from ..settings import DOUBLE
 from .bouncing import AbstractBoundary
 from .moving import sees_differences
 from .particles import Outcome
@@ -79,7 +81,7 @@ def slice_times(field: Any) -> np.ndarray | None:
     return None if times is None or len(times) < 2 else np.asarray(times, np.float64)
 
 
-def check_range(field: Any, time_span: Sequence[float]) -> None:
+def check_range(field: Any, time_span: Sequence[float], epoch: Epoch | None = None) -> None:
     """Refuse times the field does not know, or say what holds there."""
     low, high = field.time_range
     time_span = checked_span(time_span)
@@ -87,6 +89,11 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
     if min(time_span) >= low - slack and max(time_span) <= high + slack:
         return
     message = f"`time_span` {time_span} reaches beyond the times of the field, {low:g} to {high:g}"
+    if epoch is not None:
+        first, last, begin, end = epoch.texts([low, high, *time_span])
+        message = (
+            f"`time_span` from {begin} to {end} reaches beyond the times of the field, {first} to {last}"
+        )
     if getattr(field, "extrapolation", "clamp") == "outside":
         raise ValueError(
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
@@ -186,8 +193,7 @@ def tell_lost_steps(
         warnings.warn(
             f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "
             f"{type(integrator).__name__} goes at most about {way:.2g} in a step of {dt:.3g}: much of it is lost in rounding. "
-            "Subtract an origin from all positions (`origin=` where files are read), take longer steps, or use "
-            "jaxtrace.configure(dtype='float64').",
+            f"Subtract an origin from all positions (`origin=` where files are read), take longer steps, or {DOUBLE}.",
             stacklevel=3,
         )
 
