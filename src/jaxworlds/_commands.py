@@ -216,7 +216,10 @@ def run_command(
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except RuntimeError as error:
         if isinstance(error, _WRONG):
-            _end(f"{program}: {one_line(error)}", LOST if _is_missing(error) else BAD_INPUT)
+            _end(
+                f"{program}: {spelled_for(command, one_line(error))}",
+                LOST if _is_missing(error) else BAD_INPUT,
+            )
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
