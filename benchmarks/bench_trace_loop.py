@@ -70,7 +70,7 @@ def rows_of(
             calls = [_call(tracker, seeds, span) for _ in range(rounds)]
             if reduce is not None:
                 row["compile_s"] = first[1].info["compile_seconds"]
-                row["psteps/s"] = max(done.info["particle_steps_per_second"] for _, done in calls)
+                row["psteps/s"] = max(done.info["loop_particle_steps_per_second"] for _, done in calls)
                 row["left"] = len(seeds) - int(np.asarray(calls[-1][1].reduced)[-1])
             else:
                 row["whole call, psteps/s"] = len(seeds) * steps / min(seconds for seconds, _ in calls)

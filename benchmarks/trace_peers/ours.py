@@ -51,7 +51,7 @@ class Ours:
         assert done.info["steps"] == steps, f"asked for {steps} steps, took {done.info['steps']}"
         return {
             "compile_s": done.info["compile_seconds"],
-            "loop psteps/s": done.info["particle_steps_per_second"],
+            "loop psteps/s": done.info["loop_particle_steps_per_second"],
             "lost": job.lost(positions, done.alive[-1]),
             **_device_bytes(),
         }

@@ -12,6 +12,7 @@ from jaxworlds._version import __version__ as __version__
 _HOMES: dict[str, str] = {
     "AnalyticField": "fields",
     "Dopri5": "integrators",
+    "Epoch": "fields",
     "Outcome": "tracking",
     "RectilinearGrid": "fields",
     "RK4": "integrators",
@@ -30,6 +31,7 @@ _HOMES: dict[str, str] = {
 
 if TYPE_CHECKING:
     from .fields import AnalyticField as AnalyticField
+    from .fields import Epoch as Epoch
     from .fields import RectilinearGrid as RectilinearGrid
     from .fields import TimeSeriesField as TimeSeriesField
     from .fields import UniformGrid as UniformGrid

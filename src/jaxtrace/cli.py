@@ -1,18 +1,85 @@
 """The command `jaxtrace`: info, run, plot and bench."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from jaxworlds._commands import Computing, Spreading, run_command
+from jaxworlds.runtime import configure
+
+from .settings import DOUBLE
 
 Missing = Literal["land", "zero", "fill"]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading(Computing):
+    """How files are read as a field; each option is an argument of `load_optimized_dataset`."""
+
+    velocity: tuple[str, ...] = ()
+    """The vector, or one name for each component (none: zero), where several could be meant."""
+    missing: Missing | None = None
+    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
+    partly_missing: Literal["land", "zero"] | None = None
+    """What nodes with one missing component are, land unless given."""
+    cell_data: Literal["linear", "average", "nearest"] | None = None
+    """How values of cells are read; linear unless given."""
+    earth_radius: float | None = None
+    """In metres, where m/s meet longitudes and latitudes; 6371000 unless given."""
+    select: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "DIMENSION=N ..."})
+    """One index along a dimension of NetCDF or Zarr, such as depth=0."""
+    keep_units: bool = False
+    """Leave velocities as they are in the file, in place of converting them to units of the coordinates."""
+    dim: int | None = None
+    """2 or 3 dimensions; a flat grid without flow across it has two unless given."""
+    slice_times: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "TIME ..."})
+    """The time or date of each slice, in place of those in the files."""
+    origin: tuple[float, ...] = ()
+    """Subtracted from all coordinates, whose digits are lost where they are large."""
+    interpolation: Literal["nearest", "linear", "cubic"] | None = None
+    """In space; linear unless given."""
+    dtype: Literal["float16", "bfloat16", "float32", "float64"] | None = None
+    """How velocities are stored; float32 unless given."""
+    since: str | None = dataclasses.field(default=None, metadata={"word": "DATE"})
+    """Date of time 0, such as 2015-11-16, where the files say none; what comes out then shows dates."""
+
+    spellings: ClassVar[Mapping[str, str]] = {
+        "convert_units=False": "--keep-units",
+        "times=": "slice_times",
+        "epoch=": "since",
+        "time_span": "--span",
+        "n_timesteps": "--times",
+        "initial_positions": "--seeds",
+        "integrator_name": "--integrator",
+        "pattern": "FILE",
+        "boundary_condition": "--boundary",
+        DOUBLE: "use double precision: `--dtype float64`",
+    }
+    """Which option stands for an argument of another name in a message."""
+
+    def run(self) -> int:
+        """Double precision where fields are read in it; then as every command."""
+        if self.dtype == "float64":
+            configure(dtype="float64")
+        return super().run()
+
+    def reading(self) -> dict[str, Any]:
+        """The options that are given, as arguments of `load_optimized_dataset`."""
+        from ._commands.sources import reading_of
+
+        return reading_of({field.name: getattr(self, field.name) for field in dataclasses.fields(Reading)})
+
+    def own_options(self) -> dict[str, Any]:
+        """The options of this command without those of reading and those that `Spreading` has."""
+        shared = {field.name for field in dataclasses.fields(Reading)}
+        return {name: value for name, value in super().own_options().items() if name not in shared}
+
+
 @dataclasses.dataclass(frozen=True)
-class Info(Computing):
+class Info(Reading):
     """What is in a file: grid, size, times, variables, bounds and memory of a field, or what became of saved particles.
 
     Example: jaxtrace info "run/flow_*.vtu"
@@ -20,21 +87,17 @@ class Info(Computing):
 
     file: tyro.conf.Positional[str]
     """A NetCDF or VTK file, a Zarr store, a pattern in quotes, a collection (.pvd), or trajectories (.npz, .nc, .zarr)."""
-    velocity: tuple[str, ...] = ()
-    """The vector, or one name for each component, where several could be meant."""
-    missing: Missing | None = None
-    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     json: bool = False
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
         from ._commands.looking import info
 
-        return info(self.file, self.velocity, self.missing, self.json)
+        return info(self.file, self.reading(), self.json)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(Spreading):
+class Run(Reading, Spreading):
     """Move particles through a field and write their paths.
 
     The field is a file, a pattern, or a flow by its name (`double_gyre`, `abc_flow`, `peninsula`, `solid_rotation`). A problem
@@ -46,10 +109,6 @@ class Run(Spreading):
 
     problem: tyro.conf.Positional[str]
     """A field, or a problem in a .toml file."""
-    velocity: tuple[str, ...] = ()
-    """The vector, or one name for each component, where several could be meant."""
-    missing: Missing | None = None
-    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
     particles: int | None = None
     """How many, spread evenly over the field; 1000 unless given."""
     lattice: tuple[int, ...] = ()
@@ -62,10 +121,12 @@ class Run(Spreading):
     """What happens at the walls of that box; nothing unless given."""
     integrator: str | None = None
     """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
+    option: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "NAME=VALUE ..."})
+    """Options of the integrator, such as diffusivity=0.1 or rtol=1e-6."""
     dt: float | None = None
     """Largest step in time, in the field's unit; unless given, a twentieth of the time between two slices."""
-    span: tuple[float, float] | None = None
-    """First and last time; the field's own unless given. A smaller last one goes back in time."""
+    span: tuple[str, str] | None = dataclasses.field(default=None, metadata={"word": "X X"})
+    """First and last time or date (2015-11-16, 2015-11-16T06:00); the field's own unless given. Backwards goes back in time."""
     times: int | None = None
     """How many times are recorded; 101 unless given."""
     out: Path | None = None
@@ -84,11 +145,11 @@ class Run(Spreading):
     def compute(self) -> int:
         from ._commands.running import run
 
-        return run(**self.own_options(), mesh=self.mesh)
+        return run(**self.own_options(), reading=self.reading(), mesh=self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
-class Plot(Computing):
+class Plot(Reading):
     """Draw trajectories or a field: a picture, a page that plays, or dots in the terminal.
 
     Trajectories become paths (.png, .svg, .pdf), an animation (.html, .gif), or with `--at` positions at one time. A field
@@ -103,12 +164,10 @@ class Plot(Computing):
     """Picture to write; without it particles are shown in the terminal."""
     field: str | None = None
     """Field to draw behind trajectories."""
-    missing: Missing | None = None
-    """What values of the field that are missing mean, land unless given; fill: those of chunks that a Zarr store lacks."""
     color: Literal["speed", "age", "time", "id", "outcome", "patch"] = "speed"
     """What the colours of particles mean."""
-    at: float | None = None
-    """Time to draw; of a field its first time, of trajectories all of them unless given."""
+    at: str | None = dataclasses.field(default=None, metadata={"word": "X"})
+    """Time or date to draw; of a field its first time, of trajectories all of them unless given."""
     dims: str | None = None
     """Axes, such as xz; of a field in space a cut through its middle."""
     bounds: tuple[float, ...] = ()
@@ -121,7 +180,7 @@ class Plot(Computing):
     def compute(self) -> int:
         from ._commands.plotting import plot
 
-        return plot(**self.own_options())
+        return plot(**self.own_options(), reading=self.reading())
 
 
 @dataclasses.dataclass(frozen=True)

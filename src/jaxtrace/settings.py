@@ -3,3 +3,9 @@
 from jaxworlds.runtime import Settings as Settings
 from jaxworlds.runtime import configure as configure
 from jaxworlds.runtime import settings as settings
+
+DOUBLE = (
+    "use double precision: call `jaxtrace.configure(dtype='float64')`, and then make the field again (from files with "
+    "`dtype='float64'`)"
+)
+"""How to get more digits; a field keeps the precision in which it was made."""

@@ -45,6 +45,8 @@ def _word(field: dataclasses.Field[Any], hint: Any) -> str | None:
         return name if field.default is dataclasses.MISSING else f"[{name}]"
     kinds = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     kind = next(kind for kind in kinds if kind is not type(None))
+    if (word := field.metadata.get("word")) is not None:  # where the type alone says too little
+        return word
     if typing.get_origin(kind) is not tuple:
         return None if kind is bool else _one_word(kind, field)
     first, *rest = typing.get_args(kind)

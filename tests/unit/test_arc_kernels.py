@@ -14,6 +14,7 @@ from jax.extend.random import threefry_2x32
 from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
+    MaskAction,
     ObservationConfig,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
@@ -23,7 +24,7 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.draws import threefry
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.functional import _step_one
+from jaxarc.envs.functional import _flagged, _is_there, _step_one
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
 from jaxarc.envs.kernels.show import can_show, show, show_one_hot
@@ -36,11 +37,13 @@ from jaxarc.tasks import planes
 BATCH = 18  # not a multiple of the environments of a program
 
 
-def config_of(form: str, canvas: tuple[int, int], how: str | None, **observation: Any) -> JaxArcConfig:
+def config_of(
+    form: str, canvas: tuple[int, int], how: str | None, rotation: str = "corner", **observation: Any
+) -> JaxArcConfig:
     return JaxArcConfig(
         environment=EnvironmentConfig(max_episode_steps=9, autoreset=how, max_attempts=2),  # pyright: ignore[reportArgumentType]
         dataset=UnifiedDatasetConfig(*canvas),
-        action=UnifiedActionConfig(selection_format=form, history=how != "task"),  # pyright: ignore[reportArgumentType]
+        action=UnifiedActionConfig(selection_format=form, history=how != "task", rotation=rotation),  # pyright: ignore[reportArgumentType]
         observation=ObservationConfig(**observation),
     )
 
@@ -51,6 +54,24 @@ def started(config: JaxArcConfig) -> tuple[Any, Any]:
     bank = tasks.bank.with_weights(np.arange(len(tasks)) % 4)
     states, _ = batch_reset(jr.split(jr.key(2), BATCH), config, bank)
     return with_tasks(states, None), bank
+
+
+def interpreted(states: Any, bank: Any, actions: Any, config: JaxArcConfig) -> Any:
+    """The kernel's step as `batch_step` takes it, by Pallas' interpreter."""
+    there = jax.vmap(_is_there, in_axes=(0, None))(states, bank)
+    return _flagged(there, fused_step(states, bank, actions, config, interpret=True))
+
+
+def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
+    """Masks of which some select nothing, others only cells beside the grid or a few; points and boxes as they are."""
+    if not isinstance(actions, MaskAction):
+        return actions
+    words, (of_kind, of_cells) = actions.selection, jr.split(key)
+    kind = jr.randint(of_kind, (BATCH, 1), 0, 5)
+    few = planes.pack_mask(jr.uniform(of_cells, states.working_grid.shape) < 0.06)
+    beside = words & ~planes.pack_mask(states.working_grid_mask)
+    chosen = jnp.select([kind == 0, kind == 1, kind == 2], [beside, jnp.zeros_like(words), few], words)
+    return MaskAction(actions.operation, chosen)
 
 
 def assert_equal(got: Any, want: Any) -> None:
@@ -64,10 +85,10 @@ def assert_equal(got: Any, want: Any) -> None:
     ("config", "per_program"),
     [
         (config_of("bbox", (30, 30), "task", format="packed"), 4),
-        (config_of("mask", (6, 7), "same", format="packed"), 1),
+        (config_of("mask", (6, 7), "same", "center", format="packed"), 1),
         (config_of("point", (8, 7), None, format="packed"), 4),
         (config_of("bbox", (5, 5), "task", format="packed"), 32),
-        (config_of("mask", (4, 4), None, format="packed"), 32),
+        (config_of("mask", (4, 4), None, "center", format="packed"), 32),
     ],
     ids=[
         *("bbox 30x30, tasks", "mask 6x7, same pair", "point 8x7, no autoreset"),
@@ -80,13 +101,13 @@ def test_the_kernel_gives_the_same_bits(
     monkeypatch.setattr(stepping, "_per_program", lambda canvas, batch: per_program)
     states, bank = started(config)
     plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
-    fused = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config, interpret=True))
+    fused = jax.jit(lambda states, bank, actions: interpreted(states, bank, actions, config))
     ended = 0
     for key in jr.split(jr.key(3), 24):
         actions = random_actions(key, config, BATCH)
         # Some operations that do not exist.
         odd = jnp.where(jr.uniform(key, (BATCH,)) < 0.1, 77, actions.operation)
-        actions = eqx.tree_at(lambda a: a.operation, actions, odd)
+        actions = with_odd_masks(eqx.tree_at(lambda a: a.operation, actions, odd), states, key)
         want = plain(states, bank, actions)
         assert_equal(fused(states, bank, actions), want)
         states, ended = want[0], ended + int(want[3].sum())
@@ -99,7 +120,7 @@ def test_another_vmap_takes_the_plain_path() -> None:
     states, bank = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
     plain = jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0))
-    fused = unless_mapped(lambda *given: fused_step(*given, config, interpret=True), plain)
+    fused = unless_mapped(lambda *given: interpreted(*given, config), plain)
     two = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), tree)  # noqa: E731
     many = jax.jit(jax.vmap(fused, in_axes=(0, None, 0)))(two(states), bank, two(actions))
     assert_equal(many, two(jax.jit(plain)(states, bank, actions)))
@@ -117,7 +138,7 @@ def test_tasks_that_are_gone_become_the_nearest() -> None:
     )
     actions = random_actions(jr.key(0), config, BATCH)
     want = jax.vmap(lambda s, a: _step_one(s, small, a, config, None))(states, actions)
-    got = fused_step(states, small, actions, config, interpret=True)
+    got = interpreted(states, small, actions, config)
     assert_equal(got[:4], want[:4])
 
 

@@ -209,11 +209,11 @@ def test_years_of_other_calendars_follow_each_other(tmp_path, calendar, days):
     clock["calendar"] = "standard"
     part.assign_coords(time=(("time",), [0, 1], clock)).to_netcdf(tmp_path / "2.nc", engine="h5netcdf")
     with pytest.raises(
-        DatasetError, match=rf"2\.nc: .*from 1970-01-01, but .* \({days} days a year\)\. Bring"
+        DatasetError, match=rf"2\.nc: .*calendar 'standard', but that of .*calendar '{calendar}'\. Bring"
     ):
         open_dataset([tmp_path / "0.nc", tmp_path / "2.nc"])
     clock |= {"units": "days since 2002-02-30", "calendar": "noleap"}
-    with pytest.raises(DatasetError, match="'2002-02-30' is not in a calendar of 365 days"):
+    with pytest.raises(DatasetError, match="a day of the calendar 'noleap'; 2002-02-30 is not one"):
         open_dataset(part.assign_coords(time=(("time",), [0, 1], clock)))
 
 
@@ -326,7 +326,8 @@ def test_longitudes_around_the_globe_and_across_the_date_line():
     )  # between 330 and 360 degrees as between 0 and 30
     np.testing.assert_allclose(seam, field(np.array([15.0, 10.0], "f4"), 0.0), rtol=1e-5)
     at_pole = np.asarray(field.data[0]).reshape(4, 13, 2)[3]
-    np.testing.assert_array_equal(at_pole[:, 0], 0)
+    np.testing.assert_array_equal(at_pole[:, 0], 1)  # m/s, as in the file: steps convert them
+    assert np.isfinite(np.asarray(field(np.array([10.0, 90.0], "f4"), 0.0))).all()
     across = load(globe(np.array([170.0, 175.0, -180.0, -175.0]), np.array([0.0, 5.0, 10.0])))
     np.testing.assert_allclose(across.grid.bounds[:, 0], [170, 185])
     fine = np.arange(0, 360, 0.02).astype("f4")  # whose last digits are larger than a thousandth of a step

@@ -18,10 +18,13 @@ from jaxtrace.tracking.boundary import (
     clamping_boundary,
     composed_boundary,
     inlet_outlet_boundary_factory,
+    no_boundary,
     periodic_boundary,
     reflective_boundary,
     spherical_boundary,
 )
+from jaxtrace.tracking.moving import Motion
+from jaxtrace.tracking.particles import begin
 from jaxtrace.tracking.reductions import Moments, histogram
 from jaxtrace.tracking.walls import masked_walls
 
@@ -214,6 +217,25 @@ def test_slots_of_an_inlet_keep_exact_ages() -> None:
     run = tracker.track_particles([[0.5, 0.5], [0.13, 0.5]], (0.0, 2.0), 5, 0.2)
     np.testing.assert_allclose(run.ages[-1], [0.5, 0.87], atol=1e-6)  # pyright: ignore
     np.testing.assert_allclose(run.ages[1], [0.5, 0.5], atol=1e-6)  # pyright: ignore
+
+
+def test_what_nobody_ends_at_keeps_no_shares() -> None:
+    """Off means absent: a wall that ends nobody costs no array; one that does, alone or within others, has it."""
+    box = [[0.0, 0.0], [1.0, 1.0]]
+    post = spherical_boundary((0.5, 0.5), 0.1, side="outside")
+    grid = bay()
+    for walls, kept in (
+        (None, False),
+        (reflective_boundary(box), False),
+        (composed_boundary(post, periodic_boundary(box)), False),
+        (masked_walls(grid, "slip", "slip"), False),
+        (inlet_outlet_boundary_factory(box), True),
+        (composed_boundary(post, absorbing_boundary(box)), True),
+        (masked_walls(grid, "slip"), True),
+    ):
+        motion = Motion(constant_flow([1.0, 0.0]), RK4(), walls or no_boundary(), jax.random.key(0))
+        none = jnp.zeros(2, jnp.int32)
+        assert (begin(motion, jnp.zeros((2, 2)), none, none, jnp.zeros(2)).share is not None) == kept
 
 
 def test_who_runs_out_of_steps_says_when() -> None:

@@ -143,17 +143,21 @@ DAYS = np.datetime64("2024-03-01") + np.arange(2)
 @pytest.mark.parametrize(
     "dates", [DAYS, DAYS - DAYS[0], DAYS.astype("datetime64[s]").astype(datetime.datetime)]
 )
-def test_dates_are_refused_with_the_way_to_make_them_numbers(dates: np.ndarray) -> None:
-    grid, data = UniformGrid((0.0, 0.0), (1.0, 1.0), (2, 2)), np.zeros((2, 4, 2))
+def test_dates_are_refused_where_no_date_of_time_0_is_known(dates: np.ndarray) -> None:
     calls = [  # those that take anything; types are checked in tests before a call of the others
         ("time_span", lambda: checked_span(dates)),
         ("release_times", lambda: plan_schedule((0.0, 1.0), 3, release_times=dates, particles=2)),
-        ("times", lambda: StreamedField(data, dates, grid)),
         ("dt", lambda: demand_no_dates(dates[0], "dt")),
     ]
     for name, call in calls:
         with pytest.raises(TypeError, match=rf"`{name}` must be numbers.*np\.timedelta64\(1, 's'\)"):
             call()
+
+
+def test_spans_of_time_are_no_dates_of_slices() -> None:
+    grid, data = UniformGrid((0.0, 0.0), (1.0, 1.0), (2, 2)), np.zeros((2, 4, 2))
+    with pytest.raises(TypeError, match=r"`times` must be numbers.*np\.timedelta64\(1, 's'\)"):
+        StreamedField(data, DAYS - DAYS[0], grid)
 
 
 def test_units_cover_the_steps_once_and_end_on_records() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import demand_whole
+from jaxworlds._demands import demand_whole, short
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
@@ -237,20 +237,29 @@ class TaskSet:
         return TaskSet(table, ids, splits=splits, canvas=canvas, **names)
 
 
-def concatenate(*sets: TaskSet, duplicates: str = "error") -> TaskSet:
-    """Several sets as one, in order. Splits of one name are joined, and each set's name becomes a split.
+def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
+    """Several sets as one, in order: `concatenate(a, b)`, or a list of them.
+
+    Splits of one name are joined, and each set's name becomes a split.
 
     An id that comes again is an error, or with `duplicates="first"` the task is left out, or with "rename" it
     becomes `NAME/ID` after the name of its set.
     """
     if duplicates not in ("error", "first", "rename"):
         raise ValueError(f"`duplicates` must be 'error', 'first' or 'rename'; got {duplicates!r}.")
-    if not sets:
+    given = sets[0] if len(sets) == 1 and isinstance(sets[0], list | tuple) else sets
+    if not given:
         raise ValueError("`sets` must hold at least one set of tasks; got none.")
+    for place, one in enumerate(given):
+        if not isinstance(one, TaskSet):
+            raise TypeError(
+                f"`sets` must be sets of tasks (TaskSet); got {short(one)} at place {place}. Write "
+                "`concatenate(first, second)`, or make a set of single tasks with `TaskSet.of(tasks)`."
+            )
     ids: list[str] = []
     seen: set[str] = set()
     parts: list[TaskSet] = []
-    for one in sets:
+    for one in given:
         again = [task_id in seen for task_id in one.ids]
         own = list(one.ids)
         if any(again) and duplicates == "error":

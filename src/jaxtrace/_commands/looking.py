@@ -1,6 +1,6 @@
 """`jaxtrace info`: what a file holds, as a table or as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,16 @@ from jaxworlds._commands import print_json, say, show_facts
 from jaxworlds.measuring import format_bytes
 from jaxworlds.memory import device_memory_limit
 
+from ..fields.epoch import Epoch
 from ..io import load_trajectory, open_dataset
 from ..io.dataset import SHARE
 from ..io.series import find_files, is_store
 from ..io.vtk_files import SUFFIXES
 from ..tracking.trajectory import Trajectory
-from .sources import FLOWS, is_trajectory, velocity_names
+from .sources import FLOWS, is_trajectory
 
 
-def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) -> int:
+def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
     """Tell what a file holds."""
     if file in FLOWS:
         raise ValueError(
@@ -30,7 +31,7 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
         else:
             say(found.summary())
         return 0
-    facts = field_facts(file, velocity, missing)
+    facts = field_facts(file, **reading)
     if json:
         print_json(facts)
         return 0
@@ -47,10 +48,10 @@ def info(file: str, velocity: Sequence[str], missing: str | None, json: bool) ->
     return 0
 
 
-def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) -> dict[str, Any]:
+def field_facts(file: str, **reading: Any) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
-    given: dict[str, Any] = {} if missing is None else {"missing": missing}
-    opened = open_dataset(file, velocity=velocity_names(velocity), **given)
+    opened = open_dataset(file, **reading)
+    sphere = opened.grid.sphere
     low, high = np.asarray(opened.grid.bounds, np.float64)
     total = len(opened) * opened.slice_bytes
     limit = device_memory_limit()
@@ -62,9 +63,11 @@ def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) 
         "values in a slice": opened.grid.size,
         "lower corner": low.tolist(),
         "upper corner": high.tolist(),
+        **({} if sphere is None else {"earth radius": sphere.radius}),
         "slices": len(opened),
         "first time": float(opened.times[0]),
         "last time": float(opened.times[-1]),
+        **_dates(opened.epoch, opened.times),
         "steady": opened.steady,
         "bytes of a slice": opened.slice_bytes,
         "bytes in all": total,
@@ -73,6 +76,14 @@ def field_facts(file: str, velocity: Sequence[str], missing: str | None = None) 
         "files": len(find_files(file)),
         "variables": _variables(file),
     }
+
+
+def _dates(epoch: Epoch | None, times: Any) -> dict[str, str]:
+    """The first and the last date, where the date of time 0 is known."""
+    if epoch is None or not len(times):
+        return {}
+    first, last = epoch.texts([times[0], times[-1]])
+    return {"first date": first, "last date": last, "calendar": epoch.calendar}
 
 
 def _variables(file: str) -> dict[str, Any]:
@@ -108,6 +119,7 @@ def trajectory_facts(found: Trajectory) -> dict[str, Any]:
         "times": len(found),
         "first time": found.times[0] if len(found) else None,
         "last time": found.times[-1] if len(found) else None,
+        **_dates(found.epoch, found.times),
         "dimensions": None if found.positions is None else found.positions.shape[-1],
         "outcome": found.outcome,
         "outcomes": {found.outcome_names[c]: int(n) for c, n in zip(codes, counts, strict=True)},

@@ -11,11 +11,13 @@ import numpy as np
 from jaxworlds._commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
+from ..fields.epoch import Epoch, epoch_of
 from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
+from ..visualization.drawing import Look
 from ..visualization.shown import axis_numbers
-from .sources import box_of, is_trajectory, open_field, read_trajectory
+from .sources import box_of, is_trajectory, moment_of, open_field, read_trajectory
 
 STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
 
@@ -24,16 +26,15 @@ def plot(
     file: str,
     out: Path | None,
     field: str | None,
-    missing: str | None,
     color: str,
-    at: float | None,
+    at: str | None,
     dims: str | None,
     bounds: tuple[float, ...],
     length_unit: str,
     time_unit: str,
+    reading: dict[str, Any],
 ) -> int:
     """Draw what is in a file."""
-    reading: dict[str, Any] = {} if missing is None else {"missing": missing}
     units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
     kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
@@ -42,11 +43,12 @@ def plot(
         draw_field(file, out, at, dims, bounds, units, reading)
         say(f"wrote {out}")
         return 0
-    found = read_trajectory(file)
+    found = _dated(read_trajectory(file), reading.pop("epoch", None))
+    moment = None if at is None else moment_of(at, found.epoch, "at")
     if out is None:
         columns = shutil.get_terminal_size().columns
-        say(terminal_picture(found, at, min(72, columns), dims))
-        say(frame_words(found, at, dims))
+        say(terminal_picture(found, moment, min(72, columns), dims))
+        say(frame_words(found, moment, dims))
         say(found.summary())
         return 0
     behind = None if field is None else open_field(field, **reading)
@@ -57,7 +59,7 @@ def plot(
     else:
         if kind in MOVING:
             raise ValueError(f"`--at` is one time and {out.name} is an animation. Leave one of them out.")
-        plot_positions(found, at, out, dims, color, behind, **units)
+        plot_positions(found, moment, out, dims, color, behind, **units)
     say(f"wrote {out}")
     return 0
 
@@ -65,18 +67,25 @@ def plot(
 def frame_words(found: Trajectory, at: float | None, dims: str | None) -> str:
     """What the picture in the terminal spans: both axes from end to end, and its time."""
     assert found.positions is not None
-    row = len(found.times) - 1 if at is None else int(np.argmin(np.abs(found.times - at)))
+    row = len(found.times) - 1 if at is None else found.row_of(at)
     ends = [
         f"{AXES[axis]} {np.nanmin(found.positions[..., axis]):.4g} to {np.nanmax(found.positions[..., axis]):.4g}"
         for axis in axis_numbers(dims or "xy", found.positions.shape[-1])[:2]
     ]
-    return f"{', '.join(ends)}, t = {found.times[row]:.4g}"
+    return f"{', '.join(ends)}, {Look('id', epoch=found.epoch).time(float(found.times[row]))}"
+
+
+def _dated(found: Trajectory, epoch: Epoch | None) -> Trajectory:
+    """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
+    if epoch is not None and found.epoch is not None and epoch != found.epoch:
+        raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
+    return found if epoch is None else found.dated(epoch)
 
 
 def draw_field(
     name: str,
     out: Path,
-    at: float | None,
+    at: str | None,
     dims: str | None,
     bounds: tuple[float, ...],
     units: dict[str, Any],
@@ -86,7 +95,8 @@ def draw_field(
     field = open_field(name, **reading)
     first = float(field.times[0]) if hasattr(field, "times") else 0.0
     box = box_of(name, field, bounds)
-    figure = plot_speed(field, time=first if at is None else at, bounds=box, dims=dims, **units)
+    time = first if at is None else moment_of(at, epoch_of(field), "at")
+    figure = plot_speed(field, time=time, bounds=box, dims=dims, **units)
     page = out.suffix.lower() == ".html"
     made = io.BytesIO()
     figure.savefig(made, format="svg" if page else out.suffix[1:].lower(), dpi=150)

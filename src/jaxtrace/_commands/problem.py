@@ -4,7 +4,8 @@ field = "flow_*.nc"                 # or "ocean.zarr"; in the folder of this fil
 velocity = ["u", "v"]               # where several could be meant
 integrator = "dopri5"
 options = {rtol = 1e-6}             # of the integrator
-span = [0, 10]
+span = [0, 10]                      # or dates: [2015-11-16, 2015-11-20T12:00:00]
+since = 2015-11-16                  # the date of time 0, where the files say none
 times = 101
 dt = 0.05
 out = "paths.nc"
@@ -18,6 +19,7 @@ kind = "reflective"                 # any of `jaxtrace.tracking.boundary`, with 
 """
 
 import dataclasses
+import datetime
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +30,11 @@ import numpy as np
 
 from jaxworlds._demands import short, suggestion
 
+from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
-from .sources import FLOWS, box_of, open_field, span_of
+from ..tracking.walls import masked_walls
+from .sources import FLOWS, box_of, open_field, span_of, velocity_names
 
 SEEDINGS: dict[str, Callable[..., Any]] = {
     "lattice": seeding.uniform_grid_seeds,
@@ -51,6 +55,7 @@ WALLS: dict[str, Callable[..., Any]] = {
     "clamping": boundary.clamping_boundary,
     "sphere": boundary.spherical_boundary,
     "cylinder": boundary.cylindrical_boundary,
+    "coast": masked_walls,
 }
 PARTICLES, TIMES = 1000, 101
 """How many there are where nothing is said."""
@@ -70,7 +75,9 @@ class Problem:
     integrator: str = "rk4"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dt: float | None = None
-    span: Sequence[float] | None = None
+    span: Sequence[Any] | None = None
+    since: Any = None
+    """The date of time 0."""
     times: int = TIMES
     seed: int = 0
     out: Path | None = None
@@ -120,6 +127,11 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300
 
 
+def _is_moment(value: Any) -> bool:
+    """A number or a date."""
+    return _is_number(value) or isinstance(value, datetime.date) or _is_text(value)
+
+
 def _are_numbers(count: int | None) -> Callable[[Any], bool]:
     return lambda v: isinstance(v, list) and all(map(_is_number, v)) and (count is None or len(v) == count)
 
@@ -149,7 +161,11 @@ _DEMANDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "integrator": (_is_text, "a name"),
     "options": _TABLE,
     "dt": (lambda v: _is_number(v) and v != 0, "a number, not 0"),
-    "span": (_are_numbers(2), "two numbers, the first and the last time"),
+    "span": (
+        lambda v: isinstance(v, list) and len(v) == 2 and all(map(_is_moment, v)),
+        "two numbers or dates, the first and the last time",
+    ),
+    "since": (lambda v: isinstance(v, datetime.date) or _is_text(v), "a date, such as 2015-11-16"),
     "times": (_is_count(1), "a whole number from 1"),
     "seed": (_is_count(0), "a whole number from 0"),
     "out": (_is_text, "the name of a file"),
@@ -165,13 +181,13 @@ def _seeds(given: Any, folder: Path) -> dict[str, Any]:
     return given
 
 
-def with_options(problem: Problem, **given: Any) -> Problem:
+def with_options(problem: Problem, reading: Mapping[str, Any], **given: Any) -> Problem:
     """The problem with what the command line says in place of what the file says; None and () say nothing."""
     count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
     if count > 1:
         raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
-    table, particles, lattice, wall, missing = (
-        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "missing")
+    table, particles, lattice, wall, option = (
+        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "option")
     )
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
@@ -182,26 +198,72 @@ def with_options(problem: Problem, **given: Any) -> Problem:
         changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
-    if missing is not None:
-        changed["reading"] = {**problem.reading, "missing": missing}
+    kept = dict(reading)
+    for argument, word in (("velocity", "velocity"), ("epoch", "since")):
+        if argument in kept:
+            changed[word] = kept.pop(argument)
+    if kept:
+        changed["reading"] = {**problem.reading, **kept}
+    if option:
+        changed["options"] = {**problem.options, **dict(map(_option, option))}
     if wall is not None:
         changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
     return dataclasses.replace(problem, **changed)
 
 
+def _option(said: str) -> tuple[str, Any]:
+    """A name and a value as TOML writes it, from `rtol=1e-6`; what is no value of TOML is a text."""
+    name, equals, value = said.partition("=")
+    if not name.isidentifier() or not equals:
+        raise ValueError(f"`--option` must be a name and a value, such as rtol=1e-6; got {said!r}.")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+
+
 def ready(problem: Problem) -> Ready:
     """Open the field, place the seeds and put up the walls."""
+    reading = dict(problem.reading)
+    if (names := velocity_names(problem.velocity)) is not None:
+        reading["velocity"] = names
+    if problem.since is not None:
+        reading["epoch"] = as_epoch(problem.since, "since")
     try:
-        field = open_field(problem.field, problem.velocity, **problem.reading)
+        field = open_field(problem.field, **reading)
     except TypeError as error:
         raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
     box = box_of(problem.field, field, problem.bounds)
-    seeds = np.asarray(_made(problem.seeds, SEEDINGS, "seeds", box))
+    seeds = np.asarray(_made(_drawn_inside(problem.seeds, field), SEEDINGS, "seeds", box))
     if seeds.shape[-1] != field.dim:
         raise ValueError(f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.")
-    walls = [_made(wall, WALLS, "boundary", box) for wall in problem.boundary]
+    walls = [_made(_on_grid(wall, field), WALLS, "boundary", box) for wall in problem.boundary]
     together = None if not walls else walls[0] if len(walls) == 1 else boundary.composed_boundary(*walls)
     return Ready(field, seeds, together, span_of(problem.field, field, problem.span))
+
+
+def _drawn_inside(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
+    """The table of the seeds with the field itself where it says `inside = "field"`."""
+    if "inside" not in said:
+        return said
+    if said["inside"] != "field":
+        raise ValueError(
+            f"`inside` of `seeds` must be 'field', to draw them in its water; got {short(said['inside'], 80)}."
+        )
+    return {**said, "inside": field}
+
+
+def _on_grid(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
+    """The table of a wall with the field's grid where it is a coast."""
+    if said.get("kind") != "coast":
+        return said
+    grid = getattr(field, "grid", None)
+    if not hasattr(grid, "layout"):
+        raise ValueError(
+            "`boundary` of kind coast needs a field on a structured grid, whose missing values are land; this one has "
+            f"{'no grid' if grid is None else 'a mesh'}. Take another kind, such as 'absorbing'."
+        )
+    return {**said, "grid": grid}
 
 
 def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], where: str, box: Any) -> Any:

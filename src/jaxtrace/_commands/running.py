@@ -1,5 +1,6 @@
 """`jaxtrace run`: open, seed, track, write; stopped by Ctrl-C or SIGTERM and resumed from a checkpoint."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ from .looking import trajectory_facts
 from .problem import Problem, read_problem, ready, with_options
 
 
-def run(problem: str, resume: bool, plan: bool, json: bool, mesh: Any = None, **given: Any) -> int:
+def run(
+    problem: str,
+    resume: bool,
+    plan: bool,
+    json: bool,
+    reading: dict[str, Any],
+    mesh: Any = None,
+    **given: Any,
+) -> int:
     """Solve a problem and tell what became of the particles."""
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
-    wanted = with_options(start, **given)
+    wanted = with_options(start, reading, **given)
     if wanted.out is not None:
         checked_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
     if resume and wanted.checkpoint is None:
@@ -53,4 +62,13 @@ def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:
             wanted.integrator, scene.field, scene.walls, seed=wanted.seed, mesh=mesh, **dict(wanted.options)
         )
     except TypeError as error:  # an option that the integrator does not have
-        raise ValueError(f"`options` must be those of {wanted.integrator}; {error}.") from error
+        example = "`--option diffusivity=0.1`, or `options = {diffusivity = 0.1}` in a problem file"
+        raise ValueError(
+            f"`options` must be those of {wanted.integrator}; {_missing(error)}. Write them as {example}."
+        ) from error
+
+
+def _missing(error: TypeError) -> str:
+    """What an integrator lacks or does not know, without the names of Python's own message."""
+    lacking = re.search(r"missing \d+ required [^:]*: (.*)", str(error))
+    return f"it needs {lacking[1]}" if lacking else str(error)

@@ -1,7 +1,7 @@
 """What a command line may mean by a field or by trajectories."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from jaxworlds._demands import suggestion
 
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
+from ..fields.epoch import Epoch, as_epoch, epoch_of, is_date
 from ..io import load_optimized_dataset, load_trajectory
 from ..io.series import is_store
 from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
@@ -46,24 +47,78 @@ def read_trajectory(name: str) -> Trajectory:
     return found
 
 
-def open_field(name: str, velocity: Sequence[str] = (), quiet: bool = True, **options: Any) -> Any:
+def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
     """The field of a file, a pattern or a flow's name."""
     if name in FLOWS:
-        if velocity or options:
-            given = "velocity" if velocity else next(iter(options))
-            raise ValueError(f"`{given}` must be left out for the flow {name}, which is a formula.")
+        if options:
+            given = {"epoch": "since", "times": "slice-times", "convert_units": "keep-units"}
+            word = next(iter(options))
+            raise ValueError(
+                f"`--{given.get(word, word)}` must be left out for the flow {name}, which is a formula."
+            )
         return FLOWS[name][0]()
     if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
         raise ValueError(
             f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{suggestion(name, FLOWS)}"
         )
-    return load_optimized_dataset(name, velocity=velocity_names(velocity), verbose=not quiet, **options)
+    return load_optimized_dataset(name, verbose=not quiet, **options)
+
+
+def reading_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `load_optimized_dataset` from the options of a command line; what is not given is left out."""
+    given = {name: value for name, value in said.items() if value not in (None, ())}
+    if given.pop("keep_units", False):
+        given["convert_units"] = False
+    if "velocity" in given:
+        given["velocity"] = velocity_names(given["velocity"])
+    if "select" in given:
+        given["select"] = dict(_index(one) for one in given["select"])
+    if "slice_times" in given:
+        given["times"] = [_moment(one) for one in given.pop("slice_times")]
+    if "since" in given:
+        given["epoch"] = as_epoch(given.pop("since"), "--since")
+    return given
+
+
+def _index(said: str) -> tuple[str, int]:
+    """A dimension and a number, from `depth=0`."""
+    name, _, number = said.partition("=")
+    if not name or not number.lstrip("-").isdecimal():
+        raise ValueError(f"`--select` must be a dimension and a number, such as depth=0; got {said!r}.")
+    return name, int(number)
+
+
+def _moment(said: str) -> Any:
+    """A number where it is one, else a date."""
+    try:
+        return float(said)
+    except ValueError:
+        return said
 
 
 def velocity_names(given: str | Sequence[str]) -> Any:
     """One vector, several components, or None for the rule."""
     names = (given,) if isinstance(given, str) else tuple(given)
-    return None if not names else names[0] if len(names) == 1 else names
+    if len(names) == 1:
+        return names[0]
+    return tuple(None if name == "none" else name for name in names) or None
+
+
+def moment_of(said: Any, epoch: Epoch | None, option: str) -> float:
+    """A time or a date, as a command line or a TOML file says it, as a time."""
+    if isinstance(said, str):
+        try:
+            return float(said)
+        except ValueError:
+            pass
+    if not is_date(said):
+        return float(said)
+    if epoch is None:
+        raise ValueError(
+            f"`{option}` must be numbers, since the date of time 0 is not known; got {said}. Say it with "
+            "`--since 2015-11-16` (in a problem file: `since = 2015-11-16`)."
+        )
+    return epoch.seconds(said, option)
 
 
 def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
@@ -73,16 +128,23 @@ def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
             raise ValueError(
                 f"`bounds` must be {2 * field.dim} numbers, the lower corner and then the upper; got {len(bounds)}."
             )
-        return np.asarray(bounds, np.float64).reshape(2, field.dim)
+        box = np.asarray(bounds, np.float64).reshape(2, field.dim)
+        if not (np.isfinite(box).all() and (box[0] <= box[1]).all()):
+            raise ValueError(
+                f"`bounds` must be finite, the lower corner before the upper; got {list(map(float, bounds))}. The other way "
+                f"round: {' '.join(f'{b:g}' for b in np.sort(box, axis=0).ravel())}."
+            )
+        return box
     if name in FLOWS:
         return np.asarray(FLOWS[name][1], np.float64)
     return np.asarray(field.grid.bounds, np.float64)
 
 
-def span_of(name: str, field: Any, span: Sequence[float] | None) -> tuple[float, float]:
-    """The times that are given, else those of the field."""
+def span_of(name: str, field: Any, span: Sequence[Any] | None) -> tuple[float, float]:
+    """The times or dates that are given, else those of the field."""
     if span is not None:
-        return float(span[0]), float(span[1])
+        first, last = (moment_of(one, epoch_of(field), "span") for one in span)
+        return first, last
     if name in FLOWS:
         return FLOWS[name][2]
     if len(field.times) < 2:

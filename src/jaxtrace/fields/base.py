@@ -1,13 +1,16 @@
 """What every velocity field and every grid offers: values for one point, and whether the point lies inside."""
 
 import abc
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+from .epoch import epoch_of, in_seconds, without_epoch
+from .sphere import Sphere
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 """How values between the nodes are found, in space or in time."""
@@ -43,6 +46,9 @@ class Stencil(eqx.Module):
 class AbstractGrid(eqx.Module):
     """Geometry without data: it turns a point into rows of the data and their weights."""
 
+    sphere: Sphere | None = eqx.field(static=True, kw_only=True, default=None)
+    """Where the first two coordinates are longitude and latitude in degrees and velocities are in m/s; else None."""
+
     @property
     @abc.abstractmethod
     def dim(self) -> int:
@@ -57,6 +63,12 @@ class AbstractGrid(eqx.Module):
     @abc.abstractmethod
     def bounds(self) -> Float[Array, "2 dim"]:
         """The lowest and the highest corner of the box around the grid."""
+
+    @property
+    def middle(self) -> Float[Array, " dim"]:
+        """The middle of that box."""
+        low, high = self.bounds
+        return low + 0.5 * (high - low)
 
     @property
     @abc.abstractmethod
@@ -91,7 +103,10 @@ class Sample(eqx.Module):
 
 
 class AbstractField(eqx.Module):
-    """A velocity in space and time, sampled for one particle; `jax.vmap` makes it many."""
+    """A velocity in space and time, sampled for one particle; `jax.vmap` makes it many.
+
+    Samples are in units of the coordinates per second, on a sphere in degrees per second.
+    """
 
     dim: eqx.AbstractVar[int]
 
@@ -99,6 +114,21 @@ class AbstractField(eqx.Module):
     def time_range(self) -> tuple[float, float]:
         """The first and the last time the field knows; infinite where it holds for all times."""
         return (-np.inf, np.inf)
+
+    @property
+    def sphere(self) -> Sphere | None:
+        """The sphere on which longitudes and latitudes lie, where the field's own velocities are in m/s; else None."""
+        return None
+
+    @property
+    def in_metres(self) -> "AbstractField":
+        """On a sphere the same field with samples in m/s east and north; else the field itself."""
+        return self
+
+    @property
+    def middle_longitude(self) -> Float[Array, ""] | None:
+        """On a sphere the longitude around which the field lies; None where it holds for all."""
+        return None
 
     @abc.abstractmethod
     def start(self, x: Float[Array, " dim"]) -> PyTree:
@@ -112,16 +142,18 @@ class AbstractField(eqx.Module):
         """The field at one time. Where `t` is the same for all particles, work that depends on time alone is done once."""
         return Moment(self, jnp.asarray(t))
 
-    def __call__(
-        self, x: Float[Array | np.ndarray, "*n dim"], t: float | Float[Array | np.ndarray, ""]
-    ) -> Float[Array, "*n dim"]:
-        """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field."""
+    def __call__(self, x: Float[Array | np.ndarray, "*n dim"], t: Any) -> Float[Array, "*n dim"]:
+        """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field.
+
+        `t` is a time, or a date where the field has an `epoch`.
+        """
         points = jnp.asarray(x)
         if points.ndim == 0 or points.shape[-1] != self.dim:
             raise ValueError(
                 f"`x` must hold points of {self.dim} coordinates in its last axis; got shape {points.shape}."
             )
-        return _velocities(self, points, jnp.asarray(t, points.dtype))
+        t = in_seconds(t, epoch_of(self), "t")
+        return _velocities(without_epoch(self), points, jnp.asarray(t, points.dtype))
 
 
 class AbstractMoment(eqx.Module):

@@ -11,11 +11,13 @@ from jaxtyping import Array, DTypeLike, Float, Shaped
 from jaxworlds._demands import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
+from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
 from .keeping import RingKeeper
 from .moments import Layout
 from .ring import RingField, RingPlan, plan
 from .series import Extrapolation, check_layout
 from .sources import AbstractSlices, SliceError, as_slices, canonical, checked_slice
+from .sphere import Sphere
 from .time_series import TimeSeriesField, grid_through
 from .weights import Knots, ascending
 
@@ -24,8 +26,8 @@ class StreamedField:
     """A velocity known at some `times` on a `grid` (or at bare `positions`), of which only a few slices are in memory.
 
     `source` is an array or memory map (times, rows, dim), a folder or list of `.npy` files with one slice each, a
-    function of the slice's number, or an `AbstractSlices`. Interpolation in time, `extrapolation`, `dtype` and
-    `layout` are those of `TimeSeriesField`, and so are the numbers. The ring on the device is as small as the run
+    function of the slice's number, or an `AbstractSlices`. Interpolation in time, `extrapolation`, `dtype`, `layout`
+    and `epoch` are those of `TimeSeriesField`, and so are the numbers. The ring on the device is as small as the run
     allows; `resident` fixes its slices, `memory_limit_gb` bounds it together with the slices on their way. On the
     host `read_ahead` slices wait for their turn, by default twice as many as one chunk takes in.
 
@@ -49,17 +51,23 @@ class StreamedField:
         resident: int | None = None,
         memory_limit_gb: float | None = None,
         read_ahead: int | None = None,
+        sphere: Sphere | None = None,
+        epoch: Epoch | Any = None,
     ) -> None:
         if (positions is None) == (grid is None):
             both = "both" if grid is not None else "neither"
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        if grid is not None and interpolation is not None:
-            raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
-        demand_no_dates(times, "times")
+        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+            if grid is not None and value is not None:
+                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
+        self.epoch: Epoch | None = as_epoch(epoch)
+        if has_dates(times):
+            self.epoch, times = first_and_seconds(times, self.epoch, "times")
+        demand_no_dates(times, "times")  # spans of time are refused
         values = np.atleast_1d(np.asarray(times))
         self.source: AbstractSlices = as_slices(source, len(values))
         self.clock = Knots(ascending("times", values, "Count them from the first: `times - times[0]`."))
-        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear")
+        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear", sphere)
         default: Interpolation = "cubic" if len(values) >= 4 else "linear"
         self.time_interpolation: Interpolation = time_interpolation or default
         self.extrapolation: Extrapolation = extrapolation
@@ -81,6 +89,11 @@ class StreamedField:
     def dim(self) -> int:
         """Number of coordinates of a point."""
         return self.grid.dim
+
+    @property
+    def sphere(self) -> Sphere | None:
+        """The grid's: values on a grid with a sphere are in m/s."""
+        return self.grid.sphere
 
     @property
     def times(self) -> Float[Array, " times"]:
@@ -167,7 +180,14 @@ class StreamedField:
             time_interpolation=self.time_interpolation,
             extrapolation=self.extrapolation,
             layout=self.layout,
+            epoch=self.epoch,
         )
+
+    def dated(self, epoch: Epoch | Any) -> "StreamedField":
+        """The same field with another date of time 0; None for none."""
+        other = object.__new__(StreamedField)
+        other.__dict__.update(self.__dict__, epoch=as_epoch(epoch))
+        return other
 
     def arranged(self, layout: Layout) -> "StreamedField":
         """The same field whose moments are laid out in another way."""

@@ -15,9 +15,11 @@ from jaxtyping import Array, DTypeLike, Float, Int, Shaped
 from jaxworlds._demands import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
+from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
 from .lattice import find_lattice
 from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, slices_at
+from .series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
+from .sphere import Sphere
 from .weights import Knots, ascending
 
 AnyArray = Shaped[Array, "..."] | Shaped[np.ndarray, "..."]
@@ -40,7 +42,11 @@ class TimeSeriesField(AbstractSeries):
     reproduce linear fields exactly. In time, cubic interpolation is the default from four slices on, linear below;
     one slice is a steady field. Beyond the first and last time the end slice holds; with `extrapolation="outside"`
     samples there also report `inside = False`. Arrays are converted once and lie on the device; in half precision
-    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions.
+    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions. Where positions are
+    longitudes and latitudes in degrees and velocities are in m/s, say so with `sphere=Sphere()`.
+
+    `times` may be dates (`datetime64`, `datetime` or texts): they become seconds from the first one. `epoch` is the date
+    of time 0; trackers of a field with one take dates too, and trajectories, files and pictures show them.
 
         field = TimeSeriesField(data=velocities, times=seconds, positions=nodes)
         field(points, 0.5)                      # velocities at many points
@@ -54,13 +60,15 @@ class TimeSeriesField(AbstractSeries):
     time_interpolation: Interpolation = eqx.field(static=True)
     extrapolation: Extrapolation = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
+    epoch: Epoch | None = eqx.field(static=True)
+    """The date of time 0, where one is known; times are then seconds."""
     scale: Float[Array, ""]
     """The greatest component of the data, by which 16-bit layouts scale."""
 
     def __init__(
         self,
         data: AnyArray,
-        times: AnyArray | list[float] | tuple[float, ...] | None = None,
+        times: AnyArray | list[Any] | tuple[Any, ...] | None = None,
         positions: AnyArray | None = None,
         *,
         grid: AbstractGrid | None = None,
@@ -69,19 +77,25 @@ class TimeSeriesField(AbstractSeries):
         extrapolation: Extrapolation = "clamp",
         dtype: DTypeLike | None = None,
         layout: Layout = "direct",
+        sphere: Sphere | None = None,
+        epoch: Epoch | Any = None,
     ) -> None:
         if (positions is None) == (grid is None):
             both = "both" if grid is not None else "neither"
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        if grid is not None and interpolation is not None:
-            raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
+        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+            if grid is not None and value is not None:
+                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
         if positions is not None:
-            grid = grid_through(positions, interpolation or "linear")
+            grid = grid_through(positions, interpolation or "linear", sphere)
         assert grid is not None
         self.grid = grid
         self.dim = grid.dim
         self.data = _rows(data, times is None, grid, dtype)
         slices = self.data.shape[0]
+        self.epoch = as_epoch(epoch)
+        if times is not None and has_dates(times):
+            self.epoch, times = first_and_seconds(times, self.epoch, "times")
         self.clock = Knots(_checked_times(times, slices))
         default = "cubic" if slices >= 4 else "linear"
         self.time_interpolation = time_interpolation or default
@@ -95,10 +109,18 @@ class TimeSeriesField(AbstractSeries):
     def arranged(self, layout: Layout) -> "TimeSeriesField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
+        return self._copy(layout=layout)
+
+    def dated(self, epoch: Epoch | Any) -> "TimeSeriesField":
+        """The same field with another date of time 0; None for none."""
+        return self._copy(epoch=as_epoch(epoch))
+
+    def _copy(self, **changes: Any) -> "TimeSeriesField":
+        """The same arrays with other settings."""
         changed = object.__new__(TimeSeriesField)
-        for name in ("data", "clock", "grid", "scale", "dim", "time_interpolation", "extrapolation"):
-            object.__setattr__(changed, name, getattr(self, name))
-        object.__setattr__(changed, "layout", layout)
+        for field in dataclasses.fields(self):
+            value = changes[field.name] if field.name in changes else getattr(self, field.name)
+            object.__setattr__(changed, field.name, value)
         return changed
 
     def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
@@ -116,6 +138,8 @@ class TimeSeriesField(AbstractSeries):
             "time_interpolation",
             "extrapolation",
             "layout",
+            "sphere",
+            "epoch",
         }
         if wrong := set(changes) - known - {"dtype"}:
             raise TypeError(
@@ -131,9 +155,13 @@ class TimeSeriesField(AbstractSeries):
             "time_interpolation": self.time_interpolation,
             "extrapolation": self.extrapolation,
             "layout": self.layout,
+            "epoch": self.epoch,
         }
         if "interpolation" in changes and not {"positions", "grid"} & set(changes):
             kept["positions"] = self.positions
+            kept["sphere"] = self.sphere
+        elif "sphere" in changes and not {"positions", "grid"} & set(changes):
+            changes["grid"] = on_sphere(self.grid, changes.pop("sphere"))
         elif "positions" not in changes:
             kept["grid"] = self.grid
         return TimeSeriesField(**{**kept, **changes})
@@ -159,12 +187,14 @@ class TimeSeriesField(AbstractSeries):
             _accept_same(_ASSIGNABLE[name], getattr(self, name), value)
 
 
-def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractGrid:
+def grid_through(
+    positions: AnyArray, interpolation: Interpolation, sphere: Sphere | None = None
+) -> AbstractGrid:
     """The grid whose values sit at `positions` (rows, dim): a lattice where they form one, else a triangulation."""
     points = np.asarray(positions)
     if points.ndim != 2 or not np.all(np.isfinite(points)):
         raise ValueError(f"`positions` must be finite and have shape (rows, dim); got shape {points.shape}.")
-    lattice = find_lattice(points, interpolation)
+    lattice = find_lattice(points, interpolation, sphere)
     if lattice is not None:
         return lattice
     if interpolation == "cubic":
@@ -173,7 +203,7 @@ def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractG
         )
     from .unstructured import delaunay_grid
 
-    return delaunay_grid(points, interpolation)
+    return delaunay_grid(points, interpolation, sphere=sphere)
 
 
 def _rows(

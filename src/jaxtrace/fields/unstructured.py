@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int32, Shaped
 from numpy.typing import ArrayLike
 
+from ..settings import DOUBLE
 from .apart import apart
 from .base import AbstractGrid, Interpolation, Stencil, check_choice
 from .layout import Centring
@@ -14,6 +15,7 @@ from .mesh_building import Mesh as Mesh
 from .mesh_search import Simplices, clear_space
 from .mesh_walking import SimplexSearch
 from .shapes import corner_weights, invert, shape_matrix
+from .sphere import Sphere
 from .weights import take
 
 
@@ -53,7 +55,9 @@ class UnstructuredGrid(AbstractGrid):
         dtype: DTypeLike | None = None,
         max_walk: int = 50,
         newton_steps: int = 12,
+        sphere: Sphere | None = None,
     ) -> None:
+        self.sphere = sphere
         check_choice("centring", centring, ("node", "cell"))
         chosen = interpolation or ("linear" if centring == "node" else "nearest")
         check_choice("interpolation", chosen, ("nearest", "linear"))
@@ -150,6 +154,7 @@ def delaunay_grid(
     *,
     max_edge: float | None = None,
     dtype: DTypeLike | None = None,
+    sphere: Sphere | None = None,
 ) -> UnstructuredGrid:
     """Grid of triangles or tetrahedra between scattered nodes; `max_edge` leaves out cells with longer edges.
 
@@ -189,7 +194,8 @@ def delaunay_grid(
                 f"`max_edge` must leave some cells; got {max_edge}, the shortest is {edges.min():.3g}."
             )
     shape = "triangle" if points.shape[1] == 2 else "tetra"
-    return UnstructuredGrid(Mesh(points, {shape: nodes[keep].astype(int)}), interpolation, dtype=dtype)
+    mesh = Mesh(points, {shape: nodes[keep].astype(int)})
+    return UnstructuredGrid(mesh, interpolation, dtype=dtype, sphere=sphere)
 
 
 def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:
@@ -202,8 +208,8 @@ def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:
         cell = int(mesh.topology.cell[np.flatnonzero(crushed)[0]])
         raise ValueError(
             f"`mesh` must be resolved by {np.dtype(dtype).name}; {int(crushed.sum())} pieces of cells collapse, the first "
-            f"of cell {cell} at {exact[np.flatnonzero(crushed)[0], 0].tolist()}. Move the origin into the mesh, or "
-            "pass `dtype=jnp.float64` with 64-bit numbers enabled."
+            f"of cell {cell} at {exact[np.flatnonzero(crushed)[0], 0].tolist()}. Move the origin into the mesh "
+            f"(`origin=` where files are read), or {DOUBLE}."
         )
     return Simplices.of(corners)
 

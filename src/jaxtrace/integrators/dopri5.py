@@ -63,6 +63,7 @@ class Dopri5(AbstractIntegrator):
 
     A step is accepted when the root mean square of `error / (atol + rtol |x|)` is at most 1. `max_steps` bounds the
     attempts within one interval; a particle that needs more stops early and says so (`memory.exhausted`).
+    On longitudes and latitudes `atol` is in degrees and `rtol` a share of the step's way.
     `differentiable=True` makes reverse-mode gradients possible (a checkpointed loop, slower); steps count as constants.
     """
 

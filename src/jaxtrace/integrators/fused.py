@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int32, PyTree
 from ..fields.base import AbstractField
 from ..fields.moments import PackedMoment
 from ..fields.series import AbstractSeries
+from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
 from .base import AbstractIntegrator
 from .fused_block import Block
 from .fused_grid import GridSampler
@@ -81,10 +82,12 @@ def fused_step(
     sampler = _sampler(field)
     assert sampler is not None
     count, dim = position.shape
-    moments = [cast(PackedMoment, field.at(time)) for time in (t, t + 0.5 * dt, t + dt)]
+    moments = [cast(PackedMoment, field.in_metres.at(time)) for time in (t, t + 0.5 * dt, t + dt)]
     hints, shape = jax.tree.flatten(hint)
     changed = [position.reshape(-1), rest.reshape(-1), life.ended, life.cause, *hints]
     numbers = jnp.stack([dt, moments[0].scale]).astype(position.dtype)
+    if field.middle_longitude is not None:
+        numbers = jnp.append(numbers, field.middle_longitude.astype(position.dtype))
     flags = jnp.stack([row, moments[0].known.astype(jnp.int32)])
     tables = sampler.tables(field)
     values = [moment.values.reshape(-1) for moment in moments]
@@ -100,6 +103,7 @@ def fused_step(
         sizes=_Sizes(count, dim, block, len(hints), len(values), size, len(tables)),
         outside=outside,
         not_finite=not_finite,
+        sphere=field.sphere,
     )
     call = pl.pallas_call(
         kernel,
@@ -149,6 +153,7 @@ def _kernel(
     sizes: _Sizes,
     outside: int | None,
     not_finite: int,
+    sphere: Sphere | None,
 ) -> None:
     """One block of particles. Outputs lie where the inputs of the same meaning lie: only what changes is written."""
     program, load, store = pallas
@@ -167,15 +172,30 @@ def _kernel(
     x = [load(position.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     low = [load(rest.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     dt, scale = numbers[0], numbers[1]
+    middle = None if sphere is None else circles(x[1], sphere.equator)
+    if (
+        sphere is not None and middle is not None
+    ):  # what is added to positions is in metres, in the charts around them
+        degree = sphere.metres_per_degree
+        low[:2] = low[0] * (degree * middle.cos), low[1] * degree
     hint = [load(one.at[lanes], mask=here, other=0) for one in hints]
     still = [jnp.zeros_like(one) for one in low]
     begin = _Stage(still, still, here.astype(jnp.int32), hint)
 
     def stage(number: Any, ahead: Any, counts: Any, values: Any, base: Any, before: _Stage) -> _Stage:
         """One of the four samples: at `ahead` times the slope before it, weighing `counts` in the sum."""
-        at = [a + (b + ahead * k) for a, b, k in zip(x, low, before.slope, strict=True)]
+        way = [b + ahead * k for b, k in zip(low, before.slope, strict=True)]
+        east = None
+        if sphere is not None and middle is not None:
+            *way[:2], east = place_in_chart(middle, way[0], way[1], sphere.radius)
+        at = [a + b for a, b in zip(x, way, strict=True)]
+        if sphere is not None:
+            at[0] = nearest_turn(at[0], numbers[2])
         velocity, inside, hint = sampler.sample(block, tables, values, base, at, before.hint)
         slope = [scale * one for one in velocity]
+        if east is not None:
+            u, v = slope[:2]
+            slope[:2] = east[0] * u - east[1] * v, east[1] * u + east[0] * v
         total = [a + counts * b for a, b in zip(before.total, slope, strict=True)]
         return _Stage(slope, total, jnp.where((number == 0) & ~inside, 0, before.held), hint)
 
@@ -199,6 +219,8 @@ def _kernel(
         store(new_ended.at[lanes], jnp.broadcast_to(row, lanes.shape), mask=lost)
         store(new_cause.at[lanes], jnp.full(lanes.shape, outside, jnp.int32), mask=lost)
     ways = [a + (dt / 6) * b for a, b in zip(low, last.total, strict=True)]
+    if sphere is not None and middle is not None:
+        *ways[:2], _ = place_in_chart(middle, ways[0], ways[1], sphere.radius)
     ends = [a + b for a, b in zip(x, ways, strict=True)]
     finite = here
     for end in ends:

@@ -42,6 +42,6 @@ def integrator_named(name: str | AbstractIntegrator, **options: Any) -> Abstract
     if kind is None:
         raise ValueError(
             f"`integrator_name` must be one of {', '.join(INTEGRATORS)}; got {name!r}. "
-            "Pass an AbstractIntegrator for one of your own."
+            "In Python an AbstractIntegrator of your own will do as well."
         )
     return kind(**options)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..fields.epoch import Epoch
 from .cf_attributes import since_elsewhere
 from .cf_axes import dimension_roles, role_of, values_of
 from .cf_units import decode_times
@@ -28,6 +29,8 @@ class Moment(NamedTuple):
     time: float | None
     source: Source
     number: int | None
+    epoch: Epoch | None = None
+    """The date of the first slice, from which `time` counts; None where the file says no date."""
 
 
 def warn_once(text: str, said: set[str]) -> None:
@@ -40,7 +43,7 @@ def warn_once(text: str, said: set[str]) -> None:
 def moments_of(sources: list[Source], name: str, options: Options, said: set[str]) -> list[Moment]:
     """All slices of one component, in the order of time where there is one. What was `said` is not warned of again."""
     found: list[Moment] = []
-    reference: str | None = None
+    reference: Epoch | str | None = None
     without_units: dict[str, str] = {}
     for source in sources:
         if name not in source.data.variables:
@@ -71,13 +74,24 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         except DatasetError:
             raise
         except ValueError as error:
+            if (
+                options.times is not None
+            ):  # the remedy of this very error: the caller says when, in the order of the files
+                found += [Moment(None, source, number) for number in numbers]
+                continue
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
         if bare:
             without_units.setdefault(told, source.name)
         if found and since != reference:
             raise DatasetError(
-                f"{source.name}: variable {told!r} counts from {since}, but that of {found[0].source.name} from {reference}. "
-                "Bring them to one calendar first."
+                f"{source.name}: variable {told!r} has {_dates_words(since)}, but that of {found[0].source.name} has "
+                f"{_dates_words(reference)}. Bring them to one calendar first."
+            )
+        if isinstance(since, str) and since != reference and options.times is None and "(none)" not in since:
+            warn_once(
+                f"{source.name}: variable {told!r} counts from {since}, a calendar that is not known: times are seconds from "
+                "the first slice, without dates. Pass `times=` with dates otherwise.",
+                said,
             )
         reference = since
         found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
@@ -95,8 +109,14 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         found.sort(key=lambda moment: moment.time or 0.0)
         if reference is not None:
             start = found[0].time or 0.0
-            found = [moment._replace(time=(moment.time or 0.0) - start) for moment in found]
+            epoch = reference.shifted(start) if isinstance(reference, Epoch) else None
+            found = [moment._replace(time=(moment.time or 0.0) - start, epoch=epoch) for moment in found]
     return found
+
+
+def _dates_words(since: Epoch | str | None) -> str:
+    """How messages call the dates of a file."""
+    return f"dates of the calendar {since.calendar!r}" if isinstance(since, Epoch) else since or "no dates"
 
 
 def time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
@@ -114,9 +134,9 @@ def _single_time(dataset: Any) -> str | None:
 
 
 def common_times(
-    lists: list[list[Moment] | None], names: tuple[str | None, ...]
-) -> tuple[list[float | None], list[str]]:
-    """The times that all components share, and what to call each slice."""
+    lists: list[list[Moment] | None], names: tuple[str | None, ...], options: Options
+) -> tuple[list[float | None], list[str], Epoch | None]:
+    """The times that all components share, what to call each slice, and the date of the first."""
     known = [(name, moments) for name, moments in zip(names, lists, strict=True) if moments is not None]
     main, first = known[0]
     for name, other in known:
@@ -125,5 +145,11 @@ def common_times(
                 f"{other[0].source.name}: variable {name!r} has {len(other)} times, which are not the {len(first)} of "
                 f"{main!r} in {first[0].source.name}."
             )
-    when = [f"{source.name}" if k is None else f"{source.name}[{k}]" for _, source, k in first]
-    return [moment.time for moment in first], when
+        if other[0].epoch != first[0].epoch and options.times is None:
+            raise DatasetError(
+                f"{other[0].source.name}: variable {name!r} begins on {other[0].epoch or 'no date'}, but {main!r} in "
+                f"{first[0].source.name} on {first[0].epoch or 'no date'}. Components must hold at the same times; pass "
+                "`times=` if they do."
+            )
+    when = [f"{source.name}" if k is None else f"{source.name}[{k}]" for _, source, k, _ in first]
+    return [moment.time for moment in first], when, first[0].epoch

@@ -1,6 +1,7 @@
 """Trajectories by the CF conventions (featureType trajectory): as xarray data sets, as NetCDF, and back from either."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from jaxworlds.store import atomic_write
 
+from ..fields.epoch import Epoch, as_epoch
 from ..tracking.trajectory import Trajectory
 from .saving import ARRAYS, from_parts, header_text
 from .series import DatasetError
@@ -32,12 +34,13 @@ _TOLD: dict[str, tuple[str, str]] = {
 }
 
 
-def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: str | None = None) -> Any:
+def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any = None) -> Any:
     """A trajectory as an `xarray.Dataset` with the dimensions trajectory and time, by the CF conventions.
 
-    `units` are those of the positions; "degrees" makes the first two longitude and latitude. `since` is the date at time
-    0 ("2015-11-16 00:00:00"); without it times are plain seconds.
+    `units` are those of the positions; "degrees" makes the first two longitude and latitude. `since` is the date of time 0
+    ("2015-11-16 06:00") for a trajectory that has none; without one times are plain seconds.
     """
+    epoch = _epoch_of(trajectory, since)
     try:
         import xarray
     except ImportError as error:
@@ -73,17 +76,17 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: str |
         name.replace(" ", "_") for name in trajectory.outcome_names
     )
     extra: dict[str, np.ndarray] = {}
-    header = header_text(trajectory, extra)
+    header = header_text(trajectory.dated(epoch), extra)
     for name, values in extra.items():
         data[name] = (tuple(f"{name}_{k}" for k in range(values.ndim)), values)
     clock = {
         "long_name": "time",
         "standard_name": "time",
         "axis": "T",
-        "units": f"seconds since {since}" if since else "s",
+        "units": "s" if epoch is None else epoch.units,
     }
-    if since:
-        clock["calendar"] = "standard"
+    if epoch is not None:
+        clock["calendar"] = epoch.calendar
     number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
     coordinates = {
         "time": ("time", trajectory.times, clock),
@@ -99,8 +102,20 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: str |
     return xarray.Dataset(data, coordinates, attributes)
 
 
+def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
+    """The date of time 0: the trajectory's own, or the one that is given."""
+    given = as_epoch(since, "since")
+    own = trajectory.epoch
+    if given is not None and own is not None and given != own:
+        raise ValueError(
+            f"`since` must be {str(own)!r}, the date of time 0 of the trajectory, or left out; got {str(given)!r}. To give it "
+            f"another date write `trajectory.dated({str(given)!r})`."
+        )
+    return own if given is None else given
+
+
 def write_netcdf(
-    trajectory: Trajectory, path: Path, *, units: str = "m", since: str | None = None, compress: bool = False
+    trajectory: Trajectory, path: Path, *, units: str = "m", since: Any = None, compress: bool = False
 ) -> None:
     """Write a trajectory to a NetCDF 4 file."""
     dataset = trajectory_dataset(trajectory, units=units, since=since)
@@ -135,11 +150,17 @@ def read_netcdf(path: Path) -> Trajectory:
                 f"{path}: the file cannot be read: {str(error)[:300]}. It is damaged."
             ) from error
         header = dataset.attrs.get("jaxtrace")
-    return from_variables(path, stored, header)
+        clock = dict(dataset.variables["time"].attrs) if "time" in dataset.variables else {}
+    return from_variables(path, stored, header, clock)
 
 
-def from_variables(path: Path, stored: dict[str, Any], header: Any) -> Trajectory:
-    """The trajectory from the variables of its data set, by their names, and the attribute `jaxtrace`."""
+def from_variables(
+    path: Path, stored: dict[str, Any], header: Any, clock: Mapping[str, Any] | None = None
+) -> Trajectory:
+    """The trajectory from the variables of its data set, by their names, and the attribute `jaxtrace`.
+
+    `clock` are the attributes of the time: files of older versions say the date of time 0 there alone.
+    """
     if header is None:
         raise DatasetError(
             f"{path}: the file was not written by `save_trajectory`; it has no attribute 'jaxtrace'."
@@ -154,4 +175,15 @@ def from_variables(path: Path, stored: dict[str, Any], header: Any) -> Trajector
         if len({part.shape for part in found}) > 1:
             raise DatasetError(f"{path}: the components of the {field} have different shapes. It is damaged.")
         arrays[field] = np.stack(found, -1) if found else None
-    return from_parts(path, arrays, str(header), stored)
+    return from_parts(path, arrays, str(header), stored, _since(clock or {}))
+
+
+def _since(clock: Mapping[str, Any]) -> Epoch | None:
+    """The date of time 0 from "seconds since 2015-11-16"; None where there is none that can be read."""
+    words = str(clock.get("units", "")).split("since", 1)
+    if len(words) < 2 or words[0].strip() != "seconds":
+        return None
+    try:
+        return Epoch(words[1].strip(), str(clock.get("calendar", "standard")))
+    except ValueError:
+        return None

@@ -7,6 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..fields.epoch import (
+    CALENDAR_NAMES,
+    REFORM,
+    Epoch,
+    checked_calendar,
+    is_date,
+    seconds_since_zero,
+    zero_of,
+)
+
 _METRES = {
     "m": 1.0,
     "metre": 1.0,
@@ -28,21 +38,6 @@ _SECONDS = {
     **dict.fromkeys(("h", "hr", "hour"), 3600.0),
     **dict.fromkeys(("d", "day"), 86400.0),
     "week": 604800.0,
-}
-_DATE = re.compile(
-    r"^(-?\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}(?:\.\d*)?))?)?\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?$"
-)
-_MIXED_CALENDARS = ("standard", "gregorian", "")  # Julian before 1582-10-15
-_COMMON_CALENDARS = (*_MIXED_CALENDARS, "proleptic_gregorian")
-_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_LONG_MONTHS = (31, 29, *_MONTHS[2:])
-# Days of each month where every year is alike.
-_EVEN_CALENDARS = {
-    "360_day": (30,) * 12,
-    "noleap": _MONTHS,
-    "365_day": _MONTHS,
-    "all_leap": _LONG_MONTHS,
-    "366_day": _LONG_MONTHS,
 }
 
 
@@ -93,19 +88,20 @@ def time_unit(text: str) -> float | None:
 
 def decode_times(
     values: np.ndarray, attributes: Mapping[str, Any]
-) -> tuple[Float[np.ndarray, " n"], str | None, bool]:
-    """Times in seconds, the date they are counted from as the file writes it, and whether the unit was missing.
+) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
+    """Times in seconds, the date they are counted from, and whether the unit was missing.
 
     Without a date the seconds stand for themselves. Dates in common calendars count from 1970, those in calendars whose
-    years are all alike from the year 0, so that files with different dates fit together.
+    years are all alike from the year 0, so that files with different dates fit together. A date in a calendar that is
+    not known comes back as the text of the file.
     """
     if np.issubdtype(values.dtype, np.datetime64):
-        return _seconds(values - np.datetime64("1970-01-01")), "1970-01-01", False
+        seconds = _seconds(values - np.datetime64("1970-01-01"))
+        return seconds, _reference(seconds, "proleptic_gregorian"), False
     if np.issubdtype(values.dtype, np.timedelta64):
         return _seconds(values), None, False
     if values.dtype == object:  # cftime: dates in a calendar that NumPy does not have
-        first = values.reshape(-1)[0]
-        return np.array([(one - first).total_seconds() for one in values.reshape(-1)]), str(first), False
+        return _decode_objects(values.reshape(-1))
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"times of type {values.dtype} cannot be read")
     numbers, units = values.astype(np.float64), str(attributes.get("units", "")).strip()
@@ -120,76 +116,70 @@ def decode_times(
     if not date:
         return numbers * seconds, None, False
     calendar = parse_calendar(attributes.get("calendar"))
-    if calendar in _COMMON_CALENDARS:
-        start = _seconds_of(date, None, mixed=calendar in _MIXED_CALENDARS)
-        return numbers * seconds + start, "1970-01-01", False
-    if calendar in _EVEN_CALENDARS:
-        months = _EVEN_CALENDARS[calendar]
-        return numbers * seconds + _seconds_of(date, months), f"0000-01-01 ({sum(months)} days a year)", False
-    return numbers * seconds, f"{date} ({calendar})", False
+    try:
+        known = checked_calendar(calendar)
+    except ValueError:
+        return numbers * seconds, f"{date} ({calendar})", False
+    try:
+        found = numbers * seconds + seconds_since_zero(date, known)
+    except ValueError as error:
+        raise ValueError(f"{str(error).replace('`date`', 'the date')[:-1]}; pass `times=`") from error
+    return found, _reference(found, known), False
+
+
+def _reference(seconds: Float[np.ndarray, " n"], calendar: str) -> Epoch:
+    """What dates of a calendar count from. From 1582 on the Gregorian calendars are one."""
+    if calendar == "proleptic_gregorian" and not np.any(seconds < REFORM):
+        calendar = "standard"
+    return zero_of(calendar)
+
+
+def _decode_objects(values: np.ndarray) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
+    """Dates of Python or cftime in seconds."""
+    if not values.size:
+        return np.zeros(0), None, False
+    if not all(is_date(one) and not isinstance(one, str) for one in values):
+        raise ValueError(f"times of type {type(values[0]).__name__} cannot be read")
+    named = {str(getattr(one, "calendar", "proleptic_gregorian")) for one in values}
+    if len(named) > 1:
+        raise ValueError(f"times are in several calendars: {', '.join(sorted(named))}")
+    zero = zero_of(checked_calendar(named.pop()))
+    seconds = np.array([zero.seconds(one) for one in values])
+    return seconds, _reference(seconds, zero.calendar), False
 
 
 def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
     if np.any(np.isnat(values)):
         raise ValueError("times are missing")
-    return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
+    # Nanoseconds reach from 1678 to 2262 only, and NumPy does not say when it leaves them.
+    fine = np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as")
+    if fine:
+        return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
+    return values.astype("timedelta64[us]").astype(np.int64) / 1e6
 
 
 def parse_calendar(text: Any) -> str:
     """The calendar under the name the CF conventions give it; unknown ones in lower case as they are."""
     word = re.sub(r"[\s-]+", "_", str(text or "").strip().lower())
     plain = word.replace("_", "").removesuffix("s")
-    for name in (*_COMMON_CALENDARS, *_EVEN_CALENDARS):
+    for name in CALENDAR_NAMES:
         short = name.replace("_", "")
         if plain and plain in (short, short.removesuffix("day")):
             return name
     return word
 
 
-def _julian_days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a date of the Julian calendar."""
-    early = (14 - month) // 12
-    years, months = year + 4800 - early, month + 12 * early - 3
-    return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588
-
-
-def _seconds_of(date: str, months: tuple[int, ...] | None, *, mixed: bool = False) -> float:
-    """Seconds from 1970 to a date such as 1948-01-01 0:0:0, or from the year 0 where all years have these `months`.
-
-    With `mixed` dates before 1582-10-15 are those of the Julian calendar, as the standard calendar has them.
-    """
-    found = _DATE.match(date)
-    if found is None:
-        raise ValueError(f"the date {date[:60]!r} cannot be read; pass `times=`")
-    year, month, day, hour, minute, second, zone = found.groups()
-    if months is None:
-        days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
-        if mixed and (int(year), int(month), int(day)) < (1582, 10, 15):
-            days = _julian_days(int(year), int(month), int(day))
-    elif 1 <= int(month) <= 12 and 1 <= int(day) <= months[int(month) - 1]:
-        days = int(year) * sum(months) + sum(months[: int(month) - 1]) + int(day) - 1
-    else:
-        raise ValueError(f"the date {date[:60]!r} is not in a calendar of {sum(months)} days; pass `times=`")
-    offset = 0.0
-    if zone and zone not in ("Z", "UTC"):
-        digits = zone[1:].replace(":", "")
-        hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
-        offset = (hours * 3600 + minutes * 60) * (-1.0 if zone[0] == "-" else 1.0)
-    clock = int(hour or 0) * 3600 + int(minute or 0) * 60 + float(second or 0)
-    return float(days) * 86400.0 + clock - offset
-
-
 def speed_factor(speed: Unit | None, place: Unit | None) -> float:
     """What makes a velocity one in units of its coordinate per second; 1 where either unit is not known.
 
-    Metres per second on degrees give degrees of latitude on a sphere with a radius of one metre.
+    A velocity in metres per second stays one on degrees.
     """
     if speed is None or place is None:
         return 1.0
     if speed.kind == place.kind:
         return speed.size / place.size
     if (speed.kind, place.kind) == ("length", "angle"):
-        return speed.size * 180 / np.pi
+        return speed.size
     raise ValueError(
         f"a velocity that measures {speed.kind} per second does not fit a coordinate that measures {place.kind}"
     )

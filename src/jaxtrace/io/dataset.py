@@ -12,6 +12,7 @@ from jaxworlds.memory import device_memory_limit
 from ..fields.base import Interpolation
 from ..fields.land import LandValues
 from ..fields.series import Extrapolation
+from ..fields.sphere import EARTH_RADIUS
 from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .geometry import CellData
@@ -33,10 +34,10 @@ def load_optimized_dataset(
     max_time_steps: int | None = None,
     dtype: DTypeLike = "float32",
     max_memory_per_timestep_mb: float | None = None,
-    time_range: tuple[float, float] | None = None,
+    time_range: Sequence[Any] | None = None,
     velocity: VelocityNames | None = None,
     *,
-    times: Sequence[float] | np.ndarray | None = None,
+    times: Sequence[Any] | np.ndarray | None = None,
     dim: int | None = None,
     interpolation: Interpolation | None = None,
     time_interpolation: Interpolation | None = None,
@@ -52,12 +53,13 @@ def load_optimized_dataset(
     (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files and Zarr stores hold any
     number. Files are put in natural order (2 before 10) and then in the order of the physical times they hold: the
     collection's time steps, field data `TimeValue` or `TIME`, the time of NetCDF and Zarr in seconds from the first slice.
-    `times` replaces them.
+    `times` replaces them. Where files say a date, the field keeps that of its first slice as `epoch`, and dates may be given
+    wherever times are.
     What was read, and by which rule the velocity was found, is printed; `verbose=False` keeps silent.
 
     - `velocity` names the vector array, or one array for each component (None: zero). Left out, it is found by rule, and
       several candidates are an error that lists them.
-    - `time_range` keeps the slices that cover it; `max_time_steps` then thins them evenly, with a warning.
+    - `time_range`, numbers or dates, keeps the slices that cover it; `max_time_steps` then thins them evenly, with a warning.
     - `dtype` is how velocities are stored: float32, or float16/bfloat16/float64.
     - `max_memory_per_timestep_mb` refuses slices that are larger.
     - `dim=None` makes a flat grid without flow across it two-dimensional; `dim=2` drops that flow, `dim=3` keeps it.
@@ -84,7 +86,11 @@ def load_optimized_dataset(
     streamed = _should_stream(opened, stream, memory_limit_gb)
     if verbose:
         print(f"jaxtrace: {opened}{', streamed' if streamed else ''}.")
-    kept: dict[str, Any] = {"time_interpolation": time_interpolation, "extrapolation": extrapolation}
+    kept: dict[str, Any] = {
+        "time_interpolation": time_interpolation,
+        "extrapolation": extrapolation,
+        "epoch": opened.epoch,
+    }
     if streamed:
         return StreamedField(opened, opened.times, grid=opened.grid, memory_limit_gb=memory_limit_gb, **kept)
     data = np.empty((len(opened), opened.grid.size, opened.grid.dim), opened.dtype)
@@ -97,8 +103,8 @@ def open_dataset(
     pattern: Pattern | Any,
     *,
     velocity: VelocityNames | None = None,
-    times: Sequence[float] | np.ndarray | None = None,
-    time_range: tuple[float, float] | None = None,
+    times: Sequence[Any] | np.ndarray | None = None,
+    time_range: Sequence[Any] | None = None,
     max_time_steps: int | None = None,
     dim: int | None = None,
     interpolation: Interpolation | None = None,
@@ -110,7 +116,8 @@ def open_dataset(
     cell_data: CellData | None = None,
     select: Mapping[str, int] | None = None,
     convert_units: bool = True,
-    earth_radius: float = 6_371_000.0,
+    earth_radius: float = EARTH_RADIUS,
+    epoch: Any = None,
 ) -> OpenedDataset:
     """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
 
@@ -122,9 +129,11 @@ def open_dataset(
     For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`. Nodes where only
     some components are missing are land too; with `partly_missing="zero"` these components are zero there.
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
-    velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
-    `earth_radius` in metres) unless `convert_units=False`. A chunk that a Zarr store does not hold stands for the fill
-    value. Where that marks missing values it is one; else it may be lost, and is an error: `missing="fill"` takes it.
+    velocities are converted to units of the coordinates per second unless `convert_units=False`; m/s on longitudes and
+    latitudes stay m/s in the data and become degrees at each particle, on a sphere of `earth_radius` metres. A chunk that a Zarr
+    store does not hold stands for the fill value. Where that marks missing values it is one; else it may be lost, and is an
+    error: `missing="fill"` takes it. `epoch` is the date of time 0 where the files say none (VTK), or where `times` are given as
+    numbers.
     """
     for name, given, known in (
         ("missing", missing, ("land", "zero", "fill")),
@@ -149,7 +158,10 @@ def open_dataset(
         select=dict(select or {}),
         convert_units=convert_units,
         earth_radius=earth_radius,
+        epoch=epoch,
     )
+    if not (earth_radius > 0 and np.isfinite(earth_radius)):
+        raise ValueError(f"`earth_radius` must be a positive number of metres; got {earth_radius:g}.")
     if hasattr(pattern, "data_vars"):
         return open_xarray(pattern, chosen)
     entries = find_files(pattern)

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from ..fields.base import AbstractGrid, Interpolation
+from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_seconds
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
+from ..fields.sphere import EARTH_RADIUS
 from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
@@ -21,8 +23,8 @@ class Options:
     """How a data set is read; the fields are the arguments of `load_optimized_dataset` of the same names."""
 
     velocity: VelocityNames | None = None
-    times: Sequence[float] | np.ndarray | None = None
-    time_range: tuple[float, float] | None = None
+    times: Sequence[Any] | np.ndarray | None = None
+    time_range: Sequence[Any] | None = None
     max_time_steps: int | None = None
     dim: int | None = None
     interpolation: Interpolation | None = None
@@ -34,7 +36,8 @@ class Options:
     cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
-    earth_radius: float = 6_371_000.0
+    earth_radius: float = EARTH_RADIUS
+    epoch: Any = None
 
     @property
     def coordinate_dtype(self) -> np.dtype:
@@ -64,6 +67,8 @@ class OpenedDataset(AbstractSlices):
     names: tuple[str, ...]
     storage: np.dtype
     notes: tuple[str, ...]
+    epoch: Epoch | None = None
+    """The date of time 0, where the files or the caller say one."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -96,17 +101,39 @@ class OpenedDataset(AbstractSlices):
 
     def __str__(self) -> str:
         span = f", t = {self.times[0]:g} … {self.times[-1]:g}" if len(self) > 1 else ""
+        if self.epoch is not None:
+            span += f", {' … '.join(self.epoch.texts([self.times[0], self.times[-1]][: len(self)]))}"
         size = f"{len(self)} slice{'s' * (len(self) > 1)} of {self.slice_bytes / 1e6:.3g} MB{span}"
         return "; ".join([*self.notes, size])
 
 
 def selected_times(
-    found: Sequence[float | None], names: Sequence[str], options: Options
-) -> tuple[Float[np.ndarray, " kept"], Int[np.ndarray, " kept"], str]:
-    """Times and numbers of the slices that the options choose, and where the times come from."""
-    times, order, why = settle_times(found, names, options.times)
-    kept = choose_slices(times, options.time_range, options.max_time_steps)
-    return times[kept], order[kept], why
+    found: Sequence[float | None], names: Sequence[str], options: Options, epoch: Epoch | None = None
+) -> tuple[Float[np.ndarray, " kept"], Int[np.ndarray, " kept"], str, Epoch | None]:
+    """Times and numbers of the slices that the options choose, where the times come from, and the date of time 0.
+
+    `epoch` is that of the times found in the files; times that the caller gives count from what the caller says.
+    """
+    given = options.times
+    wanted = as_epoch(options.epoch)
+    if given is not None:
+        epoch = wanted
+        if has_dates(given):
+            epoch, given = first_and_seconds(given, epoch, "times")
+    elif wanted is not None:
+        if epoch is not None and epoch != wanted:
+            raise ValueError(
+                f"`epoch` must be {str(epoch)!r}, the date of the first slice in the files, or left out; got "
+                f"{str(wanted)!r}. To move the dates pass `times=` as well."
+            )
+        epoch = wanted
+    times, order, why = settle_times(found, names, given)
+    time_range = options.time_range
+    if time_range is not None:
+        remedy = "The files say no date: pass `epoch=`, the date of time 0, or give numbers."
+        time_range = tuple(in_seconds(time_range, epoch, "time_range", remedy))
+    kept = choose_slices(times, time_range, options.max_time_steps)
+    return times[kept], order[kept], why, epoch
 
 
 def checked_dtype(dtype: Any) -> np.dtype:
@@ -116,6 +143,6 @@ def checked_dtype(dtype: Any) -> np.dtype:
         raise ValueError(f"`dtype` must be float16, bfloat16, float32 or float64; got {dtype!r}.")
     if found == np.float64 and jnp.result_type(float) != np.float64:
         raise ValueError(
-            "`dtype='float64'` needs 64-bit numbers in JAX: call `jaxtrace.configure(dtype='float64')` first."
+            "`dtype='float64'` needs 64-bit numbers in JAX, which are off. Call `jaxtrace.configure(dtype='float64')` before."
         )
     return found

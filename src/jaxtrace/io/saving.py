@@ -1,6 +1,7 @@
 """Trajectories to files and back: `save_trajectory` and `load_trajectory`, the format chosen by the suffix."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import secrets
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxworlds.store import atomic_write, read_archive
 
+from ..fields.epoch import Epoch
 from ..tracking.trajectory import Trajectory
 from .series import ZARR_SUFFIXES, DatasetError, PathLike, is_elsewhere
 
@@ -37,7 +39,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
 
     - `.npz`: NumPy arrays, nothing lost.
     - `.nc`: NetCDF by the CF conventions for trajectories, nothing lost. Options: `units` of the positions ("m"; "degrees"
-      for longitudes and latitudes), `since` (the date at time 0), `compress`.
+      for longitudes and latitudes), `since` (the date of time 0, of a trajectory without an `epoch`), `compress`.
     - `.zarr`: a Zarr store (a folder) with the content of `.nc`, in chunks and compressed, nothing lost. Same options.
     - `.vtp`: the paths as lines for ParaView, with time, age and velocity along them.
     - `.pvd`: a collection for animations: one `.vtp` of points for each recorded time in the folder `NAME_frames`, and the
@@ -121,12 +123,19 @@ def header_text(trajectory: Trajectory, arrays: dict[str, np.ndarray]) -> str:
         "outcome_names": list(trajectory.outcome_names),
         "info": _flattened(trajectory.info, "info", None),
         "reduced": _flattened(trajectory.reduced, "reduced", arrays),
+        "epoch": None if trajectory.epoch is None else dataclasses.asdict(trajectory.epoch),
     }
     return json.dumps(plain)
 
 
-def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str, np.ndarray]) -> Trajectory:
-    """The trajectory from its arrays and `header_text`."""
+def from_parts(
+    path: Path,
+    arrays: dict[str, Any],
+    header: str,
+    extra: dict[str, np.ndarray],
+    since: Epoch | None = None,
+) -> Trajectory:
+    """The trajectory from its arrays and `header_text`; `since` is the date of time 0 where the header has none."""
     try:
         plain = json.loads(header)
         _check_parts(arrays, plain)
@@ -140,6 +149,7 @@ def from_parts(path: Path, arrays: dict[str, Any], header: str, extra: dict[str,
             outcome_names=tuple(plain["outcome_names"]),
             info=_as_dict(_restored(plain["info"], extra)),
             reduced=_restored(plain["reduced"], extra),
+            epoch=_epoch(plain.get("epoch"), since),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from error
@@ -228,6 +238,15 @@ def _flattened(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> 
         name += "_"
     arrays[name] = np.asarray(value)
     return {"array": name}
+
+
+def _epoch(plain: Any, since: Epoch | None) -> Epoch | None:
+    """The date of time 0 as the header says it."""
+    if plain is None:
+        return since
+    if not isinstance(plain, dict) or set(plain) != {"date", "calendar"}:
+        raise ValueError("its header has an `epoch` without date and calendar")
+    return Epoch(str(plain["date"]), str(plain["calendar"]))
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

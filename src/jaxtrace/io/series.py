@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxworlds._demands import demand_no_dates
+from jaxworlds._regular import demand_file
 
 from ..fields.sources import natural_key
 
@@ -86,18 +88,15 @@ def is_elsewhere(name: PathLike) -> bool:
 def _matches(pattern: str) -> list[Path]:
     if is_elsewhere(pattern):
         raise DatasetError(
-            f"`pattern` must name files of this machine; {pattern} is an address. Open it with xarray and pass the data "
-            "set: `load_optimized_dataset(xarray.open_zarr(address))`."
+            f"`pattern` must name files of this machine; {pattern} is an address. Open it with xarray in "
+            "Python and pass the data set, `load_optimized_dataset(xarray.open_zarr(address))`, or copy it to this machine."
         )
     if os.path.isdir(pattern) and is_store(Path(pattern)):
         return [Path(pattern)]
     if os.path.isdir(pattern):
-        inside = sorted({p.suffix for p in Path(pattern).iterdir() if p.suffix}) or ["nothing"]
-        raise DatasetError(
-            f"`pattern` must name files; {pattern} is a folder with {', '.join(inside)}. "
-            f"Write '{pattern.rstrip('/')}/*{inside[0] if inside[0] != 'nothing' else '.vtu'}'."
-        )
+        raise DatasetError(f"`pattern` must name files; {pattern} is a folder. {_in_folder(Path(pattern))}")
     if os.path.exists(pattern):
+        demand_file(pattern)
         return [Path(pattern)]
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     found = [path for path in found if path.is_file() or (path.is_dir() and is_store(path))]
@@ -113,6 +112,34 @@ def _matches(pattern: str) -> list[Path]:
         there = f"{folder} holds {', '.join(seen)}" if seen else f"{folder} is empty or missing"
         raise FileNotFoundError(f"no file matches `pattern` {pattern!r}; {there}.")
     return found
+
+
+def _in_folder(folder: Path) -> str:
+    """What to write to mean the files of a folder: a collection, the only store, or all files of the most frequent kind."""
+    from .vtk_files import SUFFIXES
+    from .xarray_reading import NETCDF_SUFFIXES
+
+    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    kinds = Counter(
+        path.suffix.lower()
+        for path in inside
+        if path.suffix.lower() in (*SUFFIXES, *NETCDF_SUFFIXES, *ZARR_SUFFIXES, ".pvd", ".series")
+    )
+    if not kinds:
+        known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES))
+        deeper = next((path for path in sorted(inside) if path.is_dir()), None)
+        further = "" if deeper is None else f" Is it a folder further in, such as {deeper}?"
+        there = f"{len(inside):,} other files and folders" if inside else "nothing"
+        return f"It holds {there}, and no file that is read ({known}).{further}"
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
+    # A collection lists the files beside it, with their times; pieces are read through the file that lists them.
+    first = next((suffix for suffix in (".pvd", ".series") if suffix in kinds), None)
+    if first is None:
+        whole = [suffix for suffix in kinds if suffix.startswith(".pv")]
+        first = max(whole or kinds, key=lambda suffix: kinds[suffix])
+    names = sorted(path.name for path in inside if path.suffix.lower() == first)
+    name = names[0] if len(names) == 1 else f"*{Path(names[0]).suffix}"
+    return f"It holds {listed}. Write '{folder / name}'."
 
 
 def read_collection(path: Path) -> list[Entry]:
@@ -211,7 +238,7 @@ def settle_times(
 
 def choose_slices(
     times: Float[np.ndarray, " n"],
-    time_range: tuple[float, float] | None,
+    time_range: Sequence[float] | None,
     max_time_steps: int | None,
 ) -> Int[np.ndarray, " kept"]:
     """Numbers of the slices to read: those that cover `time_range`, thinned evenly to `max_time_steps`, ends kept."""
@@ -233,12 +260,12 @@ def choose_slices(
         return kept
     if max_time_steps < 1:
         raise ValueError(
-            f"`max_time_steps` must be at least 1; got {max_time_steps}. Pass None for all of them."
+            f"`max_time_steps` must be at least 1; got {max_time_steps}. Leave it out for all of them."
         )
     chosen = kept[np.round(np.linspace(0, len(kept) - 1, max_time_steps)).astype(int)]
     warnings.warn(
         f"`max_time_steps={max_time_steps}` keeps {len(chosen)} of {len(kept)} slices, evenly spread. "
-        "Pass `max_time_steps=None` for all of them; what does not fit the memory is then streamed.",
+        "Leave it out for all of them; what does not fit the memory is then streamed.",
         UserWarning,
         stacklevel=3,
     )

@@ -22,7 +22,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     found = [entry.time for entry in entries]
     if options.times is None and len(entries) > 1 and all(time is None for time in found):
         found = [read_time(entry.paths[0]) for entry in entries]
-    times, numbers, why = selected_times(found, names, options)
+    times, numbers, why, epoch = selected_times(found, names, options)
     first = entries[numbers[0]]
     frame = read_frame(first.paths)
     choice, centring = _choose(frame, options, first.name)
@@ -64,7 +64,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
         why if len(times) > 1 else "steady",
     )
     return OpenedDataset(
-        placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes
+        placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes, epoch
     )
 
 
@@ -197,7 +197,8 @@ def _components(
         return values
     if width == 2:
         raise ValueError(
-            f"two components do not fit coordinates {', '.join('xyz'[k] for k in kept)}. Name three arrays, None for zero"
+            f"two components do not fit coordinates {', '.join('xyz'[k] for k in kept)}. Name three arrays, "
+            "`velocity=('u', 'v', None)` for zero along z"
         )
     dropped = [k for k in range(3) if k not in kept]
     across, largest = np.abs(values[:, dropped]).max(initial=0), np.abs(values).max(initial=0)

@@ -1,5 +1,6 @@
 """NetCDF files and xarray data sets as a velocity field on a structured grid; Zarr stores follow the same rules."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fields.series import on_sphere
 from .cf_attributes import fill_marks, tidy_data
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
@@ -90,8 +92,8 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
                 raise DatasetError(f"{source.name}: variable {name[:60]!r}: {reason}.")
     said: set[str] = set()
     lists = [moments_of(sources, name, options, said) if name else None for name in names]
-    found, when = common_times(lists, names)
-    times, numbers, why_times = selected_times(found, when, options)
+    found, when, since = common_times(lists, names, options)
+    times, numbers, why_times, epoch = selected_times(found, when, options, since)
     homes = {
         name: moments[numbers[0]].source
         for name, moments in zip(names, lists, strict=True)
@@ -160,6 +162,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         )
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}") from error
+    placed = dataclasses.replace(placed, grid=on_sphere(placed.grid, grid.sphere))
 
     def read(number: int) -> np.ndarray:
         found, missing, _ = marked(number)
@@ -183,7 +186,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         why_times if len(times) > 1 else "steady",
     )
     return OpenedDataset(
-        placed.grid, times, len(times) == 1, numbers, read, tuple(when), options.dtype, notes
+        placed.grid, times, len(times) == 1, numbers, read, tuple(when), options.dtype, notes, epoch
     )
 
 

@@ -21,7 +21,7 @@ _PACKED = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize
 
 
 def write_zarr(
-    trajectory: Trajectory, path: Path, *, units: str = "m", since: str | None = None, compress: bool = True
+    trajectory: Trajectory, path: Path, *, units: str = "m", since: Any = None, compress: bool = True
 ) -> None:
     """Write a trajectory to a folder in Zarr format 2, in place of a store of that name.
 

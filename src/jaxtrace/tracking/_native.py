@@ -41,11 +41,12 @@ _NO_WALLS, _BOX, _MESH = range(3)
 _PARTICLES_PER_ROW = {1: np.inf, 2: 6.0, 4: 0.75}
 
 
-def kernels() -> dict[str, str] | None:
+def kernels(on_sphere: bool = False) -> dict[str, str] | None:
     """The kernel's name, or None if XLA's own code is to be used; asked whenever a run is planned or traced."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace")
+    define = "JAXTRACE_SPHERE" if on_sphere else ""
+    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
 def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> bool:
@@ -55,7 +56,7 @@ def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary
         and isinstance(field, AbstractSeries)
         and _knows_grid(field.grid)
         and _knows_walls(boundary, field.grid)
-        and kernels() is not None
+        and kernels(field.sphere is not None) is not None
     )
 
 
@@ -161,7 +162,8 @@ def native_step(
     `life` says from which step on each particle moves, until which, why it ended, and after which share of its last step;
     `causes` are those of a particle that is outside the field, and of one whose next place is not finite.
     """
-    field, known = motion.field, kernels()
+    field = motion.field
+    known = kernels(isinstance(field, AbstractSeries) and field.sphere is not None)
     assert isinstance(field, AbstractSeries)
     if known is None:
         raise RuntimeError(
@@ -175,7 +177,10 @@ def native_step(
     times = [t, t + 0.5 * dt, t + dt]
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
+    sphere = field.sphere
     call = _Call([int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values])
+    if sphere is not None:
+        call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
     call.grid(field.grid)
     call.walls(walls)
     numbers = jnp.stack([dt, *weights]).astype(real)
@@ -206,7 +211,7 @@ def _moments(
 ) -> tuple[list[Array], list[Array], list[Array], int]:
     """For three times the arrays to read, four places in each and their weights, and how many of the four count."""
     if field.layout == "rows":
-        moments = [field.at(time) for time in times]
+        moments = [field.in_metres.at(time) for time in times]
         values = [moment.values for moment in moments if isinstance(moment, BlendedMoment)]
         one, none = jnp.ones((), _real()), jnp.zeros((), _real())
         return values, [jnp.int32(0)] * 12, [one, none, none, none] * 3, 1

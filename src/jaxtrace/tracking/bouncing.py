@@ -47,6 +47,11 @@ class AbstractBoundary(eqx.Module):
         """Names of the parts that `hits` counts."""
 
     @property
+    def _ends_some(self) -> bool:
+        """Whether particles may end here, so that it matters when."""
+        return bool(self.patches)
+
+    @property
     def endings(self) -> tuple[str, ...]:
         """The name in `Outcome` of an end at each patch."""
         return ("LEFT",) * len(self.patches)
@@ -118,6 +123,10 @@ class Composed(AbstractBoundary):
     def patches(self) -> tuple[str, ...]:
         """Those of all parts, in order."""
         return tuple(name for part in self.parts for name in part.patches)
+
+    @property
+    def _ends_some(self) -> bool:
+        return any(part._ends_some for part in self.parts)
 
     @property
     def endings(self) -> tuple[str, ...]:

@@ -79,6 +79,10 @@ class Box(AbstractBoundary):
         hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
         return jnp.where(along, place, x), hits
 
+    @property
+    def _ends_some(self) -> bool:
+        return any("absorbing" in pair for pair in self.faces)
+
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
         low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
         held = np.ones(len(points), bool)

@@ -11,12 +11,15 @@ from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
+from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from ..settings import DOUBLE
 from .bouncing import AbstractBoundary
 from .moving import sees_differences
 from .particles import Outcome
+from .spherical import steps_in_metres
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
@@ -78,7 +81,7 @@ def slice_times(field: Any) -> np.ndarray | None:
     return None if times is None or len(times) < 2 else np.asarray(times, np.float64)
 
 
-def check_range(field: Any, time_span: Sequence[float]) -> None:
+def check_range(field: Any, time_span: Sequence[float], epoch: Epoch | None = None) -> None:
     """Refuse times the field does not know, or say what holds there."""
     low, high = field.time_range
     time_span = checked_span(time_span)
@@ -86,6 +89,11 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
     if min(time_span) >= low - slack and max(time_span) <= high + slack:
         return
     message = f"`time_span` {time_span} reaches beyond the times of the field, {low:g} to {high:g}"
+    if epoch is not None:
+        first, last, begin, end = epoch.texts([low, high, *time_span])
+        message = (
+            f"`time_span` from {begin} to {end} reaches beyond the times of the field, {first} to {last}"
+        )
     if getattr(field, "extrapolation", "clamp") == "outside":
         raise ValueError(
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
@@ -166,7 +174,8 @@ def tell_lost_steps(
     field: Any, integrator: Any, seeds: Float[np.ndarray, "particles dim"], dt: float
 ) -> None:
     """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
-    if sees_differences(integrator):
+    sphere = getattr(field, "sphere", None)
+    if sees_differences(integrator) or (sphere is not None and steps_in_metres(integrator)):
         return
     largest = float(np.abs(seeds).max())
     unit = float(np.spacing(seeds.dtype.type(largest)))
@@ -178,12 +187,40 @@ def tell_lost_steps(
         way, enough = float(field.scale) * dt, 16 * unit
     else:
         return
+    if sphere is not None:
+        way = way / sphere.metres_per_degree
     if 0 < way < enough:
         warnings.warn(
             f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "
             f"{type(integrator).__name__} goes at most about {way:.2g} in a step of {dt:.3g}: much of it is lost in rounding. "
-            "Subtract an origin from all positions (`origin=` where files are read), take longer steps, or use "
-            "jaxtrace.configure(dtype='float64').",
+            f"Subtract an origin from all positions (`origin=` where files are read), take longer steps, or {DOUBLE}.",
+            stacklevel=3,
+        )
+
+
+# Square metres per second: below it nothing spreads on a globe, but what was meant for degrees does.
+_LITTLE = 1e-4
+
+
+def tell_units_on_sphere(field: Any, integrator: AbstractIntegrator) -> None:
+    """Warn where an integrator's numbers or formulas are probably for degrees, though it steps in metres; or the reverse."""
+    sphere = getattr(field, "sphere", None)
+    if sphere is None:
+        return
+    if not steps_in_metres(integrator):
+        warnings.warn(
+            f"{type(integrator).__name__} is not an integrator of jaxtrace: it sees longitude and latitude and velocities in "
+            "degrees per second, which is right away from the poles and rough within a few steps of them.",
+            stacklevel=3,
+        )
+    amount = getattr(integrator, "diffusivity", None)
+    if amount is None or callable(amount):
+        return
+    most = float(np.max(np.broadcast_to(np.asarray(amount), (field.dim,))[:2]))
+    if 0 < most < _LITTLE:
+        warnings.warn(
+            f"`diffusivity` is in m²/s where velocities are in m/s on longitudes and latitudes; got {most:g}, next to nothing. "
+            f"One in degrees²/s must be multiplied by {sphere.metres_per_degree:.0f}².",
             stacklevel=3,
         )
 

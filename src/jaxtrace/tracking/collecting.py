@@ -9,6 +9,7 @@ import numpy as np
 from jaxworlds._host import to_host
 from jaxworlds.runtime import device_words
 
+from ..fields.epoch import Epoch
 from .cutting import unit_edges
 from .driving import Batch, Job
 from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome
@@ -17,7 +18,14 @@ from .reductions import AbstractReduction
 from .trajectory import Trajectory
 
 
-def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, seconds: float) -> Trajectory:
+def collect(
+    job: Job,
+    records: Records,
+    batches: list[Batch],
+    ids: np.ndarray,
+    seconds: float,
+    epoch: Epoch | None = None,
+) -> Trajectory:
     """Cut what was recorded to what was reached, and say what became of every particle."""
     schedule = job.schedule
     reached = max((batch.records for batch in batches), default=0)
@@ -28,8 +36,8 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
     if job.unit.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
     if job.unit.births and "begun" in kept:
-        begun, ended, share = (kept[name] for name in ("begun", "ended", "share"))
-        alive, ages = _lives(job, reached, begun, ended, share)
+        begun, ended = (kept[name] for name in ("begun", "ended"))
+        alive, ages = _lives(job, reached, begun, ended, kept.get("share", np.ones((1, 1))))
     elif job.unit.positions:
         alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
@@ -62,6 +70,7 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
         reduced=reduced,
         outcome=batches[-1].rollout.outcome if batches else "interrupted",
         info=_info(job, batches, records, reached, seconds),
+        epoch=epoch,
     )
 
 
@@ -147,7 +156,7 @@ def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np
 
 
 def _info(job: Job, batches: list[Batch], records: Records, reached: int, seconds: float) -> dict[str, Any]:
-    """What ran, where, and how fast."""
+    """What ran, where, and how fast: over the whole call, and in the compiled loop alone, both without compiling."""
     compiling = sum(batch.rollout.compile_seconds for batch in batches)
     running = sum(batch.rollout.seconds for batch in batches)
     edges = np.concatenate([[0], unit_edges(job.schedule, job.cutting.parts, job.cutting.table)])
@@ -164,6 +173,7 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
         "devices": 1 if job.mesh is None else job.mesh.size,
         "dtype": str(job.seeds.dtype),
         "layout": getattr(job.motion.field, "layout", None),
+        "earth_radius": None if job.motion.field.sphere is None else job.motion.field.sphere.radius,
         "jax": jax.__version__,
         "python": platform.python_version(),
         "steps": job.schedule.steps,
@@ -173,6 +183,8 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
         "seconds": seconds,
         "compile_seconds": compiling,
         "particle_steps": work,
-        "particle_steps_per_second": work / max(running - compiling, 1e-9),
+        "particle_steps_per_second": work / max(seconds - compiling, 1e-9),
+        "loop_seconds": running - compiling,
+        "loop_particle_steps_per_second": work / max(running - compiling, 1e-9),
         "inlet_missed": int(missed[reached - 1]) if missed is not None and reached else 0,
     }

@@ -64,6 +64,10 @@ class Round(AbstractBoundary):
             return found
         return dataclasses.replace(found, share=jnp.where(met, share, 1.0), normal=normal)
 
+    @property
+    def _ends_some(self) -> bool:
+        return self.wall == "absorbing"
+
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
         axis, radius = np.asarray(self.axis, np.float64), float(self.radius)
         away = points - np.asarray(self.centre, np.float64)

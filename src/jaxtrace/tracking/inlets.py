@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int32
 
 from ..fields.base import AbstractField
+from ..fields.sphere import area_weights
 from .bouncing import Vector
 from .box import AXES, Bounds, box_corners
 
@@ -205,8 +206,11 @@ def _flux_inlet(
     lattice = np.meshgrid(*(np.arange(n) for n in counts), indexing="ij")
     corner = low + np.stack([number.ravel() for number in lattice], -1) * size
     points = jnp.asarray(corner + size / 2, float)
-    velocity = np.asarray(field(points, jnp.asarray(time, points.dtype)))[:, axis]
+    velocity = np.asarray(field.in_metres(points, jnp.asarray(time, points.dtype)))[:, axis]
     flux = np.maximum(inward * np.where(np.isfinite(velocity), velocity, 0.0), 0.0).astype(np.float64)
+    if field.sphere is not None and axis > 1:
+        # Cells across a depth are as many degrees wide, not as many metres.
+        flux = flux * area_weights(field.sphere, np.asarray(points[:, 1]))
     if not flux.sum() > 0:
         raise ValueError(
             f"`field` must flow in through the {AXES[axis]} face at time {time}; it flows out or rests everywhere there. "

@@ -19,6 +19,7 @@ from ..integrators.midpoint import Midpoint
 from ..integrators.rk4 import RK4
 from .bouncing import AbstractBoundary, Bounced, Vector
 from .curved import dot
+from .spherical import step_on_sphere, steps_in_metres
 
 
 class Motion(eqx.Module):
@@ -70,10 +71,13 @@ def move(
     key = particle_key(motion.key, identity, row) if integrator.stochastic else None
     own = jnp.zeros_like(position) if velocity is None else velocity
     yes = jnp.ones((), bool)
-    differs = sees_differences(integrator)
+    sphere = motion.field.sphere if steps_in_metres(integrator) else None
+    differs = sphere is not None or sees_differences(integrator)
 
     def step(position: Vector, state: ParticleState) -> ParticleState:
         field = motion.field
+        if sphere is not None:
+            return step_on_sphere(integrator, field, sphere, position, state, t, dt, key)
         if differs:
             field = Around(field=field, origin=position, dim=field.dim)
         return integrator.step(field, state, t, dt, key)

@@ -21,6 +21,12 @@ using i32 = int32_t;
 // Particles that take each sample together, so that the processor reads for one while it waits for another.
 constexpr int kBlock = 64;
 constexpr int kMoments = 3, kSlices = 4;
+// A library of its own: who needs no sphere has the machine code of plain coordinates, and no more to compile.
+#ifdef JAXTRACE_SPHERE
+constexpr bool kSphere = true;
+#else
+constexpr bool kSphere = false;
+#endif
 // Of each sample: its moment.
 constexpr int kMomentOf[4] = {0, 1, 1, 2};
 enum Walls { kNoWalls, kBox, kMesh };
@@ -310,6 +316,73 @@ struct Mesh {
   }
 };
 
+// --- longitudes and latitudes ---
+
+// A block's steps on a sphere: slopes are in metres in the chart around where each begins, the twin of `fields/sphere.py`
+// and `fields/chart.py`. Short steps away from the poles take the same formulas as series, several particles in a register.
+template <typename Real>
+struct Charts {
+  Real radius, equator, middle;
+  Real cosine[kBlock], sine[kBlock];                         // of the latitudes where the steps begin
+  Real east[kBlock], north[kBlock];                          // metres, of places in the charts
+  Real longitude[kBlock], latitude[kBlock];                  // degrees from where the steps begin
+  Real along[kBlock], across[kBlock];                        // what one m/s to the east is in the chart
+
+  static constexpr Real kDegree = Real(3.14159265358979323846 / 180);
+  static constexpr bool kSeries = sizeof(Real) == 4;
+
+  void begin(int count) {  // from latitudes
+    for (int k = 0; k < count; ++k) {
+      const Real at = latitude[k] + equator, away = (90 - std::abs(at)) * kDegree;
+      if constexpr (kSeries) {
+        const Real s = away * away;
+        const Real odd = away * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110 * (1 - s / 156))))));
+        const Real even = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132 * (1 - s / 182))))));
+        cosine[k] = odd, sine[k] = std::copysign(even, at);
+      } else {
+        cosine[k] = std::sin(away), sine[k] = std::copysign(std::cos(away), at);
+      }
+    }
+  }
+
+  void place(int count) {
+    int rare = kSeries ? 0 : count;
+    if constexpr (kSeries) {
+      const Real half = Real(0.5) / radius, degrees = 1 / kDegree;
+      for (int k = 0; k < count; ++k) {
+        const Real a = east[k] * half, b = north[k] * half, square = a * a + b * b;
+        const Real near = cosine[k] * (1 - square) - 2 * b * sine[k], inverse = 1 / near;
+        const Real t = 2 * a * inverse, s = t * t;
+        const Real gap = near * s * (Real(1) / 2 - s * (Real(1) / 8 - s * (Real(1) / 16 - s * (Real(5) / 128))));
+        const Real north_of = (2 * b - sine[k] * gap) / (1 - square + cosine[k] * gap), r = north_of * north_of;
+        const Real stretch =
+            (1 + square) * inverse * (1 - s * (Real(1) / 2 - s * (Real(3) / 8 - s * (Real(5) / 16 - s * (Real(35) / 128)))));
+        longitude[k] = degrees * t * (1 - s * (Real(1) / 3 - s * (Real(1) / 5 - s * (Real(1) / 7))));
+        latitude[k] = degrees * north_of * (1 - r * (Real(1) / 3 - r * (Real(1) / 5 - r * (Real(1) / 7))));
+        along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * 2 * a * (sine[k] + cosine[k] * b);
+        rare += !((near > 0) & (s < Real(0.0036)) & (r < Real(0.0036)));
+      }
+    }
+    if (__builtin_expect(rare, 0))
+      for (int k = 0; k < count; ++k) place_one(k);
+  }
+
+  __attribute__((noinline)) void place_one(int k) {
+    const Real half = Real(0.5) / radius, a = east[k] * half, b = north[k] * half, square = a * a + b * b;
+    const Real near = cosine[k] * (1 - square) - 2 * b * sine[k], far = 2 * a, distance = std::sqrt(near * near + far * far);
+    if (distance == 0) {  // at a pole
+      longitude[k] = 0, latitude[k] = std::atan2(2 * b, 1 - square) / kDegree, along[k] = 1 + square, across[k] = 0;
+      return;
+    }
+    const Real gap = near > 0 ? far * far / (distance + near) : distance - near, stretch = (1 + square) / distance;
+    longitude[k] = std::atan2(far, near) / kDegree;
+    latitude[k] = std::atan2(2 * b - sine[k] * gap, 1 - square + cosine[k] * gap) / kDegree;
+    along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * far * (sine[k] + cosine[k] * b);
+  }
+
+  inline Real on_this_turn(Real at) const { return at - 360 * std::floor((at - middle) / 360 + Real(0.5)); }
+};
+
 // --- walls ---
 
 // What walls make of a step: where it ends, and the patch that ends the particle or -1.
@@ -554,6 +627,7 @@ struct Step {
   Real dt;
   i32 row, outside, not_finite;
   bool known, stops;
+  const Real* globe;  // radius, latitude of the second coordinate's zero, longitude of the field's middle
 };
 
 constexpr int kMostPatches = 64;
@@ -583,39 +657,76 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
     x[k] = L::exact(job.position + who[k] * D), low[k] = L::exact(job.rest + who[k] * D);
     hint[k] = job.hint ? job.hint[who[k]] : 0;
   }
+  Charts<Real> charts;
+  if constexpr (kSphere) {
+    charts.radius = job.globe[0], charts.equator = job.globe[1], charts.middle = job.globe[2];
+    for (int k = 0; k < count; ++k) charts.latitude[k] = x[k][1];
+    charts.begin(count);
+    const Real metres = charts.radius * Charts<Real>::kDegree;
+    for (int k = 0; k < count; ++k) low[k][0] *= metres * charts.cosine[k], low[k][1] *= metres;
+  }
+  // On a sphere what is added to the positions is in metres, in the charts around them.
+  const auto lay = [&](int count, Real ahead) {
+    for (int k = 0; k < count; ++k) {
+      const V way = ahead == 0 ? low[k] : low[k] + ahead * slope[k];
+      charts.east[k] = way[0], charts.north[k] = way[1];
+    }
+    charts.place(count);
+  };
+  const auto sample = [&](int k, int moment, V way, i32& hint, V& found) {
+    if constexpr (!kSphere) return job.sampler.template sample<S>(moment, x[k] + way, hint, found);
+    way[0] = charts.longitude[k], way[1] = charts.latitude[k];
+    V at = x[k] + way;
+    at[0] = charts.on_this_turn(at[0]);
+    const bool inside = job.sampler.template sample<S>(moment, at, hint, found);
+    const Real u = found[0], v = found[1];
+    found[0] = charts.along[k] * u - charts.across[k] * v, found[1] = charts.across[k] * u + charts.along[k] * v;
+    return inside;
+  };
+  if constexpr (kSphere) lay(count, 0);
   int held = 0;
   for (int k = 0; k < count; ++k) {
     V found;
-    const bool inside = job.sampler.template sample<S>(0, x[k] + low[k], hint[k], found) && job.known;
+    const bool inside = sample(k, 0, low[k], hint[k], found) && job.known;
     if (job.stops && !inside) {
       job.ended[who[k]] = job.row, job.cause[who[k]] = job.outside;
       continue;
     }
     who[held] = who[k], x[held] = x[k], low[held] = low[k], hint[held] = hint[k];
+    if constexpr (kSphere) charts.cosine[held] = charts.cosine[k], charts.sine[held] = charts.sine[k];
     slope[held] = total[held] = found;
     ++held;
   }
   const Real dt = job.dt, half = Real(0.5) * dt;
+  if constexpr (kSphere) lay(held, half);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample(k, 1, low[k] + half * slope[k], hint[k], found);
     slope[k] = found;
   }
+  if constexpr (kSphere) lay(held, half);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample(k, 1, low[k] + half * slope[k], hint[k], found);
     total[k] += 2 * (slope[k] + found);
     slope[k] = found;
   }
+  if constexpr (kSphere) lay(held, dt);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(2, x[k] + (low[k] + dt * slope[k]), hint[k], found);
+    sample(k, 2, low[k] + dt * slope[k], hint[k], found);
     total[k] += found;
   }
   const Real sixth = dt / 6;
+  if constexpr (kSphere) {
+    for (int k = 0; k < held; ++k) slope[k] = total[k];
+    lay(held, sixth);
+  }
   for (int k = 0; k < held; ++k) {
     const int64_t i = who[k];
-    const V way = low[k] + sixth * total[k], moved = x[k] + way;
+    V way = low[k] + sixth * total[k];
+    if constexpr (kSphere) way[0] = charts.longitude[k], way[1] = charts.latitude[k];
+    const V moved = x[k] + way;
     V left = way - (moved - x[k]);
     Real now[D], *place = job.position + i * D;
     L::store(now, moved);
@@ -746,6 +857,7 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   const int slices = plan.next();
   job.stops = plan.next() != 0, job.outside = plan.next(), job.not_finite = plan.next(), job.walls = Walls(plan.next());
   job.sampler.values = values_from<Real, D>(in, integers + 2, numbers + 1);
+  if constexpr (kSphere) job.globe = in.next<Real>();
   sampler_from(job.sampler, in, plan);
   if (job.walls == kBox) {
     job.box.low = in.next<Real>(), job.box.high = job.box.low + D, job.box.face = plan.some(2 * D);

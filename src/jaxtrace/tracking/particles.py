@@ -16,6 +16,7 @@ from ..integrators.fused import Life, fused_step
 from ._native import free_ranks, native_step
 from .moving import Motion, has_inertia, move
 from .refilling import InletBoundary, ranks_in_place
+from .spherical import steps_in_metres
 
 NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
@@ -97,6 +98,8 @@ def begin(
 ) -> Particles:
     """Particles before the first step; those with inertia start with the field's velocity at their own time."""
     integrator, field = motion.integrator, motion.field
+    if steps_in_metres(integrator):
+        field = field.in_metres
     count = position.shape[0]
     velocity = None
     if has_inertia(integrator):
@@ -124,7 +127,7 @@ def begin(
 
 
 def _ends_within_steps(motion: Motion, memory: PyTree) -> bool:
-    return bool(motion.boundary.patches) or isinstance(memory, StepControl)
+    return motion.boundary._ends_some or isinstance(memory, StepControl)
 
 
 def axes_of(particles: Particles) -> Particles:

@@ -106,7 +106,7 @@ class MeshWalls(AbstractBoundary):
 
     @property
     def _ends_some(self) -> bool:
-        """Whether a patch ends particles, so that it matters when."""
+        """Whether a patch ends particles."""
         return "absorb" in self.behaviour
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.runtime import device_words
 
+from ..fields.epoch import Epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.fused import can_fuse
 from . import _native
@@ -54,6 +55,8 @@ class Options:
     land_on_slices: bool = True
     sort_every: int | None = None
     fused: bool | None = None
+    epoch: Epoch | None = None
+    """The date of time 0; `field` is without it."""
 
 
 def prepare(

@@ -46,6 +46,10 @@ class InletBoundary(AbstractBoundary):
         return self.walls.patches
 
     @property
+    def _ends_some(self) -> bool:
+        return self.walls._ends_some
+
+    @property
     def endings(self) -> tuple[str, ...]:
         """Those of the walls."""
         return self.walls.endings

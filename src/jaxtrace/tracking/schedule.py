@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from jaxworlds._demands import demand_no_dates
 
+from ..settings import DOUBLE
 from .checks import checked_span
 
 Times = Float[np.ndarray, " _"]
@@ -196,7 +197,7 @@ def _check_resolution(dt: float, start: float, end: float) -> None:
     if dt < 4 * unit:
         raise ValueError(
             f"`dt` must be at least 4 times the resolution of {jnp.result_type(float)} at time {latest:g}, which is "
-            f"{unit:.2g}; got {dt:g}. Subtract an origin from all times, or use jaxtrace.configure(dtype='float64')."
+            f"{unit:.2g}; got {dt:g}. Subtract an origin from all times, or {DOUBLE}."
         )
 
 

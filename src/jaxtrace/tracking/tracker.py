@@ -16,6 +16,7 @@ from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.meshes import world_mesh
 
 from ..fields.base import AbstractField
+from ..fields.epoch import epoch_of, in_seconds, step_seconds, without_epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.dopri5 import Dopri5
 from .bouncing import AbstractBoundary, Unbounded
@@ -26,6 +27,7 @@ from .checks import (
     checked_ids,
     checked_integrator,
     checked_seeds,
+    checked_span,
     demand_dimension,
     is_streamed,
     known_span,
@@ -33,6 +35,7 @@ from .checks import (
     slice_times,
     tell_lost_steps,
     tell_seeds_outside,
+    tell_units_on_sphere,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
@@ -127,10 +130,12 @@ def create_tracker(
         raise ValueError(
             f"`batch_size` must be at least 1; got {batch_size}. Leave it out to have it planned."
         )
+    chosen = checked_integrator(integrator_name, integrator, options)
+    tell_units_on_sphere(field, chosen)
     return Tracker(
         Options(
-            field=field,
-            integrator=checked_integrator(integrator_name, integrator, options),
+            field=without_epoch(field),
+            integrator=chosen,
             boundary=boundary,
             key=jr.key(seed) if key is None else key,
             batch_size=batch_size,
@@ -146,6 +151,7 @@ def create_tracker(
             land_on_slices=land_on_slices,
             sort_every=sort_every,
             fused=fused,
+            epoch=epoch_of(field),
         )
     )
 
@@ -161,9 +167,9 @@ class Tracker:
     def track_particles(
         self,
         initial_positions: Positions,
-        time_span: Sequence[float],
+        time_span: Sequence[Any] | np.ndarray,
         n_timesteps: int | None = None,
-        dt: float | None = None,
+        dt: Any = None,
         *,
         release_times: Any = None,
         ids: Any = None,
@@ -177,7 +183,8 @@ class Tracker:
         `time_span` rules; a smaller end goes back in time. `n_timesteps` times are recorded, evenly spaced, both ends
         included. `dt` is the largest integration step; steps are shortened to end on recorded times, on slice times of
         the field and on release times. Without `n_timesteps` every step is recorded, or every `record_every`-th;
-        without `dt` it is a twentieth of the slices' spacing, or the recorded spacing.
+        without `dt` it is a twentieth of the slices' spacing, or the recorded spacing. Where the field has an `epoch`, spans and
+        release times may be dates ("2015-11-16 06:00", `datetime64`, `datetime`), and `dt` a `timedelta`.
 
         - `release_times`: when each particle begins to move; it rests before.
         - `ids`: names of the particles, 0, 1, ... unless given.
@@ -206,21 +213,25 @@ class Tracker:
         )
         records, batches = run_job(job)
         self._remember(job, report, batches[0].rollout.compile_seconds)
-        found = collect(job, records, batches, names, time.perf_counter() - began)
+        found = collect(job, records, batches, names, time.perf_counter() - began, self.options.epoch)
         tell_seeds_outside(found.outcomes, seeds, self.options.field, barred)
         return found
 
     def plan(
         self,
-        time_span: Sequence[float],
+        time_span: Sequence[Any] | np.ndarray,
         n_timesteps: int | None = None,
-        dt: float | None = None,
+        dt: Any = None,
         particles: int = 1,
         record_every: int | None = None,
         release_times: Any = None,
     ) -> Schedule:
         """The times that `track_particles` would compute at."""
-        check_range(self.options.field, time_span)
+        epoch = self.options.epoch
+        time_span = checked_span(in_seconds(time_span, epoch, "time_span"))
+        release_times = in_seconds(release_times, epoch, "release_times")
+        dt = step_seconds(dt, epoch)
+        check_range(self.options.field, time_span, epoch)
         schedule = plan_schedule(
             time_span,
             n_timesteps,
@@ -244,8 +255,8 @@ class Tracker:
         self,
         n_particles: int | None = None,
         n_timesteps: int | None = None,
-        time_span: Sequence[float] | None = None,
-        dt: float | None = None,
+        time_span: Sequence[Any] | np.ndarray | None = None,
+        dt: Any = None,
         record_every: int | None = None,
     ) -> Report:
         """Compile the program of a run now, so that `track_particles` with these numbers begins at once.
@@ -262,8 +273,8 @@ class Tracker:
         self,
         n_particles: int | None = None,
         n_timesteps: int | None = None,
-        time_span: Sequence[float] | None = None,
-        dt: float | None = None,
+        time_span: Sequence[Any] | np.ndarray | None = None,
+        dt: Any = None,
         record_every: int | None = None,
     ) -> Report:
         """What a run with these numbers does and needs; left out, the last run or the field decides."""
@@ -303,8 +314,8 @@ class Tracker:
         self,
         n_particles: int | None,
         n_timesteps: int | None,
-        time_span: Sequence[float] | None,
-        dt: float | None,
+        time_span: Sequence[Any] | np.ndarray | None,
+        dt: Any,
         record_every: int | None,
     ) -> tuple[Job, Report]:
         """A run of particles in the middle of the field, with the last run's numbers where none are given."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int8, Shaped
 
+from ..fields.epoch import Epoch, as_epoch, in_seconds
 from .particles import Outcome
 
 OUTCOME_NAMES = tuple(outcome.sentence for outcome in Outcome)
@@ -46,7 +47,9 @@ class Trajectory:
     outcome_names: tuple[str, ...] = OUTCOME_NAMES
     """What the numbers in `outcomes` mean."""
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Device, precision, steps, seconds, and particle-steps per second."""
+    """Device, precision, steps, seconds, and particle-steps per second of the whole call and of the compiled loop alone."""
+    epoch: Epoch | None = None
+    """The date of time 0, where the field had one; times are then seconds."""
 
     def __post_init__(self) -> None:
         for name in ("positions", "velocities"):
@@ -67,6 +70,29 @@ class Trajectory:
         return len(self.ids)
 
     @property
+    def dates(self) -> Shaped[np.ndarray, " times"]:
+        """The recorded times as `datetime64`, or as texts in calendars that NumPy does not have."""
+        if self.epoch is None:
+            raise ValueError(
+                "`dates` needs the date of time 0, which this run does not know. Write "
+                "`trajectory.dated('2015-11-16').dates`."
+            )
+        return self.epoch.dates(self.times)
+
+    def row_of(self, at: Any) -> int:
+        """The number of the recorded time nearest to a time or a date."""
+        return int(np.argmin(np.abs(self.times - self.seconds_of(at))))
+
+    def seconds_of(self, at: Any, name: str = "at") -> float:
+        """A time, or a date as a time."""
+        remedy = "Give a time, or say the date of time 0: `trajectory.dated('2015-11-16')`."
+        return float(in_seconds(at, self.epoch, name, remedy))
+
+    def dated(self, epoch: Epoch | Any) -> "Trajectory":
+        """The same trajectory with another date of time 0; None for none."""
+        return dataclasses.replace(self, epoch=as_epoch(epoch))
+
+    @property
     def final(self) -> Float[np.ndarray, "particles dim"]:
         """The positions at the last recorded time."""
         if self.positions is None:
@@ -77,7 +103,10 @@ class Trajectory:
 
     def summary(self) -> str:
         """What happened, in a few lines."""
-        span = f"{self.times[0]:g} to {self.times[-1]:g}" if len(self.times) else "no time"
+        span = "no time"
+        if len(self.times):
+            ends = [f"{time:g}" for time in self.times[[0, -1]]]
+            span = " to ".join(ends if self.epoch is None else self.epoch.texts(self.times[[0, -1]].tolist()))
         lines = [f"{self.particles:,} particles, {len(self)} recorded times from {span}: {self.outcome}"]
         for code, count in sorted(Counter(self.outcomes.tolist()).items()):
             lines.append(f"  {count:,} {self.outcome_names[code]}{self._at_once(code, count)}")
@@ -88,9 +117,14 @@ class Trajectory:
             lines.append(
                 f"  {self.info['steps']:,} steps in {self.info['seconds']:.2f} s "
                 f"({self.info['compile_seconds']:.2f} s compiling), "
-                f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}"
+                f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}{self._loop()}"
             )
         return "\n".join(lines)
+
+    def _loop(self) -> str:
+        """The rate of the compiled loop alone, which a call with many results does not reach."""
+        rate = self.info.get("loop_particle_steps_per_second")
+        return "" if rate is None else f" ({rate:,.0f} in the compiled loop alone)"
 
     def _at_once(self, code: int, count: int) -> str:
         """How many of those that the field does not move were so from the beginning: seeds on land, for example."""

@@ -42,6 +42,10 @@ class MaskedWalls(AbstractBoundary):
         return ("coast", "open_edge")
 
     @property
+    def _ends_some(self) -> bool:
+        return self.behaviour == "absorb" or self.open_edge == "leave"
+
+    @property
     def endings(self) -> tuple[str, ...]:
         """Stranded, or gone over the edge."""
         return ("STRANDED", "LEFT_EDGE")

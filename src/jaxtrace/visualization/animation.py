@@ -50,7 +50,7 @@ def animate(
         raise ValueError(f"`frames` must be at least 2; got {frames}.")
     if not seconds > 0:
         raise ValueError(f"`seconds` must be positive; got {seconds}.")
-    look = Look(color, length_unit, time_unit, title)
+    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     if kind in (".html", ".htm"):
         page = player_html(
             trajectory,
@@ -100,15 +100,15 @@ def _pictures(
     from PIL import Image
 
     canvas = FigureCanvasAgg(figure)
-    explain(figure, ax, trajectory, shown, look, look.time(shown.times[-1]))
+    explain(figure, ax, trajectory, shown, look, look.frames(shown.times)[-1])
     canvas.draw()
     figure.set_layout_engine(
         "none"
     )  # the layout stands; finding it anew for every frame takes most of the time
     pictures = []
-    for row, time in enumerate(shown.times):
+    for row, words in enumerate(look.frames(shown.times)):
         drawn = draw_particles(ax, shown, look, row)
-        heading(ax, shown, look, look.time(time))
+        heading(ax, shown, look, words)
         canvas.draw()
         pictures.append(
             Image.frombuffer("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")

@@ -96,6 +96,11 @@ def draw_outlines(ax: Any, lines: list[Outline]) -> None:
             ax.plot(*line.points.T, color=color, linestyle=dashes, linewidth=width, zorder=1.5, **free)
 
 
+def names_file(value: Any) -> bool:
+    """Whether a value is a file's name: a path, or a text that is no date."""
+    return isinstance(value, Path) or (isinstance(value, str) and bool(Path(value).suffix[1:].isalpha()))
+
+
 def finish(figure: "Figure", path: str | Path | None) -> "Figure":
     """The figure, written to `path` (its suffix names the format) where one is given."""
     if path is not None:

@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..fields.base import AbstractField
+from ..fields.epoch import Epoch
 from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
 from .canvas import axes_for, draw_outlines, frame, free_style, label_axes, scale_place
-from .colors import ENDED, KINDS, NONE, OUTCOME_COLORS, limits, scale_colors, scale_label
+from .colors import ENDED, KINDS, NONE, OUTCOME_COLORS, limits, scale_colors, scale_label, scale_ticks
 from .fields import field_bounds, speed_raster
 from .outlines import outlines
 from .shown import Shown
@@ -27,10 +28,26 @@ class Look:
     length_unit: str = ""
     time_unit: str = ""
     title: str = ""
+    epoch: Epoch | None = None
+    """The date of time 0: times are then shown as dates."""
+
+    @property
+    def speed_unit(self) -> str:
+        """The unit of time in speeds: seconds where there are dates."""
+        return self.time_unit or ("" if self.epoch is None else "s")
 
     def time(self, *times: float) -> str:
-        """A time, or a span, with its unit."""
+        """A time, or a span: as dates, or with its unit."""
+        if self.epoch is not None:
+            span = max(times) - min(times) or max(times)
+            return " to ".join(self.epoch.texts(times, span))
         return f"t = {' to '.join(f'{time:.4g}' for time in times)} {self.time_unit}".rstrip()
+
+    def frames(self, times: Float[np.ndarray, " times"]) -> list[str]:
+        """What to write on each picture of an animation, all in one form."""
+        if self.epoch is None:
+            return [self.time(float(time)) for time in times]
+        return self.epoch.texts(times.tolist(), float(times[-1] - times[0]))
 
 
 def ground(
@@ -60,7 +77,12 @@ def whole_extent(
     known = [shown.extent, *(line.points for line in outlines(boundary, shown.dims))]
     if field is not None:
         if len(shown.dims) != 2:
-            raise ValueError('`field` can be shown behind two axes only. Choose them, such as dims="xy".')
+            raise ValueError('`field` can be shown behind two axes only. Choose them, such as `dims="xy"`.')
+        if field.dim != len(shown.middle):
+            raise ValueError(
+                f"`field` must have the {len(shown.middle)} dimensions of the trajectory; got {field.dim}. Leave it out, or "
+                "give the field that moved the particles."
+            )
         box = field_bounds(field)
         known += [] if box is None else [box[:, list(shown.dims)]]
     points = np.concatenate(known)
@@ -207,9 +229,12 @@ def _scale(figure: "Figure", ax: Any, shown: Shown, look: Look) -> None:
     values = shown.values[shown.alive]
     low, high = limits(look.color, values)
     beyond = bool(values.size) and float(np.nanmax(values)) > high * (1 + 1e-6)
-    figure.colorbar(
+    marked = scale_ticks(look.color, low, high, look.epoch, look.time_unit)
+    bar = figure.colorbar(
         ScalarMappable(Normalize(low, high), ListedColormap(scale_colors() / 255.0)),
-        label=scale_label(look.color, look.length_unit, look.time_unit),
+        label=scale_label(look.color, look.length_unit, look.speed_unit) if marked is None else marked[0],
         extend="max" if beyond else "neither",
         **scale_place(figure, ax),
     )
+    if marked is not None and marked[1]:
+        bar.set_ticks([place for place, _ in marked[1]], labels=[words for _, words in marked[1]])

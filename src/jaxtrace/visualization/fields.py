@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..fields.base import AbstractField
+from ..fields.epoch import epoch_of, in_seconds
 from ..tracking.box import AXES, Bounds, box_corners
 from .canvas import axes_for, finish, label_axes, scale_place
 from .colors import scale_label
@@ -55,7 +56,7 @@ def plot_speed(
     field: AbstractField,
     path: str | Path | None = None,
     *,
-    time: float = 0.0,
+    time: Any = 0.0,
     bounds: Bounds | None = None,
     dims: Dims = None,
     through: Sequence[float] | None = None,
@@ -63,11 +64,13 @@ def plot_speed(
     time_unit: str = "",
     ax: Any = None,
 ) -> "Figure":
-    """The speed of a field at one time, over two of its axes, with arrows for the direction.
+    """The speed of a field at one time, or a date, over two of its axes, with arrows for the direction.
 
     `bounds` (all axes) may be left out for a field on a grid. In three dimensions the picture is a cut through the
     middle of the box, or through the point `through`.
     """
+    epoch = epoch_of(field)
+    time = float(in_seconds(time, epoch, "time"))
     box = field_bounds(field) if bounds is None else box_corners(bounds)
     if box is None:
         raise ValueError("`bounds` must say what part to draw of a field that has no grid; got None.")
@@ -84,11 +87,12 @@ def plot_speed(
     shown = np.ma.masked_invalid(speed)
     image = ax.imshow(shown, origin="lower", extent=seen.T.ravel(), cmap=colormap, vmin=0)
     _arrows(ax, field, time, seen, axes, point)
-    label = scale_label("speed", length_unit, time_unit)
+    label = scale_label("speed", length_unit, time_unit or ("" if epoch is None else "s"))
     figure.colorbar(image, label=label, **scale_place(figure, ax))
     label_axes(ax, axes, length_unit)
     cut = [f"{AXES[a]} = {point[a]:.4g}" for a in range(field.dim) if a not in axes]
-    ax.set_title(", ".join([f"t = {time:.4g} {time_unit}".strip(), *cut]), fontsize=10, loc="left")
+    when = f"t = {time:.4g} {time_unit}".strip() if epoch is None else epoch.text(time)
+    ax.set_title(", ".join([when, *cut]), fontsize=10, loc="left")
     return finish(figure, path)
 
 

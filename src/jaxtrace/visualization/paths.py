@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..fields.base import AbstractField
 from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
-from .canvas import finish
+from .canvas import finish, names_file
 from .drawing import Look, draw_particles, draw_paths, explain, ground
 from .outlines import periods_of
 from .shown import Dims, axis_numbers, particle_numbers, positions_of, select
@@ -45,7 +43,7 @@ def plot_paths(
     plot_paths(trajectory, "paths.png", color="age", boundary=boundary, length_unit="m", time_unit="s")
     ```
     """
-    look = Look(color, length_unit, time_unit, title)
+    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     whole = positions_of(trajectory)
     most = MOST_PATHS if len(axis_numbers(dims, whole.shape[-1])) == 2 else MOST_PATHS // 2
     times = max(2, MOST_PIECES // max(len(particle_numbers(whole.shape[1], every, most)), 1))
@@ -59,7 +57,7 @@ def plot_paths(
 
 def plot_positions(
     trajectory: Trajectory,
-    at: float | None = None,
+    at: Any = None,
     path: str | Path | None = None,
     dims: Dims = None,
     color: str = "speed",
@@ -72,12 +70,18 @@ def plot_positions(
     time_unit: str = "",
     title: str = "",
 ) -> "Figure":
-    """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`."""
-    if isinstance(at, str | Path):
-        raise TypeError(f"`at` must be a time; got {str(at)!r}. Write `path={str(at)!r}`.")
-    look = Look(color, length_unit, time_unit, title)
+    """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`.
+
+    `at` is a time, or a date where the trajectory has an `epoch`.
+    """
+    if names_file(at):
+        name = str(at)
+        raise TypeError(
+            f"`at` must be a time; got {name!r}. Write `path={name!r}`, or a date such as `at='2015-11-16'`."
+        )
+    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
-    row = len(shown.times) - 1 if at is None else int(np.argmin(np.abs(shown.times - at)))
+    row = len(shown.times) - 1 if at is None else trajectory.row_of(at)
     figure, ax = ground(shown, look, field, boundary, float(shown.times[row]), ax)
     draw_particles(ax, shown, look, row)
     explain(figure, ax, trajectory, shown, look, look.time(shown.times[row]))

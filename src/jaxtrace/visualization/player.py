@@ -15,8 +15,17 @@ from ..fields.base import AbstractField
 from ..tracking.bouncing import AbstractBoundary
 from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
-from .colors import KINDS, NONE, OUTCOME_COLORS, limits, scale_colors, scale_label, with_unit
-from .drawing import kinds, whole_extent
+from .colors import (
+    KINDS,
+    NONE,
+    OUTCOME_COLORS,
+    limits,
+    scale_colors,
+    scale_label,
+    scale_ticks,
+    with_unit,
+)
+from .drawing import Look, kinds, whole_extent
 from .fields import speed_raster
 from .outlines import outlines, periods_of
 from .shown import Dims, Shown, select
@@ -61,6 +70,8 @@ def player_html(
         "outlines": [[line.kind, line.points.tolist()] for line in outlines(boundary, shown.dims)],
         **_color_facts(trajectory, shown, color, (length_unit, time_unit)),
     }
+    if trajectory.epoch is not None:
+        facts["dates"] = Look(color, epoch=trajectory.epoch).frames(shown.times)
     planes = [_places(shown, extent), _states(shown), _levels(shown, color)]
     if field is not None:
         raster = speed_raster(field, shown.times, extent, shown.dims, shown.middle)
@@ -86,7 +97,14 @@ def _color_facts(trajectory: Trajectory, shown: Shown, color: str, units: tuple[
         return {"palette": palette, "kinds": rows}
     low, high = limits(color, shown.values[shown.alive])
     palette = ["#{:02x}{:02x}{:02x}".format(*rgb) for rgb in scale_colors(dark=True)[::8]]
-    return {"palette": palette, "label": scale_label(color, *units), "limits": [low, high]}
+    look = Look(color, *units, epoch=trajectory.epoch)
+    facts = {
+        "palette": palette,
+        "label": scale_label(color, look.length_unit, look.speed_unit),
+        "limits": [low, high],
+    }
+    marked = scale_ticks(color, low, high, look.epoch, look.time_unit)
+    return facts if marked is None else {**facts, "label": marked[0], "marks": marked[1]}
 
 
 def _kind_level(number: int) -> int:

@@ -110,7 +110,7 @@ def axis_numbers(dims: Dims, dim: int) -> tuple[int, ...]:
     if wrong or len(numbers) not in (2, 3):
         raise ValueError(
             f"`dims` must name two or three different axes among {AXES[:dim]}; got {dims!r}. "
-            'Example: dims="xy".'
+            'Example: `dims="xy"`.'
         )
     return numbers
 

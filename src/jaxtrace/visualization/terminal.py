@@ -1,5 +1,7 @@
 """Particles in the terminal: every character is two by four dots of Braille."""
 
+from typing import Any
+
 import numpy as np
 
 from ..tracking.trajectory import Trajectory
@@ -9,10 +11,8 @@ from .shown import Dims, select
 DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
-def terminal_picture(
-    trajectory: Trajectory, at: float | None = None, width: int = 72, dims: Dims = None
-) -> str:
-    """Where particles are at the recorded time nearest to `at` (the last unless given), as lines of text.
+def terminal_picture(trajectory: Trajectory, at: Any = None, width: int = 72, dims: Dims = None) -> str:
+    """Where particles are at the recorded time nearest to `at` (the last unless given), a time or a date, as lines of text.
 
     The frame is the box around all positions of all times; a character is about twice as high as wide, so that
     lengths along both axes compare.
@@ -21,7 +21,7 @@ def terminal_picture(
         raise ValueError(f"`width` must be at least 1 character; got {width}.")
     dims = "xy" if dims is None else dims
     shown = select(trajectory, "id", dims, most=100_000)
-    row = len(shown.times) - 1 if at is None else int(np.argmin(np.abs(shown.times - at)))
+    row = len(shown.times) - 1 if at is None else trajectory.row_of(at)
     low, high = shown.extent
     size = np.maximum(high - low, 1e-30)
     lines = int(np.clip(round(width * size[1] / size[0] / 2), 1, 200))

@@ -1,0 +1,61 @@
+"""Messages of the library as a command line needs them: arguments of Python spelled as the options that stand for them."""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_QUOTED = re.compile(r"`([^`\n]+)`")
+_ARGUMENT = re.compile(r"^([A-Za-z_][A-Za-z_0-9]*)(?:=(.*))?$", re.DOTALL)
+
+
+def spelled_for(command: Any, text: str) -> str:
+    """The message with `name=value` in backticks written as `--name value`, where `command` has such an option.
+
+    A command's `spellings` say which option stands for an argument of another name, and what to type in place of other
+    words in backticks. What has no option stays as it is.
+    """
+    options = {field.name: field for field in dataclasses.fields(command)}
+    spellings: Mapping[str, str] = getattr(command, "spellings", {})
+
+    def typed(found: re.Match[str]) -> str:
+        whole = found[1]
+        if whole in spellings and not whole.endswith("="):
+            return f"`{spellings[whole]}`"
+        argument = _ARGUMENT.match(whole)
+        if argument is None:
+            return found[0]
+        name, value = argument[1], argument[2]
+        option = spellings.get(f"{name}=", name).rstrip("=")
+        if option not in options or (value is None and f"{name}=" not in spellings):
+            return found[0]
+        return f"`{_option(option, value)}`"
+
+    for phrase, typed_phrase in spellings.items():
+        if " " in phrase:
+            text = text.replace(phrase, typed_phrase)
+    return _QUOTED.sub(typed, text)
+
+
+def _option(name: str, value: str | None) -> str:
+    """An option with its value as a shell takes it; a switch that is off by its negative."""
+    word = f"--{name.replace('_', '-')}"
+    if not value:
+        return word
+    try:
+        known = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return f"{word} {value}"
+    if isinstance(known, bool):
+        return word if known else f"--no-{word[2:]}"
+    return f"{word} {_shell(known)}"
+
+
+def _shell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_shell(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(_shell, value))
+    text = "none" if value is None else str(value)
+    return f'"{text}"' if re.search(r"[\s*?\[\]()&;|<>$]", text) else text

@@ -1,0 +1,167 @@
+"""Every remedy in a message can be typed where the reader is: an argument in Python, an option on a command line."""
+
+import ast
+import re
+import warnings
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import jaxtrace.cli
+from jaxtrace.cli import Info, Plot, Run, main
+from jaxworlds._options import spelled_for
+
+SOURCE = Path(jaxtrace.cli.__file__).parent
+ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
+# What only Python can ask for, so that only a reader in Python meets these remedies.
+PYTHON_ONLY = {
+    "at": "plot_positions; `--at` takes times and dates alone",
+    "centring": "grids made by hand",
+    "differentiable": "gradients",
+    "every": "plots from Python",
+    "extrapolation": "an argument of fields",
+    "fused": "trackers from Python",
+    "keep_positions": "runs with `reduce`",
+    "mask_and_scale": "an open xarray data set",
+    "max_time_steps": "met only by who passes it",
+    "path": "plot_positions from Python",
+    "steps": "keepers of streamed fields",
+    "inlet_distribution": "inlets from Python and from problem files, under the same name",
+    "drift_correction": "integrators from Python and from `options` of problem files, under the same name",
+    "order": "inlets",
+    "side": "boundaries from Python and from problem files, under the same name",
+}
+
+
+def run_of(**options: Any) -> Run:
+    return Run(problem="flow.nc", **options)
+
+
+def messages() -> list[tuple[str, str]]:
+    """All texts of the package that are no docstrings, f-strings with their parts in braces."""
+    found = []
+    for file in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        silent = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        inner = {
+            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
+        }
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in silent | inner
+            ):
+                found.append((str(file.relative_to(SOURCE)), node.value))
+            elif isinstance(node, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
+                found.append((str(file.relative_to(SOURCE)), "".join(map(str, parts))))
+    return found
+
+
+def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
+    """A remedy that a command can meet names an option of it; what is left names why no command meets it."""
+    seen, without = 0, []
+    for file, text in messages():
+        for name, value in ARGUMENT.findall(text):
+            seen += 1
+            commands = (run_of(), Info(file="flow.nc"), Plot(file="flow.nc"))
+            spelled = [
+                spelled_for(command, f"`{name}={value}`") != f"`{name}={value}`" for command in commands
+            ]
+            reading = file.startswith("io/") and file != "io/cf_trajectories.py" and file != "io/saving.py"
+            if not (all(spelled) if reading else any(spelled)) and name not in PYTHON_ONLY:
+                without.append(f"{file}: `{name}=`")
+    assert without == []
+    assert seen > 30
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("Pass `select={'depth': 0}`.", "Pass `--select depth=0`."),
+        ("Pass `velocity=('u', 'v')`.", "Pass `--velocity u v`."),
+        ("`velocity=('u', 'v', None)`", "`--velocity u v none`"),
+        ("`velocity='flow rate'`", '`--velocity "flow rate"`'),
+        ("pass `convert_units=False`", "pass `--keep-units`"),
+        ("Pass `times=` in seconds", "Pass `--slice-times` in seconds"),
+        ("pass `epoch=`", "pass `--since`"),
+        ("`missing='zero'` or `dim=3`", "`--missing zero` or `--dim 3`"),
+        ("`time_span` must have a length", "`--span` must have a length"),
+        ("`reduce=` and `nothing` stay", "`reduce=` and `nothing` stay"),
+        ("`velocity` of the file", "`velocity` of the file"),
+    ],
+)
+def test_arguments_are_spelled_as_options(text: str, typed: str) -> None:
+    assert spelled_for(run_of(), text) == typed
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    line = [str(one) for one in arguments]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with pytest.raises(SystemExit) as ended:
+            main(line)
+    return int(ended.value.code or 0), *capsys.readouterr()
+
+
+def test_remedies_of_a_command_line_work_when_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each message is met, and what it says is typed: it then goes on, for `info`, `run` and `plot` alike."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
+    flow = (("time", "depth", "y", "x"), np.full((2, 3, 4, 5), 0.01, np.float32), {"units": "m/s"})
+    data = xarray.Dataset(
+        {"u": flow, "v": flow, "uo": flow, "vo": flow},
+        {
+            "time": ("time", [0.0, 10.0], {"units": "months since 2001-01-01"}),
+            "depth": ("depth", [0.0, 1.0, 5.0], {"units": "m", "positive": "down"}),
+            "y": ("y", np.arange(4.0), {"units": "m"}),
+            "x": ("x", np.arange(5.0), {"units": "m"}),
+        },
+    )
+    path = tmp_path / "ocean.nc"
+    data.to_netcdf(path, engine="h5netcdf")
+    remedies: list[str] = []
+    for _ in range(4):
+        code, _, errors = command(capsys, "info", path, *remedies)
+        if not code:
+            break
+        typed = re.findall(r"`(--[^`]+)`", errors)
+        assert typed, errors
+        if "--velocity u v`" in errors and "--velocity" not in remedies:
+            remedies += ["--velocity", "u", "v"]
+        elif "--slice-times" in errors:
+            remedies += ["--slice-times", "2001-01-01", "2001-02-01"]
+        else:
+            assert "`--select depth=0`" in errors
+            remedies += ["--select", "depth=0"]
+    assert code == 0
+    assert {"--velocity", "--slice-times", "--select"} <= set(remedies)
+    code, said, errors = command(
+        capsys, "run", path, *remedies, "--particles", 3, "--times", 2, "--out", tmp_path / "a.npz"
+    )
+    assert code == 0, errors
+    assert "from 2001-01-01 to 2001-02-01" in said
+    code, _, errors = command(
+        capsys, "plot", path, *remedies, "--out", tmp_path / "a.png", "--at", "2001-01-15"
+    )
+    assert code == 0, errors
+    code, _, errors = command(capsys, "info", path, *remedies, "--select", "depth")
+    assert code == 2
+    assert "`--select` must be a dimension and a number, such as depth=0; got 'depth'" in errors
+
+
+def test_the_commands_share_how_files_are_read() -> None:
+    names = {name for one in get_args(jaxtrace.cli.Command) for name in get_args(one)[0].__dataclass_fields__}
+    for option in ("velocity", "missing", "select", "keep_units", "dim", "slice_times", "since", "origin"):
+        assert option in names
+        for kind in (Info, Run, Plot):
+            assert option in kind.__dataclass_fields__
