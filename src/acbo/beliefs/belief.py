@@ -23,7 +23,7 @@ WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
 MEMORY = 64
 """How many experiments correct the models, the last ones; the cost grows with the cube."""
-TEMPER = 0.5
+TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
 SHARE = 0.5
 """What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""

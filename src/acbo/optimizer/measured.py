@@ -1,10 +1,10 @@
 """What experiments gave, without any model: groups of alike ones, and where they contradict the observations."""
 
 import dataclasses
+import math
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
 
 from .state import Levels, State
 
@@ -75,7 +75,8 @@ def contradiction(
 ) -> Contradiction | None:
     """Compare the mean of alike experiments with the expectations of models of the observations."""
     error = np.sqrt(max(variance, tried.deviation**2, 1e-30) / tried.count)
-    below = float(ndtr((tried.mean - effects) / error).mean())
+    scores = ((tried.mean - effects) / error).tolist()
+    below = sum(0.5 * math.erfc(-score / math.sqrt(2)) for score in scores) / len(scores)
     if 2 * min(below, 1 - below) >= RARE / groups:
         return None
     low, high = np.quantile(effects, [0.05, 0.95]).tolist()
