@@ -95,10 +95,6 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
     if epoch is not None:
         clock["calendar"] = epoch.calendar
     number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
-    around = [name for name in ("lon", "lat", "x", "y", "z") if name in data]
-    for name, entry in data.items():
-        if entry[0] == both and name not in around and len(entry) > 2 and around:
-            entry[2]["coordinates"] = " ".join(["time", *around])
     coordinates = {
         "time": ("time", trajectory.times, clock),
         "trajectory": ("trajectory", _plain_ids(trajectory.ids), number),
@@ -138,6 +134,10 @@ def write_netcdf(
 ) -> None:
     """Write a trajectory to a NetCDF 4 file."""
     dataset = trajectory_dataset(trajectory, units=units, since=since)
+    around = [name for name in ("lon", "lat", "x", "y", "z") if name in dataset.variables]
+    for name, variable in dataset.data_vars.items():
+        if variable.dims == ("trajectory", "time") and name not in around and around:
+            variable.attrs["coordinates"] = " ".join(["time", *around])
     squeezed = {"zlib": True, "complevel": 1} if compress else {}
     encoding = {
         str(name): {
