@@ -53,14 +53,17 @@ def switched_on(switch: str) -> bool:
     return given == "auto"
 
 
-def registered(source: Path, functions: tuple[str, ...], package: str) -> dict[str, str] | None:
+def registered(
+    source: Path, functions: tuple[str, ...], package: str, define: str = ""
+) -> dict[str, str] | None:
     """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
 
     Tried once per process. `package` names the library in the cache and the logger that says why there is none. The file
     may include `native.h`, which lies beside this module, and says in its head what a CPU is without it (`slower`).
+    `define` is a macro that makes another library of the same file.
     """
     with _lock:
-        return _registered(source, functions, package)
+        return _registered(source, functions, package, define)
 
 
 def warn_of_missing_kernels(world_steps: int) -> None:
@@ -81,11 +84,11 @@ def warn_of_missing_kernels(world_steps: int) -> None:
 
 
 @functools.cache
-def _registered(source: Path, functions: tuple[str, ...], package: str) -> dict[str, str] | None:
+def _registered(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
-        key = library_key(source)
-        library = load(source, package, key)
+        key = library_key(source, define)
+        library = load(source, package, key, define)
         known = {name: f"{name}_{key}" for name in functions}
         for name, target in known.items():
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
@@ -108,9 +111,13 @@ def slower(source: Path) -> str:
     return found[1] if found else "slower"
 
 
-def library_key(source: Path) -> str:
+def library_key(source: Path, define: str = "") -> str:
     """What a library depends on: its source, the compiler's options, JAX and the processor."""
-    text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode()
+    text = (
+        source.read_bytes()
+        + _HEADER.read_bytes()
+        + " ".join((*_FLAGS, *([define] if define else []))).encode()
+    )
     return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
 
 
@@ -131,16 +138,16 @@ def try_compiler() -> str:
     return shlex.join(_compiler())
 
 
-def load(source: Path, package: str, key: str) -> ctypes.CDLL:
+def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
     """The library, from the cache or compiled; what lies in the cache and cannot be used is made again."""
     folder = _folder()
     name = f"{package}-{key}.so"
     if folder is None:
         with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
-            return ctypes.CDLL(str(_compiled(source, Path(own) / name)))
+            return ctypes.CDLL(str(_compiled(source, Path(own) / name, define)))
     path = folder / name
     if not _can_be_loaded(path):
-        _compiled(source, path)
+        _compiled(source, path, define)
     return ctypes.CDLL(str(path))
 
 
@@ -174,13 +181,14 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
-def _compiled(source: Path, library: Path) -> Path:
+def _compiled(source: Path, library: Path, define: str = "") -> Path:
     """The library, newly compiled. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
     folders = (jax.ffi.include_dir(), _HEADER.parent)
     command = [
         *_compiler(),
         *_FLAGS,
+        *([f"-D{define}"] if define else []),
         *(f"-I{folder}" for folder in folders),
         str(source),
         "-o",
@@ -223,11 +231,17 @@ def _folder() -> Path | None:
     if not os.access(folder, os.W_OK):
         return None
     folder = folder.resolve()
-    open_to_others = [str(place) for place in (folder, *folder.parents) if not _is_ours(place)]
-    if open_to_others:
-        _say_open(open_to_others[0])
+    place = open_to_others(folder)
+    if place is not None:
+        _say_open(str(place))
         return None
     return folder
+
+
+def open_to_others(folder: Path) -> Path | None:
+    """The folder, or one above it, in which somebody else could put files in place of ours; None if there is none."""
+    folder = folder.resolve()
+    return next((place for place in (folder, *folder.parents) if not _is_ours(place)), None)
 
 
 @functools.cache

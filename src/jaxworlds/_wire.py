@@ -206,10 +206,14 @@ def addresses_of(name: str) -> list[str]:
 
 def own_address(name: str) -> str | None:
     """The loopback address, where `name` means this machine only; None if others can reach it."""
-    found = [ipaddress.ip_address(address.split("%")[0]) for address in addresses_of(name)]
-    if not all(address.is_loopback for address in found):
+    found = addresses_of(name)
+    if not all(map(_is_loopback, found)):
         return None
-    return str(min(found, key=lambda address: address.version))
+    return min(found, key=lambda address: ":" in address)
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.split("%")[0]).is_loopback
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -221,7 +225,8 @@ def listen(address: str, port: int) -> socket.socket:
 def listen_as(name: str, port: int) -> socket.socket:
     """A listening socket at the first address of `name` that this machine has."""
     alone = own_address(name)
-    addresses = addresses_of(name) if alone is None else [alone]
+    # A name may stand for loopback beside its real address, which is the one that the others find.
+    addresses = [address for address in addresses_of(name) if not _is_loopback(address)] or [str(alone)]
     if any(ipaddress.ip_address(address.split("%")[0]).is_unspecified for address in addresses):
         raise ValueError(
             f"`coordinator` must be the one address at which the other hosts reach host 0; {name} means all of them. "

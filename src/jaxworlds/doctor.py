@@ -144,6 +144,14 @@ def _cache(report: RuntimeReport) -> Finding:
             f"{report.cache_dir} cannot be written",
             "set JAXWORLDS_CACHE_DIR to another folder",
         )
+    place = _native.open_to_others(Path(report.cache_dir))
+    if place is not None:
+        return Finding(
+            "cache",
+            "note",
+            f"others can write to {place}: compiled programs found in {report.cache_dir} could be theirs, and would run as yours",
+            f"type `chmod go-w {place}` if it is yours, or set JAXWORLDS_CACHE_DIR to a folder that only you can write",
+        )
     free = shutil.disk_usage(report.cache_dir).free
     if free < 10**9:
         return Finding(
@@ -310,11 +318,12 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Show it to a person."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from ._commands import people_console
+
+    console = people_console()
     console.print(
         "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
         highlight=False,

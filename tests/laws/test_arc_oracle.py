@@ -32,6 +32,7 @@ def run(
     clipboard: Clipboard | None = None,
     source: np.ndarray | None = None,
     canvas: tuple[int, int] = CANVAS,
+    rotation: str = "corner",
 ) -> tuple[np.ndarray, Clipboard | None, bool]:
     """`apply` for an action, with a check that no argument was changed."""
     selection = oracle.select(action, canvas)
@@ -39,7 +40,7 @@ def run(
     source = grid if source is None else source
     kept = [grid.copy(), source.copy(), selection.copy()]
     kept += [] if clipboard is None else [clipboard.patch.copy(), clipboard.mask.copy()]
-    out, clip, valid = oracle.apply(grid, clipboard, source, operation, selection, canvas)
+    out, clip, valid = oracle.apply(grid, clipboard, source, operation, selection, canvas, rotation)
     now = [grid, source, selection] + ([] if clipboard is None else [clipboard.patch, clipboard.mask])
     assert all(np.array_equal(a, b) for a, b in zip(kept, now, strict=True))
     assert out.dtype == np.int8
@@ -126,7 +127,21 @@ def test_fill_scattered_and_clipped_to_the_active_grid():
 
 def test_fill_of_nothing_is_valid_and_changes_nothing():
     expect(7, g("12", "34"), NOWHERE, g("12", "34"))
-    expect(7, g("12", "34"), ("point", 3, 3), g("12", "34"))
+
+
+@pytest.mark.parametrize("action", [("point", 4, 4), ("bbox", 2, 0, 5, 6), m("...x", "..x.")])
+@pytest.mark.parametrize("operation", range(32))
+def test_a_selection_off_the_grid_is_none_and_not_everything(operation, action):
+    refuse(operation, g("12", "34"), action)
+
+
+@pytest.mark.parametrize("action", [("point", 4, 4), ("bbox", 2, 0, 5, 6), m("...x", "..x.")])
+def test_off_the_grid_counts_where_the_canvas_is_meant_or_no_selection_needed(action):
+    expect(32, g("1"), action, g("23"), source=g("23"))
+    assert run(33, g("1"), action)[2]
+    env = episode(control_operations=True)
+    assert env.step(36, action)["valid"]
+    assert env.step(34, action)["valid"]
 
 
 @pytest.mark.parametrize("colour", range(10))
@@ -176,7 +191,7 @@ def test_move_one_cell_overwrites_and_leaves_zero(operation, result):
     ("operation", "result"),
     [(20, g("456", "000")), (21, g("000", "123")), (22, g("230", "560")), (23, g("012", "045"))],
 )
-@pytest.mark.parametrize("action", [NOWHERE, ("point", 5, 5), ("bbox", 0, 0, 1, 2)])
+@pytest.mark.parametrize("action", [NOWHERE, ("bbox", 0, 0, 1, 2)])
 def test_moving_nothing_or_everything_moves_the_active_grid_and_loses_the_edge(operation, result, action):
     expect(operation, g("123", "456"), action, result)
 
@@ -200,7 +215,7 @@ def test_a_cell_at_the_border_is_lost():
         (27, g("789", "456", "123")),
     ],
 )
-@pytest.mark.parametrize("action", [NOWHERE, ("point", 4, 4), ("bbox", 0, 0, 2, 2)])
+@pytest.mark.parametrize("action", [NOWHERE, ("bbox", 0, 0, 2, 2)])
 def test_turning_a_whole_square(operation, result, action):
     expect(operation, g("123", "456", "789"), action, result)
 
@@ -311,7 +326,7 @@ def test_paste_with_nothing_to_paste_or_nowhere_to_paste_it_does_nothing():
     held = Clipboard(g("5"), np.ones((1, 1), bool))
     expect(29, g("12"), ("point", 0, 0), g("12"))
     expect(29, g("12"), NOWHERE, g("12"), clipboard=held)
-    expect(29, g("12"), ("point", 1, 0), g("12"), clipboard=held)
+    refuse(29, g("12"), ("point", 1, 0))
 
 
 # Clear, copy input, resize
@@ -320,7 +335,7 @@ def test_paste_with_nothing_to_paste_or_nowhere_to_paste_it_does_nothing():
 def test_clear_takes_the_selection_or_everything():
     expect(31, g("123", "456"), m("x.x", ".x."), g("020", "406"))
     expect(31, g("123", "456"), NOWHERE, g("000", "000"))
-    expect(31, g("123", "456"), ("point", 5, 6), g("000", "000"))
+    refuse(31, g("123", "456"), ("point", 5, 6))
 
 
 def test_copy_input_brings_its_size():
@@ -560,11 +575,11 @@ def test_the_clipboard_lives_through_the_episode_and_history_tells_all():
 def test_control_operations_load_the_pairs_input(start, operation, end):
     env = episode(*start, control_operations=True)
     env.step(28, HERE)
-    env.step(33, ("point", 4, 4))
+    spoiled = env.step(33, ("point", 4, 4))["reward"]
     held = env.clipboard
     out = env.step(operation, HERE)
     assert out["valid"]
-    assert out["reward"] == f32(-0.01)
+    assert out["reward"] + spoiled == f32(-0.02)  # what was lost, or gained, is given back
     assert (env.mode, env.pair) == end == (out["mode"], out["pair"])
     np.testing.assert_array_equal(env.grid, (TRAIN_PAIRS, TEST_PAIRS)[end[0]][end[1]][0])
     assert env.clipboard is (None if operation == 39 else held)
@@ -637,6 +652,44 @@ def test_solving_one_mode_counts_for_that_mode_only():
     assert env.step(34, HERE)["success"]
 
 
+def test_only_pairs_of_the_episodes_mode_are_scored():
+    for start, operation, answer in ((1, 36, None), (0, 37, 5)):
+        env = episode(start, 0, control_operations=True)
+        env.step(operation, HERE)
+        if answer is None:
+            assert oracle.solved(env.grid, env.target)  # that demonstration's input is its answer
+        else:
+            assert env.step(answer, ("point", 0, 1))["similarity"] == 1
+        out = env.step(34, HERE)
+        assert (out["valid"], out["success"], out["done"]) == (False, False, False)
+        assert out["reward"] == f32(-0.01)
+        assert not env.wrong
+        assert not env.solved
+
+
+def test_a_guest_on_a_demonstration_earns_nothing():
+    env = episode(1, 0, control_operations=True)
+    env.step(35, HERE)
+    out = env.step(2, ("point", 0, 1))
+    assert out["similarity"] == 1
+    assert out["reward"] == f32(-0.01)
+
+
+def test_what_was_gained_is_given_back_unless_the_pair_is_solved():
+    env = episode(control_operations=True, solve="all", max_attempts=9)
+    for operation in (39, 35, 37, 40):
+        assert env.step(2, ("point", 0, 1))["reward"] == f32(0.5 - 0.01)
+        assert env.step(operation, HERE)["reward"] == f32(-0.5 - 0.01)
+        env.step(40, HERE)
+        assert env.pair == 0
+    env.step(2, ("point", 0, 1))
+    env.step(34, HERE)
+    assert env.step(35, HERE)["reward"] == f32(-0.01)  # solved: the gain stays
+    assert env.step(3, HERE)["reward"] == f32(0.5 - 0.01)
+    assert env.step(36, HERE)["reward"] == f32(-0.5 - 0.01)
+    assert env.step(2, ("point", 0, 1))["reward"] == f32(-0.01)  # and is not earned again
+
+
 def test_all_solved_leaves_no_first_unsolved_pair():
     env = episode(1, 0, control_operations=True, solve="all")
     env.solved = {(0, 0), (0, 1), (0, 2)}
@@ -695,6 +748,43 @@ def test_four_rotations_of_a_full_square_are_the_identity(case):
     grid, box = case
     for operations in ([24] * 4, [25] * 4, [24, 25], [25, 24], [24, 24, 26, 27]):
         np.testing.assert_array_equal(repeat(operations, grid, box), grid)
+
+
+@law
+@given(grid_and_box(), st.sampled_from([24, 25]))
+def test_a_rotation_about_the_center_loses_nothing_and_is_undone_by_the_other(case, operation):
+    """An object on an empty grid: it stays whole, or the rotation is invalid; turned back it is where it was."""
+    grid, (_, *corners) = case
+    (top, bottom), (left, right) = sorted(corners[::2]), sorted(corners[1::2])
+    field = np.zeros_like(grid)
+    field[top : bottom + 1, left : right + 1] = grid[top : bottom + 1, left : right + 1] % 9 + 1
+    box = ("bbox", *corners)
+    turned, _, valid = run(operation, field, box, canvas=LAW_CANVAS, rotation="center")
+    if not valid:
+        np.testing.assert_array_equal(turned, field)
+        return
+    assert sorted(turned[turned > 0]) == sorted(field[field > 0])
+    rows, cols = np.nonzero(turned)
+    landed = ("bbox", rows.min(), cols.min(), rows.max(), cols.max())
+    middle = lambda a, b, c, d: np.array([a + c, b + d]) / 2  # noqa: E731
+    assert np.abs(middle(*landed[1:]) - middle(top, left, bottom, right)).max() <= 0.5
+    back, _, valid = run(49 - operation, turned, landed, canvas=LAW_CANVAS, rotation="center")
+    assert valid
+    np.testing.assert_array_equal(back, field)
+
+
+def test_rotations_about_the_center_by_hand():
+    cross = g("00000", "00100", "00200", "00300", "00000")
+    turned = run(24, cross, ("bbox", 1, 2, 3, 2), rotation="center")[0]
+    np.testing.assert_array_equal(turned, g("00000", "00000", "03210", "00000", "00000"))
+    edge = g("100", "200", "300")
+    out, _, valid = run(24, edge, ("bbox", 0, 0, 2, 0), rotation="center")
+    assert not valid
+    np.testing.assert_array_equal(out, edge)
+    expect(24, edge, ("bbox", 0, 0, 2, 0), g("321", "000", "000"))
+    # Without a selection the whole grid turns, if it is a square.
+    np.testing.assert_array_equal(run(24, g("12", "34"), NOWHERE, rotation="center")[0], g("31", "42"))
+    assert not run(24, g("123", "456"), NOWHERE, rotation="center")[2]
 
 
 @law

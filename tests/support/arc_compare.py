@@ -83,6 +83,18 @@ SCENARIOS = (
         rules={"control_operations": True, "solve": "all", "max_attempts": 2},
         autoreset="pair",
     ),
+    Scenario(
+        "test pairs and back",
+        "bbox",
+        (6, 5),
+        "tiny",
+        mode=1,
+        rules={"control_operations": True, "max_attempts": 5},
+        autoreset="task",
+    ),
+    Scenario("rotation about the center", "bbox", (12, 12), "tiny", rules={"rotation": "center"}),
+    Scenario("rotation about the center, masks", "mask", rules={"rotation": "center"}),
+    Scenario("rotation about the center, 5x5", "mask", (5, 5), "tiny", rules={"rotation": "center"}),
     Scenario("few operations", "bbox", rules={"allowed_operations": (0, 3, 12, 20, 24, 28, 29, 33, 34)}),
 )
 
@@ -132,6 +144,7 @@ def config_of(scenario: Scenario) -> JaxArcConfig:
             selection_format=scenario.history_format or scenario.format,  # pyright: ignore[reportArgumentType]
             control_operations=rules.get("control_operations", False),
             allowed_operations=rules.get("allowed_operations"),
+            rotation=rules.get("rotation", "corner"),
         ),
     )
 

@@ -95,9 +95,17 @@ def carry(grid: np.ndarray, cells: Sequence[Cell], landing: Callable[[int, int],
     return out
 
 
-def turn(operation: int, cells: Sequence[Cell]) -> Callable[[int, int], Cell]:
-    """Where rotation 24 / 25 or flip 26 / 27 of the cells' bounding box sends each cell."""
+def turn(operation: int, cells: Sequence[Cell], rotation: str = "corner") -> Callable[[int, int], Cell]:
+    """Where rotation 24 / 25 or flip 26 / 27 of the cells' bounding box sends each cell.
+
+    A rotation keeps the box's top-left corner, or with `rotation` "center" its middle: that of each side, where half a
+    cell would be left over, as near to the old top-left corner as it gets.
+    """
     top, left, bh, bw = bounding_box(cells)
+    to_top, to_left = top, left
+    if rotation == "center" and operation in ROTATE:
+        down = int((bh - bw) / 2)  # int() rounds towards 0
+        to_top, to_left = top + down, left - down
 
     def landing(r: int, c: int) -> Cell:
         i, j = r - top, c - left
@@ -109,7 +117,7 @@ def turn(operation: int, cells: Sequence[Cell]) -> Callable[[int, int], Cell]:
             j = bw - 1 - j
         else:
             i = bh - 1 - i
-        return top + i, left + j
+        return to_top + i, to_left + j
 
     return landing
 
@@ -149,10 +157,12 @@ def apply(
     operation: int,
     selection: np.ndarray,
     canvas: tuple[int, int],
+    rotation: str = "corner",
 ) -> tuple[np.ndarray, Clipboard | None, bool]:
     """Grid, clipboard and validity after one of the operations 0–33; the arguments are left as they are.
 
-    `source` is the input of the current pair, `selection` a bool array of the canvas' shape.
+    `source` is the input of the current pair, `selection` a bool array of the canvas' shape, `rotation` "corner" or
+    "center".
     """
     if selection.shape != canvas:
         raise ValueError(f"a selection must have the canvas' shape {canvas}; got {selection.shape}")
@@ -164,6 +174,9 @@ def apply(
     same = (grid.copy(), clipboard, True)
     invalid = (grid.copy(), clipboard, False)
     out = grid.copy()
+
+    if operation <= CLEAR and selection.any() and not cells:
+        return invalid  # cells were selected, and none of them is there; only an empty selection may mean everything
 
     if operation <= 9:
         for cell in cells:
@@ -183,7 +196,12 @@ def apply(
 
     if operation in ROTATE or operation in FLIP:
         chosen = cells or everything
-        return carry(grid, chosen, turn(operation, chosen)), clipboard, True
+        landing = turn(operation, chosen, rotation)
+        if operation in ROTATE and rotation == "center":
+            for r, c in (landing(*cell) for cell in chosen):
+                if not (0 <= r < height and 0 <= c < width):
+                    return invalid
+        return carry(grid, chosen, landing), clipboard, True
 
     if operation in (COPY, CUT):
         if not cells:
@@ -239,6 +257,7 @@ class Rules:
     success_bonus: float = 10.0
     step_penalty: float = 0.01
     submission_penalty: float = 1.0
+    rotation: str = "corner"
 
     def __post_init__(self) -> None:
         if self.solve not in ("pair", "all"):
@@ -271,6 +290,7 @@ class Episode:
         self.wrong: dict[tuple[int, int], int] = {}
         self.solved: set[tuple[int, int]] = set()
         self.history: list[dict[str, Any]] = []
+        self.scored_mode = mode
         self.load(mode, pair)
 
     def load(self, mode: int, pair: int) -> None:
@@ -294,6 +314,21 @@ class Episode:
         return similarity(self.grid, self.target)
 
     @property
+    def potential(self) -> float:
+        """What was gained so far: similarity above that of the input, on the current pair and on those that are solved.
+
+        Only demonstration pairs count, in an episode that began on one: rewards for test pairs would tell the answer.
+        """
+        if self.scored_mode == TEST:
+            return 0.0
+        gains = [
+            1.0 - float(similarity(*self.pairs[mode][pair])) for mode, pair in self.solved if mode == TRAIN
+        ]
+        if self.mode == TRAIN and (self.mode, self.pair) not in self.solved:
+            gains.append(float(self.similarity) - float(similarity(self.source, self.target)))
+        return sum(gains)
+
+    @property
     def attempts(self) -> int:
         """Wrong submissions of the current pair so far."""
         return self.wrong.get((self.mode, self.pair), 0)
@@ -310,7 +345,7 @@ class Episode:
         """
         if self.done:
             return self.report(np.float32(0), valid=False)
-        mode, pair, before, wrong = self.mode, self.pair, self.similarity, sum(self.wrong.values())
+        mode, pair, before, wrong = self.mode, self.pair, self.potential, sum(self.wrong.values())
         valid = self.act(operation, select(action, self.rules.canvas))
         self.history.append(
             {
@@ -325,9 +360,7 @@ class Episode:
         self.step_count += 1
         self.truncated = not self.terminated and self.step_count >= self.rules.max_episode_steps
 
-        reward = np.float32(0)
-        if mode == TRAIN and not NEXT_TRAIN <= operation <= UNSOLVED_TEST:
-            reward += np.float32(self.rules.similarity_weight) * (self.similarity - before)
+        reward = np.float32(self.rules.similarity_weight * (self.potential - before))
         if self.success:
             reward += np.float32(self.rules.success_bonus)
         reward -= np.float32(self.rules.step_penalty)
@@ -367,14 +400,23 @@ class Episode:
             self.load(*destination)
             return True
         self.grid, self.clipboard, valid = apply(
-            self.grid, self.clipboard, self.source, operation, selection, self.rules.canvas
+            self.grid,
+            self.clipboard,
+            self.source,
+            operation,
+            selection,
+            self.rules.canvas,
+            self.rules.rotation,
         )
         return valid
 
     def submit(self) -> bool:
-        """Compare the grid with the target and mark the pair; a solved pair cannot be submitted again."""
+        """Compare the grid with the target and mark the pair.
+
+        A solved pair cannot be submitted again, and one of the other mode, where the agent is a guest, not at all.
+        """
         here = (self.mode, self.pair)
-        if here in self.solved:
+        if here in self.solved or self.mode != self.scored_mode:
             return False
         if solved(self.grid, self.target):
             self.solved.add(here)

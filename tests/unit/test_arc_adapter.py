@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxarc.envs import JaxArcConfig, PointAction, arc_reset, arc_step, official
+from jaxarc.envs import BboxAction, JaxArcConfig, PointAction, arc_reset, arc_step, official
 from jaxarc.envs._settings import setting_paths
 from jaxarc.envs.adapter import CONF, config_from_dict, config_from_hydra, config_from_yaml, config_to_dict
 from jaxarc.envs.rewards import step_cost
@@ -39,6 +39,7 @@ KEYS: dict[str, tuple[Any, str]] = {
     "action.control_operations": (True, "test_pairs_and_autoreset"),
     "action.history": (False, "test_pairs_and_autoreset"),
     "action.extra_operations": ([f"{__name__}.brighter"], "test_an_operation_by_its_name"),
+    "action.rotation": ("center", "test_a_rotation_about_the_center"),
     "reward.similarity": (2.0, "test_the_reward"),
     "reward.success": (5.0, "test_the_reward"),
     "reward.step_penalty": (0.5, "test_the_reward"),
@@ -140,6 +141,15 @@ def test_an_operation_by_its_name() -> None:
     state, _, said = episode(config_of("action.extra_operations"), (7, 1), (42, 1), (43, 1))
     assert said["valid_action"] == [True, True, False]
     assert int(state.working_grid[0, 1]) == 8
+
+
+def test_a_rotation_about_the_center() -> None:
+    """A row of two cells turned about its corner loses one; about its center it does not fit into the grid."""
+    for paths, valid, width in (((), True, 1), (("action.rotation",), False, 2)):
+        config = config_of(*paths)
+        state, _ = arc_reset(jax.random.key(0), config, TASK, initial_pair_idx=0)
+        state, *_, info = arc_step(state, BboxAction(24, 0, 0, 0, 1), config)
+        assert (bool(info["valid_action"]), int(jnp.sum(state.working_grid > 0))) == (valid, width)
 
 
 def test_the_reward() -> None:

@@ -510,7 +510,7 @@ def test_invalid_actions_raise_with_checks_on(tasks: TaskSet, monkeypatch: pytes
     for action, words in (
         (point(0, 5, 0), "`action` must select cells of the canvas"),
         (point(35), "`action.operation` must be an operation that exists"),
-        (point(28, 4, 4), "at least one to copy, cut or resize"),
+        (point(28, 4, 4), "exactly one to flood, at least one to copy or cut"),
     ):
         with pytest.raises(CheckError, match=words), checking_on():
             arc_step(state, action, SMALL)

@@ -14,6 +14,7 @@ from jax.extend.random import threefry_2x32
 from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
+    MaskAction,
     ObservationConfig,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
@@ -36,11 +37,13 @@ from jaxarc.tasks import planes
 BATCH = 18  # not a multiple of the environments of a program
 
 
-def config_of(form: str, canvas: tuple[int, int], how: str | None, **observation: Any) -> JaxArcConfig:
+def config_of(
+    form: str, canvas: tuple[int, int], how: str | None, rotation: str = "corner", **observation: Any
+) -> JaxArcConfig:
     return JaxArcConfig(
         environment=EnvironmentConfig(max_episode_steps=9, autoreset=how, max_attempts=2),  # pyright: ignore[reportArgumentType]
         dataset=UnifiedDatasetConfig(*canvas),
-        action=UnifiedActionConfig(selection_format=form, history=how != "task"),  # pyright: ignore[reportArgumentType]
+        action=UnifiedActionConfig(selection_format=form, history=how != "task", rotation=rotation),  # pyright: ignore[reportArgumentType]
         observation=ObservationConfig(**observation),
     )
 
@@ -51,6 +54,18 @@ def started(config: JaxArcConfig) -> tuple[Any, Any]:
     bank = tasks.bank.with_weights(np.arange(len(tasks)) % 4)
     states, _ = batch_reset(jr.split(jr.key(2), BATCH), config, bank)
     return with_tasks(states, None), bank
+
+
+def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
+    """Masks of which some select nothing, others only cells beside the grid or a few; points and boxes as they are."""
+    if not isinstance(actions, MaskAction):
+        return actions
+    words, (of_kind, of_cells) = actions.selection, jr.split(key)
+    kind = jr.randint(of_kind, (BATCH, 1), 0, 5)
+    few = planes.pack_mask(jr.uniform(of_cells, states.working_grid.shape) < 0.06)
+    beside = words & ~planes.pack_mask(states.working_grid_mask)
+    chosen = jnp.select([kind == 0, kind == 1, kind == 2], [beside, jnp.zeros_like(words), few], words)
+    return MaskAction(actions.operation, chosen)
 
 
 def assert_equal(got: Any, want: Any) -> None:
@@ -64,10 +79,10 @@ def assert_equal(got: Any, want: Any) -> None:
     ("config", "per_program"),
     [
         (config_of("bbox", (30, 30), "task", format="packed"), 4),
-        (config_of("mask", (6, 7), "same", format="packed"), 1),
+        (config_of("mask", (6, 7), "same", "center", format="packed"), 1),
         (config_of("point", (8, 7), None, format="packed"), 4),
         (config_of("bbox", (5, 5), "task", format="packed"), 32),
-        (config_of("mask", (4, 4), None, format="packed"), 32),
+        (config_of("mask", (4, 4), None, "center", format="packed"), 32),
     ],
     ids=[
         *("bbox 30x30, tasks", "mask 6x7, same pair", "point 8x7, no autoreset"),
@@ -86,7 +101,7 @@ def test_the_kernel_gives_the_same_bits(
         actions = random_actions(key, config, BATCH)
         # Some operations that do not exist.
         odd = jnp.where(jr.uniform(key, (BATCH,)) < 0.1, 77, actions.operation)
-        actions = eqx.tree_at(lambda a: a.operation, actions, odd)
+        actions = with_odd_masks(eqx.tree_at(lambda a: a.operation, actions, odd), states, key)
         want = plain(states, bank, actions)
         assert_equal(fused(states, bank, actions), want)
         states, ended = want[0], ended + int(want[3].sum())

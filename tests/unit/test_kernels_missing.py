@@ -1,5 +1,6 @@
 """Kernels that are missing, switched off or somebody else's: said once, by the doctor too, and never loaded."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxworlds import _native, doctor, run
+from jaxworlds import _native, doctor, run, runtime_report
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="kernels for CPUs")
 HEAD = "// A probe.\n// Without this: about 3 times slower.\n"
@@ -164,5 +165,10 @@ def test_a_folder_that_others_can_write_keeps_no_library(
     _native.load(source, "probe", "key")
     assert not list(folder.rglob("*.so"))
     assert f"others can write to {folder}" in caplog.text
+    report = dataclasses.replace(runtime_report(), cache_dir=str(folder))
+    found = doctor._cache(report)
+    assert found.level == "note"
+    assert f"others can write to {folder}: compiled programs" in found.detail
+    assert f"chmod go-w {folder}" in found.remedy
     folder.chmod(0o1777)  # as /tmp: others can add files, not replace them
     assert _native._folder() is not None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fuzz_socket import Target
 
-from jaxworlds import _token
+from jaxworlds import _token, _wire
 from jaxworlds._hub import Hub
 from jaxworlds._lifeline import Card, difference
 from jaxworlds._wire import Wire, listen_as, pack, printable, unpack
@@ -282,6 +282,17 @@ def test_an_address_that_is_not_ours_or_means_all_is_refused() -> None:
         ValueError, match=r"must be an address of host 0; 192\.0\.2\.1 is 192\.0\.2\.1, which"
     ):
         listen_as("192.0.2.1", free_port())
+
+
+def test_a_name_that_also_means_loopback_is_opened_where_others_find_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_wire, "addresses_of", lambda name: ["127.0.1.1", "192.0.2.1"])
+    with pytest.raises(ValueError, match=r"node0 is 192\.0\.2\.1, which"):
+        listen_as("node0", free_port())
+    monkeypatch.setattr(_wire, "addresses_of", lambda name: ["::1", "127.0.1.1"])
+    with listen_as("node0", free_port()) as door:
+        assert door.getsockname()[0] == "127.0.1.1"
 
 
 def test_the_token_is_not_shown_by_the_report_of_the_runtime(token: str) -> None:

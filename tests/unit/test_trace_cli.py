@@ -110,6 +110,7 @@ def test_fields_are_drawn(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "gyre.html").read_text()
 
 
+@pytest.mark.filterwarnings("default:`initial_positions` must lie within")
 def test_a_problem_file_says_all_of_it_and_options_replace_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,8 +134,11 @@ def test_a_problem_file_says_all_of_it_and_options_replace_it(
         side = "outside"
     """)
     assert run_cli("run", "problem.toml", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert "1 of 2 does not, the first is number 1 at (1.6, 0.5)" in said.err
+    found = json.loads(said.out)
     assert found["particles"] == 2
+    assert found["outcomes"]["began outside the field or its boundary, or on land"] == 1
     assert (tmp_path / "turned.nc").exists()
     assert load_trajectory(tmp_path / "turned.nc").alive[-1].tolist() == [True, False]  # type: ignore[index]
     assert (
@@ -286,3 +290,43 @@ def test_zarr_is_read_and_written_by_every_command(
     Path("far.toml").write_text('field = "s3://bucket/ocean.zarr"\n')
     assert run_cli("run", "far.toml") == 2
     assert "is an address" in " ".join(capsys.readouterr().err.split())
+
+
+def test_seeds_in_water_and_a_coast_by_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the west land, to the east the open edge; seeds are drawn between."""
+    import xarray
+
+    x, y = np.linspace(0.0, 4.0, 41), np.linspace(0.0, 1.0, 11)
+    u = np.where((x < 1.0) & (y[:, None] < 2.0), np.nan, np.where(y[:, None] < 0.5, -0.5, 0.5))[None]
+    data = {name: (("time", "y", "x"), values) for name, values in (("u", u), ("v", 0 * u))}
+    told = {
+        "time": ("time", [0.0], {"units": "s"}),
+        "x": ("x", x, {"units": "m"}),
+        "y": ("y", y, {"units": "m"}),
+    }
+    dataset = xarray.Dataset(data, told)
+    for name in ("u", "v"):
+        dataset[name].attrs["units"] = "m s-1"
+    dataset.to_netcdf(tmp_path / "sea.nc", engine="h5netcdf")
+    (tmp_path / "problem.toml").write_text("""
+        field = "sea.nc"
+        span = [0, 9]
+        times = 3
+        dt = 0.1
+        seeds = {kind = "even", n = 60, inside = "field"}
+        boundary = {kind = "coast", behaviour = "absorb"}
+    """)
+    assert run_cli("run", "problem.toml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    # Half of them drift to the coast, where the flow fades, the others over the edge; none began on land.
+    assert set(found["outcomes"]) == {"still moving at the last time", "left over the open edge of the grid"}
+    assert (
+        25 <= found["patches"]["open_edge"] == found["outcomes"]["left over the open edge of the grid"] <= 35
+    )
+    assert found["particles"] == 60
+    (tmp_path / "wrong.toml").write_text('field = "sea.nc"\nseeds = {kind = "even", n = 6, inside = "water"}')
+    assert run_cli("run", "wrong.toml") == 2
+    assert "`inside` of `seeds` must be 'field'" in capsys.readouterr().err
+    (tmp_path / "flow.toml").write_text('field = "double_gyre"\nboundary = {kind = "coast"}')
+    assert run_cli("run", "flow.toml") == 2
+    assert "needs a field on a structured grid" in capsys.readouterr().err

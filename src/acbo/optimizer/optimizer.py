@@ -78,7 +78,7 @@ class Optimizer:
         path: PathLike | None = None,
     ) -> None:
         # Columns of a table without names are whole numbers; inside, every name is text.
-        target = str(target) if isinstance(target, int) and not isinstance(target, bool) else target
+        target = target if isinstance(target, str) else str(target)
         given = variables_of(variables)
         described = tuple(Variable(v.name, manipulable=False) if v.name == target else v for v in given)
         bucket(len(described))  # refuses more than programs are made for

@@ -219,7 +219,7 @@ def from_frame(
     """
     from .building import padded_size
 
-    target = str(target) if isinstance(target, int) and not isinstance(target, bool) else target
+    target = target if isinstance(target, str) else str(target)
     if isinstance(frame, str | os.PathLike):
         raise TypeError(
             f"`frame` must be a data frame, and a path is none; got {short(os.fspath(frame))}. Read the file first: "

@@ -103,7 +103,7 @@ def optimized_progressive_learning(
         except KeyboardInterrupt:
             if not run.metrics:
                 raise
-            logger.info("Interrupted at difficulty %s; what was learned is kept", difficulty)
+            logger.info("Interrupted after difficulty %s; what was learned is kept", ", ".join(run.metrics))
             return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds, "interrupted")
     return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds)
 

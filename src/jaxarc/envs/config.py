@@ -113,6 +113,10 @@ class UnifiedActionConfig:
     takes one grid (int8, -1 outside of the active part) and the selected cells (bool), and gives the new grid: colours
     0 to 9 in the active part, whose size stays; what it says elsewhere does not count. Name your functions once: a new
     lambda is a new program. A batch with such operations is stepped by XLA, on a GPU without the kernel.
+
+    `rotation` is the point about which operations 24 and 25 turn the box of the selection: "corner" keeps its top-left
+    corner where it is, and loses what leaves the grid; "center" keeps its middle (halves rounded towards the corner), so
+    that the opposite rotation brings the cells back, and is invalid where it would carry cells off the grid.
     """
 
     selection_format: Literal["point", "bbox", "mask"] = "point"
@@ -120,10 +124,12 @@ class UnifiedActionConfig:
     control_operations: bool = False
     history: bool = True
     extra_operations: tuple[Callable[..., Any], ...] = ()
+    rotation: Literal["corner", "center"] = "corner"
 
     def __post_init__(self) -> None:
         _one_of("selection_format", self.selection_format, ("point", "bbox", "mask"))
         _booleans(self, "control_operations", "history")
+        _one_of("rotation", self.rotation, ("corner", "center"))
         room = LAST_EXTRA - FIRST_EXTRA + 1
         extra = self.extra_operations
         if not (isinstance(extra, tuple) and all(map(callable, extra)) and len(extra) <= room):
@@ -292,10 +298,22 @@ _PARTS: dict[str, type] = {
 
 
 def official(base: JaxArcConfig | None = None) -> JaxArcConfig:
-    """`base` by the rules of the competition: test pairs, two attempts for each, reward 1 for success and nothing else."""
+    """`base` by the rules of the competition: test pairs, two attempts for each, reward 1 for success and nothing else.
+
+    An episode stays on its pair: control operations are off, and `solve` is "pair".
+    """
     base = base or JaxArcConfig()
+    allowed = base.action.allowed_operations
+    if allowed is not None:
+        allowed = tuple(one for one in allowed if not OPERATIONS <= one < CONTROL_OPERATIONS)
+        if not allowed:
+            raise ValueError(
+                "`base.action.allowed_operations` must name an operation besides 35 to 41, which the official rules "
+                f"switch off; got {base.action.allowed_operations}. Add 34, which submits."
+            )
     return replace(
         base,
-        environment=replace(base.environment, episode_mode="test", max_attempts=2),
+        environment=replace(base.environment, episode_mode="test", max_attempts=2, solve="pair"),
+        action=replace(base.action, control_operations=False, allowed_operations=allowed),
         reward=RewardConfig(similarity=0.0, success=1.0, step_penalty=0.0, submission_penalty=0.0),
     )

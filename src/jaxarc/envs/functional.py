@@ -303,22 +303,28 @@ def _step_one(
     selection, placed = action.selection_rows(rows, cols), action.on_canvas(rows, cols)
     operation, known = asked(state.done, action.operation, placed, config)
     place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
-    space, fits = native.apply_operation(state.workspace, operation, selection, bank, place)
+    space, fits = native.apply_operation(
+        state.workspace, operation, selection, bank, place, config.action.rotation
+    )
     if config.action.extra_operations:
-        own = ops.apply_extra(space.grid, operation, selection, config.action.extra_operations, cols)
+        own, hits = ops.apply_extra(space.grid, operation, selection, config.action.extra_operations, cols)
         space = ops.Workspace(own, space.clipboard, space.clipboard_mask)
+        fits &= hits
     worked = with_workspace(state, space)
-    is_control = jnp.zeros((), bool)
+    is_control, pair_start = jnp.zeros((), bool), None
     if config.action.control_operations:
+        pair_start = native.agreement(bank.input_at(place, rows), bank, place)
         worked, is_control, there = switch_pair(worked, bank, operation)
         fits &= there
         place = bank.place_of(worked.task_index, worked.episode_mode, worked.pair_index)
     submits = operation == ops.SUBMIT
-    if config.environment.solve == "all" and state.solved is not None:
-        fits &= ~(submits & state.solved[state.episode_mode, state.pair_index])
+    if state.solved is not None:
+        fits &= ~(submits & (state.episode_mode != state.reset_mode))
+        if config.environment.solve == "all":
+            fits &= ~(submits & state.solved[state.episode_mode, state.pair_index])
     valid = known & placed & fits & ~state.done
     shares = native.agreement(worked.workspace.grid, bank, place)
-    after, outcome = judged(state, worked, shares, valid, submits, is_control, bank, config)
+    after, outcome = judged(state, worked, shares, pair_start, valid, submits, is_control, bank, config)
     reward, history, info = reported(state, after, outcome, placed, action, bank, config)
     after = eqx.tree_at(lambda s: s.action_history, after, history)
     done = outcome.tally.over
@@ -347,8 +353,10 @@ COORDINATES = (
     "`max_grid_width`. Without checks such an action is ignored."
 )
 SELECTION = (
-    "`action` must select exactly one cell of the grid to flood, at least one to copy, cut or resize, and name a pair "
-    "that is there and unsolved. Without checks such an action is ignored."
+    "`action` must select cells of the grid, if it selects any: exactly one to flood, at least one to copy or cut (and to "
+    "resize, where the whole canvas counts). A rotation about the center must stay on the grid, a control operation name "
+    "a pair that is there, and only an unsolved pair of the episode's own mode is submitted. Without checks such an "
+    "action is ignored."
 )
 MISSING = (
     "`task_data` must fit the canvas of `max_grid_height` × `max_grid_width` cells, and hold the task and the pair that "

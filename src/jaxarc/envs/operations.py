@@ -51,6 +51,7 @@ OPERATION_TYPES = (
 # Type of each operation, in the order of `OPERATION_NAMES`.
 _TYPES = [0] * 10 + [1] * 10 + [2] * 4 + [3] * 2 + [4] * 2 + [5] * 3 + [6] * 3 + [7] + [8] * 7
 _ALL = np.uint32(0xFFFFFFFF)
+_NOTHING = -1
 
 
 class Workspace(eqx.Module):
@@ -131,16 +132,28 @@ def _fill_runs(seed: Array, region: Array) -> Array:
     return right | left
 
 
+def misses_grid(selection: UInt32[Array, " rows"], grid: Grid) -> Bool[Array, ""]:
+    """Whether cells are selected and none of them lies on the active grid. An empty selection misses nothing."""
+    return jnp.any(selection != 0) & ~jnp.any((selection & grid.active) != 0)
+
+
 def apply_operation(
-    space: Workspace, operation: Int32[Array, ""], selection: UInt32[Array, " rows"], source: Grid
+    space: Workspace,
+    operation: Int32[Array, ""],
+    selection: UInt32[Array, " rows"],
+    source: Grid,
+    rotation: str = "corner",
 ) -> tuple[Workspace, Bool[Array, ""]]:
     """The workspace after an operation, and whether the operation was valid; an invalid one changes nothing.
 
     Numbers outside 0 to 33 change nothing and are valid here: the caller knows what they mean. `source` is the input
-    that operation 32 copies.
+    that operation 32 copies; `rotation` is that of `UnifiedActionConfig`.
     """
     grid, rows = space.grid, selection.shape[0]
     inside = grid.active
+    # Operations 0 to 31 act on cells of the grid. Off the grid is not the same as nothing selected, which may mean all.
+    misses = (operation >= FILL) & (operation <= CLEAR) & misses_grid(selection, grid)
+    operation = jnp.where(misses, _NOTHING, operation)
     moves = (operation >= MOVE_UP) & (operation <= MOVE_RIGHT)
     turns = (operation >= ROTATE_CLOCKWISE) & (operation <= FLIP_UP_DOWN)
     copies, pastes = (operation == COPY) | (operation == CUT), operation == PASTE
@@ -154,11 +167,13 @@ def apply_operation(
     region = _painted_region(grid, operation, cells)
     single = planes.count(picked) == 1
     floods = (operation >= FLOOD) & (operation < MOVE_UP)
-    valid = ~((floods & ~single) | (empty & (copies | resizes)))
+    landing, fits = _landing_corner(box, operation, rotation, grid)
+    turns &= fits
+    valid = ~(misses | (floods & ~single) | (empty & (copies | resizes)) | ~fits)
 
     patch = _lift(grid.planes, cells, box)
     held = jnp.concatenate([space.clipboard, space.clipboard_mask[None]])
-    moved = _put_down(jnp.where(pastes, held, patch), operation, box, rows) & inside
+    moved = _put_down(jnp.where(pastes, held, patch), operation, box, landing, rows) & inside
     lifts = moves | turns | clears | (operation == CUT)
     cleared = jnp.where(lifts, cells, jnp.uint32(0))
     landed = jnp.where((moves | turns | (pastes & ~empty)), moved[planes.PLANES], jnp.uint32(0))
@@ -184,8 +199,11 @@ def apply_extra(
     selection: UInt32[Array, " rows"],
     functions: tuple[Callable[..., Any], ...],
     width: int,
-) -> Grid:
-    """The grid after an operation of one's own, number 42 and on; any other number leaves it as it is."""
+) -> tuple[Grid, Bool[Array, ""]]:
+    """The grid after an operation of one's own, number 42 and on, and whether the operation was valid.
+
+    Any other number leaves the grid as it is; so does a selection that misses the grid, which is invalid.
+    """
     cells = planes.show(grid.planes, grid.height, grid.width, width)
     chosen = planes.unpack_mask(selection & grid.active, width)
 
@@ -207,8 +225,10 @@ def apply_extra(
     branches = [same, *map(own, functions)]
     which = operation - FIRST_EXTRA + 1
     which = jnp.where((which >= 1) & (which < len(branches)), which, 0)
+    misses = (which > 0) & misses_grid(selection, grid)
+    which = jnp.where(misses, 0, which)
     made = planes.encode(jnp.maximum(jax.lax.switch(which, branches, cells, chosen), 0))
-    return Grid(made & grid.active, grid.height, grid.width)
+    return Grid(made & grid.active, grid.height, grid.width), ~misses
 
 
 def _painted_region(grid: Grid, operation: Array, cells: Array) -> Array:
@@ -230,9 +250,39 @@ def _lift(grid: Array, cells: Array, box: Box) -> Array:
     return planes.shift_columns(planes.take_rows(stack, rows + box.top), -box.left)
 
 
-def _put_down(patch: Array, operation: Array, box: Box, rows: int) -> Array:
+def is_rotation(operation: Int32[Array, "*b"]) -> Bool[Array, "*b"]:
+    """Whether an operation is one of the two rotations."""
+    return (operation == ROTATE_CLOCKWISE) | (operation == ROTATE_COUNTER_CLOCKWISE)
+
+
+def centre_shift(excess: Int32[Array, "*b"]) -> Int32[Array, "*b"]:
+    """Rows by which the top of a box moves down when it is turned about its centre; its left side moves as far left.
+
+    `excess` is the box's height minus its width. Halves are rounded towards 0, so turning back is the same shift with
+    the other sign.
+    """
+    return jnp.where(excess < 0, -(-excess >> 1), excess >> 1)
+
+
+def _landing_corner(
+    box: Box, operation: Array, rotation: str, grid: Grid
+) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
+    """Where the top-left corner of the box lands, before any move, and whether the operation may land there.
+
+    Only a rotation about the centre may not: where it would carry cells off the grid.
+    """
+    if rotation == "corner":
+        return (box.top, box.left), jnp.bool_(True)
+    rotates = is_rotation(operation)
+    shift = jnp.where(rotates, centre_shift(box.height - box.width), 0)
+    top, left = box.top + shift, box.left - shift
+    stays = (top >= 0) & (left >= 0) & (top + box.width <= grid.height) & (left + box.height <= grid.width)
+    return (top, left), ~rotates | stays
+
+
+def _put_down(patch: Array, operation: Array, box: Box, landing: tuple[Array, Array], rows: int) -> Array:
     """A patch from the top-left corner, turned as the operation says, and moved to where it lands."""
-    rotates = (operation == ROTATE_CLOCKWISE) | (operation == ROTATE_COUNTER_CLOCKWISE)
+    rotates = is_rotation(operation)
     full = planes.fit_rows(patch, planes.MAX_SIDE)
     turned = jnp.where(rotates, planes.transpose(full), full)
     height = jnp.where(rotates, box.width, box.height)
@@ -241,8 +291,8 @@ def _put_down(patch: Array, operation: Array, box: Box, rows: int) -> Array:
     mirrors = (operation == FLIP_LEFT_RIGHT) | (operation == ROTATE_CLOCKWISE)
     topples = (operation == FLIP_UP_DOWN) | (operation == ROTATE_COUNTER_CLOCKWISE)
     turned = jnp.where(mirrors, planes.shift_columns(planes.reverse_bits(turned), width - 32), turned)
-    top = box.top + (operation == MOVE_DOWN) - (operation == MOVE_UP)
-    left = box.left + (operation == MOVE_RIGHT) - (operation == MOVE_LEFT)
+    top = landing[0] + (operation == MOVE_DOWN) - (operation == MOVE_UP)
+    left = landing[1] + (operation == MOVE_RIGHT) - (operation == MOVE_LEFT)
     at = jnp.arange(rows, dtype=jnp.int32) - top
     return planes.shift_columns(planes.take_rows(turned, jnp.where(topples, height - 1 - at, at)), left)
 

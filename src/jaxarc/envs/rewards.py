@@ -13,9 +13,12 @@ from .config import RewardConfig
 class Transition(eqx.Module):
     """What a reward may depend on: one step of one environment.
 
-    When the pair changed, both similarities are that of the new pair; on test pairs both are 0, or they would tell the
-    answer.
-    `submitted` marks a valid submission, `success` one that ended the episode with success.
+    Both similarities are those of the pair that the step began at. A control operation gives up what was gained there:
+    after it, `similarity_after` is that of the pair's input. Both are 0 on test pairs, where they would tell the answer,
+    on pairs of another mode than the episode's, and on pairs that are solved already.
+
+    `submitted` marks a valid submission, `success` one that ended the episode with success. `solved` says that the grid
+    is the answer; where the similarities are 0, only of a submission.
     """
 
     operation: Int32[Array, ""]
@@ -36,7 +39,9 @@ Term = Callable[[Transition], Float32[Array, ""]]
 def similarity_gain(transition: Transition) -> Float32[Array, ""]:
     """How much nearer to the target the step came: similarity after − before, in [−1, 1].
 
-    On demonstration pairs only: on a test pair it would tell the agent about the answer, so there it is 0.
+    It is the change of a number that the state alone decides: what was gained on the current pair since its input, and
+    on the pairs that are solved. So actions that lead back to the same state earn 0 in sum. On demonstration pairs only:
+    on a test pair it would tell the agent about the answer, so there it is 0.
     """
     return transition.similarity_after - transition.similarity_before
 

@@ -108,7 +108,9 @@ class Outcome(NamedTuple):
     near: Float32[Array, "*b"]
     """How near the grid is to its target."""
     before: Float32[Array, "*b"]
-    """How near it was; to the same target, also where the pair changed."""
+    """How near it was before the step."""
+    reached: Float32[Array, "*b"]
+    """How near the step came to the same target: `near`, or where the pair was left or reset, that of its input."""
 
 
 def similarity(agree: Int32[Array, "*b"], union: Int32[Array, "*b"]) -> Float32[Array, "*b"]:
@@ -122,6 +124,7 @@ def judged(
     state: ArcEnvState,
     worked: ArcEnvState,
     shares: tuple[Array, Array],
+    pair_start: tuple[Array, Array] | None,
     valid: Array,
     submits: Array,
     is_control: Array,
@@ -131,7 +134,7 @@ def judged(
     """One environment after an action: compared with the answer, counted, and ended where it ends.
 
     `worked` is the state with the grid that the operation left, `shares` cells that agree with the target and cells of
-    both.
+    both; `pair_start` the same of the input of the pair that `state` was at, if pairs can change.
     """
     agree, union = shares
     solved, submitted = agree == union, submits & valid
@@ -148,8 +151,10 @@ def judged(
     tally = counted(tally_of(worked), wrong, won, config.environment)
     over = state.done
     near = jnp.where(over, state.similarity, similarity(agree, union))
-    before = jnp.where(is_control, near, state.similarity)
-    outcome = Outcome(over, valid, submitted, solved, is_control, tally, near, before)
+    reached = near
+    if pair_start is not None:
+        reached = jnp.where(is_control & valid, similarity(*pair_start), near)
+    outcome = Outcome(over, valid, submitted, solved, is_control, tally, near, state.similarity, reached)
     marked = eqx.tree_at(
         lambda s: (s.wrong, s.solved), worked, (counts, marks), is_leaf=lambda leaf: leaf is None
     )
@@ -183,16 +188,20 @@ def reported(
     config: JaxArcConfig,
 ) -> Report:
     """Reward, history and information of one environment's step from `state` to `after`."""
-    tally, near, before = outcome.tally, outcome.near, outcome.before
+    tally, near = outcome.tally, outcome.near
+    before, reached = outcome.before, outcome.reached
     # On a test pair the similarity would tell the answer to whoever sees the reward.
-    shown = after.episode_mode == TRAIN
+    shown = state.episode_mode == TRAIN
+    if state.solved is not None:  # only an unsolved pair of the episode's own mode counts
+        shown &= state.episode_mode == state.reset_mode
+        shown &= ~state.solved[state.episode_mode, state.pair_index]
     transition = Transition(
         operation=action.operation,
         valid=outcome.valid,
         similarity_before=jnp.where(shown, before, jnp.float32(0)),
-        similarity_after=jnp.where(shown, near, jnp.float32(0)),
+        similarity_after=jnp.where(shown, reached, jnp.float32(0)),
         submitted=outcome.submitted,
-        solved=outcome.solved,
+        solved=outcome.solved & (shown | outcome.submitted),
         success=tally.success & ~outcome.was_over,
         truncated=tally.truncated,
         episode_mode=after.episode_mode,
@@ -208,7 +217,7 @@ def reported(
         "truncated": tally.truncated,
         "success": tally.success,
         "similarity": near,
-        "similarity_improvement": near - before,
+        "similarity_improvement": reached - before,
         "step_count": tally.steps,
         "valid_action": outcome.valid,
         "was_over": outcome.was_over,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
+from ..tasks.planes import MAX_SIDE
 from .config import JaxArcConfig
 from .functional import batch_step
 from .kernels.switch import switched_on
@@ -29,18 +30,21 @@ class Painted(eqx.Module):
 
 
 def painting_actions(
-    grid: Any, target: Any, selection_format: str = "bbox", canvas: tuple[int, int] = (30, 30)
+    grid: Any, target: Any, selection_format: str = "bbox", canvas: tuple[int, int] | None = None
 ) -> list[AbstractAction]:
     """Actions that turn `grid` into `target` and submit it: resize if needed, then paint what differs.
 
     Grids are 2-D colours; −1, as in observations, marks cells outside. Points paint cell by cell, boxes paint
-    rectangles of one colour, masks one colour at a time. `canvas` is the shape of masks.
+    rectangles of one colour, masks one colour at a time. `canvas` is that of the environment, `config.canvas`, and the
+    shape of masks. Left out, masks are 30×30; points and boxes need none, and grids up to 32×32 are painted.
 
     >>> [int(action.operation) for action in painting_actions([[1, 2]], [[1], [3]])]
     [33, 3, 34]
     """
-    plan = _plan(_cropped(grid), _cropped(target), selection_format, canvas)
-    return [_action([step], selection_format, canvas, single=True) for step in plan]
+    room = canvas or ((30, 30) if selection_format == "mask" else (MAX_SIDE, MAX_SIDE))
+    start, end = _cropped(grid, "grid"), _cropped(target, "target")
+    plan = _plan(start, end, selection_format, room)
+    return [_action([step], selection_format, room, single=True) for step in plan]
 
 
 def solve_by_painting(
@@ -63,7 +67,7 @@ def solve_by_painting(
     form = selection_format or config.action.selection_format
     shown = np.where(states.working_grid_mask, states.working_grid, np.int8(-1))
     plans = [
-        _plan(_cropped(grid), _cropped(target), form, config.canvas)
+        _plan(_cropped(grid, "grid"), _cropped(target, "target"), form, config.canvas)
         for grid, target in zip(shown, np.asarray(states.target_grid), strict=True)
     ]
     longest, limit = max(map(len, plans)), config.environment.max_episode_steps
@@ -96,9 +100,13 @@ def _played(
     return jax.lax.while_loop(lambda c: ~jnp.all(c[1].done), play, (jnp.int32(0), states))[1]
 
 
-def _cropped(grid: Any) -> np.ndarray:
+def _cropped(grid: Any, name: str) -> np.ndarray:
     """A grid without the cells that are marked as outside."""
     cells = np.asarray(grid)
+    if cells.ndim != 2:
+        raise ValueError(
+            f"`{name}` must be a grid, rows of colours; got the shape {cells.shape}. One row is [[1, 2, 3]]."
+        )
     inside = cells >= 0
     return cells[: inside.any(1).sum(), : inside.any(0).sum()]
 
@@ -107,8 +115,16 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
     if form not in ("point", "bbox", "mask"):
         raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     height, width = target.shape
-    if not (1 <= height <= canvas[0] and 1 <= width <= canvas[1]):
-        raise ValueError(f"`target` must have 1×1 to {canvas[0]}×{canvas[1]} cells; got {height}×{width}.")
+    for name, (high, wide) in (("grid", grid.shape), ("target", target.shape)):
+        if not (1 <= high <= canvas[0] and 1 <= wide <= canvas[1]):
+            remedy = (
+                f" Pass the environment's canvas, such as `canvas=({max(canvas[0], high)}, {max(canvas[1], wide)})`."
+                if 1 <= high <= MAX_SIDE and 1 <= wide <= MAX_SIDE
+                else ""
+            )
+            raise ValueError(
+                f"`{name}` must have 1×1 to {canvas[0]}×{canvas[1]} cells; got {high}×{wide}.{remedy}"
+            )
     corner = (height - 1, width - 1, height - 1, width - 1)
     boxes: list[tuple[int, _Box]] = []
     start = grid

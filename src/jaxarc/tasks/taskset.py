@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import demand_whole
+from jaxworlds._demands import demand_whole, short
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
@@ -38,6 +38,7 @@ class TaskSet:
         version: str = "",
         source: str = "",
         canvas: tuple[int, int] | None = None,
+        skipped: Mapping[str, str] | None = None,
     ):
         if not len(table) or len(table) != len(ids):
             raise ValueError(f"A set must have tasks, each with an id; got {len(table)} and {len(ids)} ids.")
@@ -49,6 +50,8 @@ class TaskSet:
             )
         self.splits = {key: np.asarray(rows, np.int64) for key, rows in (splits or {}).items()}
         self.name, self.version, self.source = name, version, source
+        self.skipped = dict(skipped or {})
+        """What was left out when the tasks were read with `skip=True`: the file, or `FILE: ID`, and what is wrong."""
         self._table = table
         self._canvas = canvas
         if canvas is not None:
@@ -114,7 +117,8 @@ class TaskSet:
         splits = ", ".join(f"{key}: {len(rows)}" for key, rows in list(self.splits.items())[:4])
         more = f" ({splits}{', …' if len(self.splits) > 4 else ''})" if splits else ""
         name = " ".join(part for part in (self.name, self.version) if part) or "unnamed"
-        return f"TaskSet({name}: {len(self)} tasks{more}, canvas {self.canvas[0]}×{self.canvas[1]})"
+        left = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"TaskSet({name}: {len(self)} tasks{more}, canvas {self.canvas[0]}×{self.canvas[1]}{left})"
 
     def index_of(self, task_id: str) -> int:
         """The number of the task with this id."""
@@ -228,24 +232,34 @@ class TaskSet:
         return self._like(self._table.take(rows), [self.ids[row] for row in rows], kept, self._canvas)
 
     def _like(self, table: TaskTable, ids: Sequence[str], splits: Any, canvas: Any) -> "TaskSet":
-        names = {"name": self.name, "version": self.version, "source": self.source}
+        names: dict[str, Any] = {"name": self.name, "version": self.version, "source": self.source}
+        names["skipped"] = self.skipped
         return TaskSet(table, ids, splits=splits, canvas=canvas, **names)
 
 
-def concatenate(*sets: TaskSet, duplicates: str = "error") -> TaskSet:
-    """Several sets as one, in order. Splits of one name are joined, and each set's name becomes a split.
+def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
+    """Several sets as one, in order: `concatenate(a, b)`, or a list of them.
+
+    Splits of one name are joined, and each set's name becomes a split.
 
     An id that comes again is an error, or with `duplicates="first"` the task is left out, or with "rename" it
     becomes `NAME/ID` after the name of its set.
     """
     if duplicates not in ("error", "first", "rename"):
         raise ValueError(f"`duplicates` must be 'error', 'first' or 'rename'; got {duplicates!r}.")
-    if not sets:
+    given = sets[0] if len(sets) == 1 and isinstance(sets[0], list | tuple) else sets
+    if not given:
         raise ValueError("`sets` must hold at least one set of tasks; got none.")
+    for place, one in enumerate(given):
+        if not isinstance(one, TaskSet):
+            raise TypeError(
+                f"`sets` must be sets of tasks (TaskSet); got {short(one)} at place {place}. Write "
+                "`concatenate(first, second)`, or make a set of single tasks with `TaskSet.of(tasks)`."
+            )
     ids: list[str] = []
     seen: set[str] = set()
     parts: list[TaskSet] = []
-    for one in sets:
+    for one in given:
         again = [task_id in seen for task_id in one.ids]
         own = list(one.ids)
         if any(again) and duplicates == "error":
@@ -274,6 +288,7 @@ def concatenate(*sets: TaskSet, duplicates: str = "error") -> TaskSet:
         field: " + ".join(dict.fromkeys(getattr(part, field) for part in parts if getattr(part, field)))
         for field in ("name", "version", "source")
     }
+    names["skipped"] = {place: why for part in parts for place, why in part.skipped.items()}
     table = joined([part.table for part in parts])
     return TaskSet(table, ids, splits={key: np.concatenate(rows) for key, rows in splits.items()}, **names)
 

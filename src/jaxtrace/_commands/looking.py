@@ -51,6 +51,7 @@ def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
 def field_facts(file: str, **reading: Any) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
     opened = open_dataset(file, **reading)
+    sphere = opened.grid.sphere
     low, high = np.asarray(opened.grid.bounds, np.float64)
     total = len(opened) * opened.slice_bytes
     limit = device_memory_limit()
@@ -62,6 +63,7 @@ def field_facts(file: str, **reading: Any) -> dict[str, Any]:
         "values in a slice": opened.grid.size,
         "lower corner": low.tolist(),
         "upper corner": high.tolist(),
+        **({} if sphere is None else {"earth radius": sphere.radius}),
         "slices": len(opened),
         "first time": float(opened.times[0]),
         "last time": float(opened.times[-1]),

@@ -33,6 +33,7 @@ from jaxworlds._demands import short, suggestion
 from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
+from ..tracking.walls import masked_walls
 from .sources import FLOWS, box_of, open_field, span_of, velocity_names
 
 SEEDINGS: dict[str, Callable[..., Any]] = {
@@ -54,6 +55,7 @@ WALLS: dict[str, Callable[..., Any]] = {
     "clamping": boundary.clamping_boundary,
     "sphere": boundary.spherical_boundary,
     "cylinder": boundary.cylindrical_boundary,
+    "coast": masked_walls,
 }
 PARTICLES, TIMES = 1000, 101
 """How many there are where nothing is said."""
@@ -232,12 +234,36 @@ def ready(problem: Problem) -> Ready:
     except TypeError as error:
         raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
     box = box_of(problem.field, field, problem.bounds)
-    seeds = np.asarray(_made(problem.seeds, SEEDINGS, "seeds", box))
+    seeds = np.asarray(_made(_drawn_inside(problem.seeds, field), SEEDINGS, "seeds", box))
     if seeds.shape[-1] != field.dim:
         raise ValueError(f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.")
-    walls = [_made(wall, WALLS, "boundary", box) for wall in problem.boundary]
+    walls = [_made(_on_grid(wall, field), WALLS, "boundary", box) for wall in problem.boundary]
     together = None if not walls else walls[0] if len(walls) == 1 else boundary.composed_boundary(*walls)
     return Ready(field, seeds, together, span_of(problem.field, field, problem.span))
+
+
+def _drawn_inside(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
+    """The table of the seeds with the field itself where it says `inside = "field"`."""
+    if "inside" not in said:
+        return said
+    if said["inside"] != "field":
+        raise ValueError(
+            f"`inside` of `seeds` must be 'field', to draw them in its water; got {short(said['inside'], 80)}."
+        )
+    return {**said, "inside": field}
+
+
+def _on_grid(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
+    """The table of a wall with the field's grid where it is a coast."""
+    if said.get("kind") != "coast":
+        return said
+    grid = getattr(field, "grid", None)
+    if not hasattr(grid, "layout"):
+        raise ValueError(
+            "`boundary` of kind coast needs a field on a structured grid, whose missing values are land; this one has "
+            f"{'no grid' if grid is None else 'a mesh'}. Take another kind, such as 'absorbing'."
+        )
+    return {**said, "grid": grid}
 
 
 def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], where: str, box: Any) -> Any:

@@ -1,5 +1,6 @@
 """Velocities given by a formula, and the flows with known properties that tests and benchmarks use."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .base import AbstractField, Sample
+from .base import AbstractField, Moment, Sample
+from .chart import MomentOfRates
+from .sphere import Sphere
 
 
 class AnalyticField(AbstractField):
@@ -17,12 +20,14 @@ class AnalyticField(AbstractField):
 
     The function is part of the compiled program: keep arrays in `params`, a pytree that can be replaced and
     differentiated. `domain(x)`, or `domain(x, params)`, says whether a point lies inside; without it all do.
+    With `sphere=Sphere()` the function takes longitude and latitude in degrees and returns m/s east and north.
     """
 
     function: Callable[..., Any] = eqx.field(static=True)
     dim: int = eqx.field(static=True)
     params: PyTree
     domain: Callable[..., Any] | None = eqx.field(static=True)
+    globe: Sphere | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -30,12 +35,17 @@ class AnalyticField(AbstractField):
         dim: int,
         params: PyTree = None,
         domain: Callable[..., Any] | None = None,
+        *,
+        sphere: Sphere | None = None,
     ) -> None:
         if not callable(function):
             raise TypeError(f"`function` must be callable as function(x, t); got {function!r}.")
         if dim < 1:
             raise ValueError(f"`dim` must be at least 1; got {dim}.")
+        if sphere is not None and dim < 2:
+            raise ValueError(f"`dim` must be at least 2 on a sphere, for longitude and latitude; got {dim}.")
         self.function, self.dim, self.params, self.domain = function, dim, params, domain
+        self.globe = sphere
         if params is None:  # otherwise they may be stacked, to be mapped over
             self._try()
 
@@ -53,10 +63,27 @@ class AnalyticField(AbstractField):
                 f"it raised: {error}"
             ) from error
 
+    @property
+    def sphere(self) -> Sphere | None:
+        """Where the function returns m/s for longitude and latitude."""
+        return self.globe
+
+    @property
+    def in_metres(self) -> "AnalyticField":
+        """On a sphere the function's own values; else the field itself."""
+        if self.globe is None:
+            return self
+        bare = object.__new__(AnalyticField)
+        for part in dataclasses.fields(self):
+            object.__setattr__(bare, part.name, None if part.name == "globe" else getattr(self, part.name))
+        return bare
+
     def start(self, x: Float[Array, " dim"]) -> PyTree:
         return ()
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree = ()) -> Sample:
+        if self.globe is not None:
+            return MomentOfRates(Moment(self.in_metres, t), None, self.globe).sample(x, hint)
         extra = () if self.params is None else (self.params,)
         velocity = jnp.asarray(self.function(x, t, *extra), x.dtype)
         if velocity.shape != x.shape:

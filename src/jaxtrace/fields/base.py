@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from .epoch import epoch_of, in_seconds, without_epoch
+from .sphere import Sphere
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 """How values between the nodes are found, in space or in time."""
@@ -45,6 +46,9 @@ class Stencil(eqx.Module):
 class AbstractGrid(eqx.Module):
     """Geometry without data: it turns a point into rows of the data and their weights."""
 
+    sphere: Sphere | None = eqx.field(static=True, kw_only=True, default=None)
+    """Where the first two coordinates are longitude and latitude in degrees and velocities are in m/s; else None."""
+
     @property
     @abc.abstractmethod
     def dim(self) -> int:
@@ -59,6 +63,12 @@ class AbstractGrid(eqx.Module):
     @abc.abstractmethod
     def bounds(self) -> Float[Array, "2 dim"]:
         """The lowest and the highest corner of the box around the grid."""
+
+    @property
+    def middle(self) -> Float[Array, " dim"]:
+        """The middle of that box."""
+        low, high = self.bounds
+        return low + 0.5 * (high - low)
 
     @property
     @abc.abstractmethod
@@ -93,7 +103,10 @@ class Sample(eqx.Module):
 
 
 class AbstractField(eqx.Module):
-    """A velocity in space and time, sampled for one particle; `jax.vmap` makes it many."""
+    """A velocity in space and time, sampled for one particle; `jax.vmap` makes it many.
+
+    Samples are in units of the coordinates per second, on a sphere in degrees per second.
+    """
 
     dim: eqx.AbstractVar[int]
 
@@ -101,6 +114,21 @@ class AbstractField(eqx.Module):
     def time_range(self) -> tuple[float, float]:
         """The first and the last time the field knows; infinite where it holds for all times."""
         return (-np.inf, np.inf)
+
+    @property
+    def sphere(self) -> Sphere | None:
+        """The sphere on which longitudes and latitudes lie, where the field's own velocities are in m/s; else None."""
+        return None
+
+    @property
+    def in_metres(self) -> "AbstractField":
+        """On a sphere the same field with samples in m/s east and north; else the field itself."""
+        return self
+
+    @property
+    def middle_longitude(self) -> Float[Array, ""] | None:
+        """On a sphere the longitude around which the field lies; None where it holds for all."""
+        return None
 
     @abc.abstractmethod
     def start(self, x: Float[Array, " dim"]) -> PyTree:

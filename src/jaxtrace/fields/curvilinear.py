@@ -12,6 +12,7 @@ from .base import AbstractGrid, Stencil
 from .curved_cells import NEWTON_STEPS, flat, settle, strides, walk
 from .land import LandValues, cell_corners
 from .layout import Centring, Layout, Mask
+from .sphere import Sphere
 from .weights import Place, take
 
 
@@ -43,7 +44,9 @@ class CurvilinearGrid(AbstractGrid):
         centring: Centring = "node",
         mask: Mask | None = None,
         land_values: LandValues = "keep",
+        sphere: Sphere | None = None,
     ) -> None:
+        self.sphere = sphere
         nodes = np.asarray(points)
         dim = nodes.shape[-1]
         if dim not in (2, 3) or nodes.ndim != dim + 1 or min(nodes.shape[:-1]) < 2:
@@ -97,6 +100,10 @@ class CurvilinearGrid(AbstractGrid):
     @property
     def bounds(self) -> Float[Array, "2 dim"]:
         return jnp.stack([self.points.min(0), self.points.max(0)])
+
+    @property
+    def middle(self) -> Float[Array, " dim"]:
+        return self.corner + (0.5 * jnp.asarray(self.bins)).astype(self.corner.dtype) / self.per_unit
 
     @property
     def positions(self) -> Float[Array, "size dim"]:

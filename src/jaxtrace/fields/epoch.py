@@ -301,11 +301,11 @@ def _counted(fields: Any, calendar: str, name: str, text: str) -> int:
     there = 1 <= month <= 12 and 1 <= day <= _length(year, month, calendar) and abs(year) <= _LATEST
     lost = calendar == "standard" and (1582, 10, 4) < (year, month, day) < (1582, 10, 15)
     if not there or lost:
-        raise ValueError(f"`{name}` must be a day of the calendar {calendar!r}; {text} is not one.")
+        raise ValueError(f"`{name}` must be a day of the calendar {calendar!r}; {text[:60]} is not one.")
     if not (
         0 <= hour <= 24 and minute < 60 and second < 61 and (hour < 24 or minute == second == micro == 0)
     ):
-        raise ValueError(f"`{name}` must have a time of the day up to 24:00; got {text}.")
+        raise ValueError(f"`{name}` must have a time of the day up to 24:00; got {text[:60]}.")
     clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
     return _day_number(year, month, day, calendar) * _DAY + clock
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 
 from .base import Interpolation
 from .layout import strides_of
+from .sphere import Sphere
 from .structured import RectilinearGrid, UniformGrid
 
 TOLERANCE = 1e-6
@@ -15,7 +16,9 @@ TOLERANCE = 1e-6
 
 
 def find_lattice(
-    points: Float[np.ndarray, "rows dim"], interpolation: Interpolation = "linear"
+    points: Float[np.ndarray, "rows dim"],
+    interpolation: Interpolation = "linear",
+    sphere: Sphere | None = None,
 ) -> UniformGrid | RectilinearGrid | None:
     """The grid whose nodes are `points`, its rows in their order; None where they form no lattice."""
     rows, dim = points.shape
@@ -34,9 +37,11 @@ def find_lattice(
     if all(_even(levels) for levels, _ in found):
         origin = np.array([axis[0] for axis in axes], dtype)
         spacing = np.array([(a[-1] - a[0]) / (a.size - 1) if a.size > 1 else 1.0 for a in axes], dtype)
-        return UniformGrid(origin, spacing, shape, interpolation=interpolation, order=order, rows=numbers)
+        return UniformGrid(
+            origin, spacing, shape, interpolation=interpolation, order=order, rows=numbers, sphere=sphere
+        )
     given = [axis.astype(dtype) for axis in axes]
-    return RectilinearGrid(given, interpolation=interpolation, order=order, rows=numbers)
+    return RectilinearGrid(given, interpolation=interpolation, order=order, rows=numbers, sphere=sphere)
 
 
 def _slack(values: Float[np.ndarray, " n"]) -> float:

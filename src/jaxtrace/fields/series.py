@@ -1,6 +1,7 @@
 """What fields in time slices share, whether all slices lie on the device or a few: samples, moments, time weights."""
 
 import abc
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -10,7 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
 
 from .apart import apart
 from .base import AbstractField, AbstractGrid, AbstractMoment, Interpolation, Moment, Sample, check_choice
+from .chart import MomentOfRates, on_this_turn
 from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, packed, padded, sum_slices
+from .sphere import Sphere
 from .weights import Knots, row_weights
 
 Extrapolation = Literal["clamp", "outside"]
@@ -51,10 +54,36 @@ class AbstractSeries(AbstractField):
             return (-np.inf, np.inf)
         return (float(self.times[0]), float(self.times[-1]))
 
+    @property
+    def sphere(self) -> Sphere | None:
+        """The grid's: values on a grid with a sphere are in m/s."""
+        return self.grid.sphere
+
+    @property
+    def in_metres(self) -> "AbstractSeries":
+        """On a sphere the same series with samples in m/s east and north; else the series itself."""
+        if self.sphere is None:
+            return self
+        field = object.__new__(type(self))
+        for part in dataclasses.fields(self):
+            object.__setattr__(field, part.name, getattr(self, part.name))
+        object.__setattr__(field, "grid", on_sphere(self.grid, None))
+        return field
+
+    @property
+    def middle_longitude(self) -> Float[Array, ""] | None:
+        """On a sphere that of the grid."""
+        return None if self.sphere is None else self.grid.middle[0]
+
     def start(self, x: Float[Array, " dim"]) -> PyTree:
-        return self.grid.start(x)
+        return self.grid.start(on_this_turn(x, self.middle_longitude))
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+        if self.sphere is not None:
+            return MomentOfRates(Moment(self.in_metres, t), self.middle_longitude, self.sphere).sample(
+                x, hint
+            )
+
         def here(x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
             stencil = self.grid.stencil(x, hint)
             slices, weights = self.time_stencil(t)
@@ -66,6 +95,8 @@ class AbstractSeries(AbstractField):
     def at(self, t: Float[Array, ""]) -> AbstractMoment:
         """The field at one time, laid out as `layout` says; blended layouts are worth it for many particles at once."""
         t = jnp.asarray(t, self.times.dtype)
+        if self.sphere is not None:
+            return MomentOfRates(self.in_metres.at(t), self.middle_longitude, self.sphere)
         if self.layout == "direct":
             return Moment(self, t)
         slices, weights = self.time_stencil(t)
@@ -95,6 +126,15 @@ class AbstractSeries(AbstractField):
     def always(self) -> Bool[Array, ""]:
         """True, as a value the compiler cannot foresee; see `apart`."""
         return self.times[0] > -jnp.inf
+
+
+def on_sphere(grid: AbstractGrid, sphere: Sphere | None) -> AbstractGrid:
+    """The same grid with longitudes and latitudes on another sphere; None for plain coordinates."""
+    other = object.__new__(type(grid))
+    for part in dataclasses.fields(grid):
+        object.__setattr__(other, part.name, getattr(grid, part.name))
+    object.__setattr__(other, "sphere", sphere)
+    return other
 
 
 def slices_at(

@@ -17,6 +17,7 @@ from .moments import Layout
 from .ring import RingField, RingPlan, plan
 from .series import Extrapolation, check_layout
 from .sources import AbstractSlices, SliceError, as_slices, canonical, checked_slice
+from .sphere import Sphere
 from .time_series import TimeSeriesField, grid_through
 from .weights import Knots, ascending
 
@@ -50,13 +51,15 @@ class StreamedField:
         resident: int | None = None,
         memory_limit_gb: float | None = None,
         read_ahead: int | None = None,
+        sphere: Sphere | None = None,
         epoch: Epoch | Any = None,
     ) -> None:
         if (positions is None) == (grid is None):
             both = "both" if grid is not None else "neither"
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        if grid is not None and interpolation is not None:
-            raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
+        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+            if grid is not None and value is not None:
+                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
         self.epoch: Epoch | None = as_epoch(epoch)
         if has_dates(times):
             self.epoch, times = first_and_seconds(times, self.epoch, "times")
@@ -64,7 +67,7 @@ class StreamedField:
         values = np.atleast_1d(np.asarray(times))
         self.source: AbstractSlices = as_slices(source, len(values))
         self.clock = Knots(ascending("times", values, "Count them from the first: `times - times[0]`."))
-        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear")
+        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear", sphere)
         default: Interpolation = "cubic" if len(values) >= 4 else "linear"
         self.time_interpolation: Interpolation = time_interpolation or default
         self.extrapolation: Extrapolation = extrapolation
@@ -86,6 +89,11 @@ class StreamedField:
     def dim(self) -> int:
         """Number of coordinates of a point."""
         return self.grid.dim
+
+    @property
+    def sphere(self) -> Sphere | None:
+        """The grid's: values on a grid with a sphere are in m/s."""
+        return self.grid.sphere
 
     @property
     def times(self) -> Float[Array, " times"]:

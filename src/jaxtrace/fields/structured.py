@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from .base import AbstractGrid, Interpolation, Stencil
 from .land import LandValues
 from .layout import Centring, Layout, Mask, Numbers, Order
+from .sphere import Sphere
 from .weights import Knots, Place, ascending, take
 
 
@@ -37,13 +38,17 @@ class UniformGrid(AbstractGrid):
         rows: Numbers | None = None,
         mask: Mask | None = None,
         land_values: LandValues = "keep",
+        sphere: Sphere | None = None,
     ) -> None:
+        self.sphere = sphere
         self.origin, self.spacing = _floats(origin), _floats(spacing)
         if not len(self.origin) == len(self.spacing) == len(shape):
             raise ValueError(
                 f"`origin`, `spacing` and `shape` must be of one length; got {len(self.origin)}, "
                 f"{len(self.spacing)} and {len(shape)}."
             )
+        if not np.all(np.isfinite(self.origin)):
+            raise ValueError(f"`origin` must be finite; got {np.asarray(self.origin)}.")
         if not np.all(np.isfinite(self.spacing) & (np.asarray(self.spacing) != 0)):
             raise ValueError(f"`spacing` must be finite and not zero; got {np.asarray(self.spacing)}.")
         self.layout = Layout(shape, interpolation, centring, order, rows, mask, land_values)
@@ -152,7 +157,9 @@ class RectilinearGrid(AbstractGrid):
         rows: Numbers | None = None,
         mask: Mask | None = None,
         land_values: LandValues = "keep",
+        sphere: Sphere | None = None,
     ) -> None:
+        self.sphere = sphere
         given = [np.atleast_1d(np.asarray(a)) for a in axes]
         self.layout = Layout([a.size for a in given], interpolation, centring, order, rows, mask, land_values)
         self.falling = tuple(bool(a.size > 1 and a[0] > a[-1]) for a in given)

@@ -18,7 +18,8 @@ from .base import AbstractGrid, Interpolation, check_choice
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
 from .lattice import find_lattice
 from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, slices_at
+from .series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
+from .sphere import Sphere
 from .weights import Knots, ascending
 
 AnyArray = Shaped[Array, "..."] | Shaped[np.ndarray, "..."]
@@ -41,7 +42,8 @@ class TimeSeriesField(AbstractSeries):
     reproduce linear fields exactly. In time, cubic interpolation is the default from four slices on, linear below;
     one slice is a steady field. Beyond the first and last time the end slice holds; with `extrapolation="outside"`
     samples there also report `inside = False`. Arrays are converted once and lie on the device; in half precision
-    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions.
+    (`dtype="float16"`) only the storage is short, the arithmetic follows the particles' positions. Where positions are
+    longitudes and latitudes in degrees and velocities are in m/s, say so with `sphere=Sphere()`.
 
     `times` may be dates (`datetime64`, `datetime` or texts): they become seconds from the first one. `epoch` is the date
     of time 0; trackers of a field with one take dates too, and trajectories, files and pictures show them.
@@ -75,15 +77,17 @@ class TimeSeriesField(AbstractSeries):
         extrapolation: Extrapolation = "clamp",
         dtype: DTypeLike | None = None,
         layout: Layout = "direct",
+        sphere: Sphere | None = None,
         epoch: Epoch | Any = None,
     ) -> None:
         if (positions is None) == (grid is None):
             both = "both" if grid is not None else "neither"
             raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        if grid is not None and interpolation is not None:
-            raise ValueError("`interpolation` belongs to the grid; give it to the grid instead.")
+        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+            if grid is not None and value is not None:
+                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
         if positions is not None:
-            grid = grid_through(positions, interpolation or "linear")
+            grid = grid_through(positions, interpolation or "linear", sphere)
         assert grid is not None
         self.grid = grid
         self.dim = grid.dim
@@ -134,6 +138,7 @@ class TimeSeriesField(AbstractSeries):
             "time_interpolation",
             "extrapolation",
             "layout",
+            "sphere",
             "epoch",
         }
         if wrong := set(changes) - known - {"dtype"}:
@@ -154,6 +159,9 @@ class TimeSeriesField(AbstractSeries):
         }
         if "interpolation" in changes and not {"positions", "grid"} & set(changes):
             kept["positions"] = self.positions
+            kept["sphere"] = self.sphere
+        elif "sphere" in changes and not {"positions", "grid"} & set(changes):
+            changes["grid"] = on_sphere(self.grid, changes.pop("sphere"))
         elif "positions" not in changes:
             kept["grid"] = self.grid
         return TimeSeriesField(**{**kept, **changes})
@@ -179,12 +187,14 @@ class TimeSeriesField(AbstractSeries):
             _accept_same(_ASSIGNABLE[name], getattr(self, name), value)
 
 
-def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractGrid:
+def grid_through(
+    positions: AnyArray, interpolation: Interpolation, sphere: Sphere | None = None
+) -> AbstractGrid:
     """The grid whose values sit at `positions` (rows, dim): a lattice where they form one, else a triangulation."""
     points = np.asarray(positions)
     if points.ndim != 2 or not np.all(np.isfinite(points)):
         raise ValueError(f"`positions` must be finite and have shape (rows, dim); got shape {points.shape}.")
-    lattice = find_lattice(points, interpolation)
+    lattice = find_lattice(points, interpolation, sphere)
     if lattice is not None:
         return lattice
     if interpolation == "cubic":
@@ -193,7 +203,7 @@ def grid_through(positions: AnyArray, interpolation: Interpolation) -> AbstractG
         )
     from .unstructured import delaunay_grid
 
-    return delaunay_grid(points, interpolation)
+    return delaunay_grid(points, interpolation, sphere=sphere)
 
 
 def _rows(
@@ -224,7 +234,14 @@ def _rows(
                 "Mark land with the grid's `mask`."
             )
         values = jnp.where(jnp.isfinite(values), values, 0)
-    return jnp.asarray(values, dtype)
+    with np.errstate(over="ignore"):  # told below
+        stored = jnp.asarray(values, dtype)
+    if not traced and stored.dtype.itemsize < values.dtype.itemsize and not bool(jnp.isfinite(stored).all()):
+        raise ValueError(
+            f"`data` must be finite in {stored.dtype}, whose greatest number is {float(jnp.finfo(stored.dtype).max):g}; got up "
+            f"to {float(np.abs(np.asarray(values, np.float64)).max()):g}. Take other units, or a wider `dtype`."
+        )
+    return stored
 
 
 def _greatest(data: Shaped[Array, "times rows dim"]) -> Float[Array, ""]:

@@ -15,6 +15,7 @@ from .mesh_building import Mesh as Mesh
 from .mesh_search import Simplices, clear_space
 from .mesh_walking import SimplexSearch
 from .shapes import corner_weights, invert, shape_matrix
+from .sphere import Sphere
 from .weights import take
 
 
@@ -54,7 +55,9 @@ class UnstructuredGrid(AbstractGrid):
         dtype: DTypeLike | None = None,
         max_walk: int = 50,
         newton_steps: int = 12,
+        sphere: Sphere | None = None,
     ) -> None:
+        self.sphere = sphere
         check_choice("centring", centring, ("node", "cell"))
         chosen = interpolation or ("linear" if centring == "node" else "nearest")
         check_choice("interpolation", chosen, ("nearest", "linear"))
@@ -151,6 +154,7 @@ def delaunay_grid(
     *,
     max_edge: float | None = None,
     dtype: DTypeLike | None = None,
+    sphere: Sphere | None = None,
 ) -> UnstructuredGrid:
     """Grid of triangles or tetrahedra between scattered nodes; `max_edge` leaves out cells with longer edges.
 
@@ -190,7 +194,8 @@ def delaunay_grid(
                 f"`max_edge` must leave some cells; got {max_edge}, the shortest is {edges.min():.3g}."
             )
     shape = "triangle" if points.shape[1] == 2 else "tetra"
-    return UnstructuredGrid(Mesh(points, {shape: nodes[keep].astype(int)}), interpolation, dtype=dtype)
+    mesh = Mesh(points, {shape: nodes[keep].astype(int)})
+    return UnstructuredGrid(mesh, interpolation, dtype=dtype, sphere=sphere)
 
 
 def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:

@@ -22,7 +22,8 @@ Diffusivity = Callable[[Float[Array, " dim"], Float[Array, ""]], Float[Array, "*
 class AbstractRandomWalk(AbstractIntegrator):
     """Shared by both schemes: advection first, then a kick drawn from the diffusivity at the old position.
 
-    Going back in time reverses the advection and not the spreading: the noise and the drift use `|dt|`.
+    `diffusivity` is in the square of the coordinates' units per time, on longitudes and latitudes (a field with a sphere) in
+    m²/s. Going back in time reverses the advection and not the spreading: the noise and the drift use `|dt|`.
     """
 
     diffusivity: eqx.AbstractVar[Float[Array, "*axes"] | Diffusivity]

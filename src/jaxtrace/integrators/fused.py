@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int32, PyTree
 from ..fields.base import AbstractField
 from ..fields.moments import PackedMoment
 from ..fields.series import AbstractSeries
+from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
 from .base import AbstractIntegrator
 from .fused_block import Block
 from .fused_grid import GridSampler
@@ -67,12 +68,13 @@ def fused_step(
     dt: Float[Array, ""],
     *,
     outside: int | None,
+    not_finite: int,
     interpret: bool = False,
 ) -> tuple[Float[Array, "n dim"], Float[Array, "n dim"], PyTree, Life]:
     """RK4 step `row` of all particles that move, from `position + rest`; the others stay as they are.
 
     The new rest is what rounding keeps from the new position. A particle that the field does not hold stays and ends
-    for the cause `outside`; with None it goes on.
+    for the cause `outside`; with None it goes on. One whose next place is not finite stays and ends for `not_finite`.
     """
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
@@ -80,10 +82,12 @@ def fused_step(
     sampler = _sampler(field)
     assert sampler is not None
     count, dim = position.shape
-    moments = [cast(PackedMoment, field.at(time)) for time in (t, t + 0.5 * dt, t + dt)]
+    moments = [cast(PackedMoment, field.in_metres.at(time)) for time in (t, t + 0.5 * dt, t + dt)]
     hints, shape = jax.tree.flatten(hint)
     changed = [position.reshape(-1), rest.reshape(-1), life.ended, life.cause, *hints]
     numbers = jnp.stack([dt, moments[0].scale]).astype(position.dtype)
+    if field.middle_longitude is not None:
+        numbers = jnp.append(numbers, field.middle_longitude.astype(position.dtype))
     flags = jnp.stack([row, moments[0].known.astype(jnp.int32)])
     tables = sampler.tables(field)
     values = [moment.values.reshape(-1) for moment in moments]
@@ -98,6 +102,8 @@ def fused_step(
         sampler=sampler,
         sizes=_Sizes(count, dim, block, len(hints), len(values), size, len(tables)),
         outside=outside,
+        not_finite=not_finite,
+        sphere=field.sphere,
     )
     call = pl.pallas_call(
         kernel,
@@ -146,6 +152,8 @@ def _kernel(
     sampler: Sampler,
     sizes: _Sizes,
     outside: int | None,
+    not_finite: int,
+    sphere: Sphere | None,
 ) -> None:
     """One block of particles. Outputs lie where the inputs of the same meaning lie: only what changes is written."""
     program, load, store = pallas
@@ -164,15 +172,30 @@ def _kernel(
     x = [load(position.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     low = [load(rest.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     dt, scale = numbers[0], numbers[1]
+    middle = None if sphere is None else circles(x[1], sphere.equator)
+    if (
+        sphere is not None and middle is not None
+    ):  # what is added to positions is in metres, in the charts around them
+        degree = sphere.metres_per_degree
+        low[:2] = low[0] * (degree * middle.cos), low[1] * degree
     hint = [load(one.at[lanes], mask=here, other=0) for one in hints]
     still = [jnp.zeros_like(one) for one in low]
     begin = _Stage(still, still, here.astype(jnp.int32), hint)
 
     def stage(number: Any, ahead: Any, counts: Any, values: Any, base: Any, before: _Stage) -> _Stage:
         """One of the four samples: at `ahead` times the slope before it, weighing `counts` in the sum."""
-        at = [a + (b + ahead * k) for a, b, k in zip(x, low, before.slope, strict=True)]
+        way = [b + ahead * k for b, k in zip(low, before.slope, strict=True)]
+        east = None
+        if sphere is not None and middle is not None:
+            *way[:2], east = place_in_chart(middle, way[0], way[1], sphere.radius)
+        at = [a + b for a, b in zip(x, way, strict=True)]
+        if sphere is not None:
+            at[0] = nearest_turn(at[0], numbers[2])
         velocity, inside, hint = sampler.sample(block, tables, values, base, at, before.hint)
         slope = [scale * one for one in velocity]
+        if east is not None:
+            u, v = slope[:2]
+            slope[:2] = east[0] * u - east[1] * v, east[1] * u + east[0] * v
         total = [a + counts * b for a, b in zip(before.total, slope, strict=True)]
         return _Stage(slope, total, jnp.where((number == 0) & ~inside, 0, before.held), hint)
 
@@ -195,9 +218,17 @@ def _kernel(
         goes, lost = moving & held, moving & ~held
         store(new_ended.at[lanes], jnp.broadcast_to(row, lanes.shape), mask=lost)
         store(new_cause.at[lanes], jnp.full(lanes.shape, outside, jnp.int32), mask=lost)
-    for axis in range(dim):
-        way = low[axis] + (dt / 6) * last.total[axis]
-        new = x[axis] + way
+    ways = [a + (dt / 6) * b for a, b in zip(low, last.total, strict=True)]
+    if sphere is not None and middle is not None:
+        *ways[:2], _ = place_in_chart(middle, ways[0], ways[1], sphere.radius)
+    ends = [a + b for a, b in zip(x, ways, strict=True)]
+    finite = here
+    for end in ends:
+        finite = finite & (end - end == 0)  # False for NaN and infinities
+    goes, broken = goes & finite, goes & ~finite
+    store(new_ended.at[lanes], jnp.broadcast_to(row, lanes.shape), mask=broken)
+    store(new_cause.at[lanes], jnp.full(lanes.shape, not_finite, jnp.int32), mask=broken)
+    for axis, (way, new) in enumerate(zip(ways, ends, strict=True)):
         store(moved.at[lanes * dim + axis], new, mask=goes)
         store(kept.at[lanes * dim + axis], way - (new - x[axis]), mask=goes)
     for new_hint, one in zip(new_hints, last.hint, strict=True):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..fields.sphere import Sphere
 from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
 from .cf_degrees import assumed_degrees, settle_degrees
 from .cf_directions import tell_directions
@@ -16,8 +17,6 @@ from .cf_staggered import REASON
 from .cf_units import Unit, parse_speed, speed_factor
 from .geometry import Curved, Lattice
 from .opened import Options
-
-Scale = float | Float[np.ndarray, " nodes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,10 @@ class GridOnFile:
     dims: tuple[str, ...]
     places: tuple[Coordinate, ...]
     seam: str | None
-    scales: tuple[Scale, ...]
+    scales: tuple[float, ...]
     notes: tuple[str, ...]
+    sphere: Sphere | None = None
+    """Where places are longitudes and latitudes and velocities are in m/s."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,7 +120,7 @@ def grid_of(
     places = settle_degrees(places, options.convert_units)
     places, seam = _around(places, by_role["X"])
     flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
-    scales, notes = _scales(dataset, names, flat, options)
+    scales, sphere, notes = _scales(dataset, names, flat, options)
     if options.convert_units and names[0] in dataset.variables:
         tell_directions(dataset, str(names[0]), places[0], by_role["X"])
     if options.origin is not None:
@@ -127,7 +128,7 @@ def grid_of(
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
     guessed = assumed_degrees(places)
     names_of = ", ".join(f"{p.name} (taken as degrees)" if p.name in guessed else p.name for p in places)
-    return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes))
+    return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes), sphere)
 
 
 def _fitting(
@@ -218,11 +219,15 @@ def _around(places: list[Coordinate], x_dim: str) -> tuple[list[Coordinate], str
 
 def _scales(
     dataset: Any, names: tuple[str | None, ...], grid: GridOnFile, options: Options
-) -> tuple[tuple[Scale, ...], tuple[str, ...]]:
-    """What each component is multiplied with to be in units of its coordinate per second, and a note about it."""
+) -> tuple[tuple[float, ...], Sphere | None, tuple[str, ...]]:
+    """What each component is multiplied with, and a note about it.
+
+    The velocity is then in units of its coordinates per second; or, with a sphere, in m/s on longitudes and latitudes.
+    """
     if not options.convert_units:
-        return (1.0,) * len(names), ("velocities as they are in the file",)
-    scales: list[Scale] = []
+        return (1.0,) * len(names), None, ("velocities as they are in the file",)
+    scales: list[float] = []
+    kinds: list[str] = []
     turned = said = False
     for k, (name, place) in enumerate(zip(names, grid.places, strict=True)):
         attributes = {} if name is None or name not in dataset.variables else dataset.variables[name].attrs
@@ -247,6 +252,11 @@ def _scales(
                 stacklevel=2,
             )
         if speed is None and angle and name is not None:
+            if not bare:
+                raise ValueError(
+                    f"variable {name!r} has units {str(attributes['units'])[:60]!r}, which are not known, on degrees. Convert it "
+                    "to m/s first, or pass `convert_units=False` to use it as degrees per second"
+                )
             if not turned:
                 warnings.warn(
                     f"variable {name!r} has units {attributes.get('units', '')!r}; it is taken as m/s and converted to "
@@ -255,26 +265,39 @@ def _scales(
                     stacklevel=2,
                 )
             speed = Unit("length", 1.0)
+        if k < 2 and angle and speed is not None and name is not None:
+            kinds.append(speed.kind)
         try:
-            factor: Scale = speed_factor(speed, place.unit)
+            factor = speed_factor(speed, place.unit)
         except ValueError as error:
             raise ValueError(f"variable {name!r} and coordinate {place.name!r}: {error}") from error
         if angle and speed is not None and speed.kind == "length":
             turned = True
-            factor = factor / options.earth_radius * (_along_parallels(grid) if k == 0 else 1.0)
         scales.append(factor * _upward(name, attributes, place, speed) if k == 2 and name else factor)
-    return tuple(scales), ("m/s converted to degrees/s",) if turned else ()
+    if not turned:
+        return tuple(scales), None, ()
+    _check_sphere(names, grid, set(kinds))
+    equator = 0.0 if options.origin is None else float(options.origin[1])
+    sphere = Sphere(options.earth_radius, equator)
+    return tuple(scales), sphere, (f"m/s converted to degrees/s at each particle ({sphere})",)
 
 
-def _along_parallels(grid: GridOnFile) -> Float[np.ndarray, " nodes"]:
-    """How much more degrees of longitude than of latitude a metre is; zero at the poles, where no direction is east."""
-    latitude = _spread(grid.places[1], grid.dims, grid.shape).reshape(-1)
-    if np.abs(latitude).max() > 90 * (1 + 1e-6):
+def _check_sphere(names: tuple[str | None, ...], grid: GridOnFile, kinds: set[str]) -> None:
+    """Refuse what longitudes and latitudes cannot be, or velocities along them of which one is not in m/s."""
+    x, y = grid.places[:2]
+    if not all(place.unit is not None and place.unit.kind == "angle" for place in (x, y)):
         raise ValueError(
-            f"coordinate {grid.places[1].name!r} holds latitudes up to {np.abs(latitude).max():g} degrees"
+            f"coordinates {x.name!r} and {y.name!r} must both be in degrees, or none of them, for a velocity in m/s. Set "
+            "their units, or pass `convert_units=False` to use the velocity as it is"
         )
-    cosine = np.cos(np.deg2rad(latitude.astype(float)))
-    return np.where(cosine > 1e-6, 1 / np.maximum(cosine, 1e-6), 0.0)
+    if len(kinds) > 1:
+        raise ValueError(
+            f"variables {names[0]!r} and {names[1]!r} must both be in m/s or both in degrees per second. Convert one of "
+            "them, or pass `convert_units=False` to use both as they are"
+        )
+    highest = float(np.abs(y.values).max())
+    if highest > 90 * (1 + 1e-6):
+        raise ValueError(f"coordinate {y.name!r} holds latitudes up to {highest:g} degrees")
 
 
 def _upward(name: str, attributes: Any, place: Coordinate, speed: Unit | None) -> float:

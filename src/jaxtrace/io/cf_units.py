@@ -68,7 +68,7 @@ def compass_of(text: Any) -> str:
 
 def parse_speed(text: Any) -> Unit | None:
     """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
-    words = str(text or "").strip().lower()
+    words = str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
     if words in ("knot", "knots", "kt", "kts"):
         return Unit("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
@@ -112,7 +112,7 @@ def decode_times(
     unit, date = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")[:2]
     seconds = time_unit(unit)
     if seconds is None:
-        raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
+        raise ValueError(f"units {units[:60]!r} have no fixed length in seconds; pass `times=`")
     if not date:
         return numbers * seconds, None, False
     calendar = parse_calendar(attributes.get("calendar"))
@@ -172,14 +172,14 @@ def parse_calendar(text: Any) -> str:
 def speed_factor(speed: Unit | None, place: Unit | None) -> float:
     """What makes a velocity one in units of its coordinate per second; 1 where either unit is not known.
 
-    Metres per second on degrees give degrees of latitude on a sphere with a radius of one metre.
+    A velocity in metres per second stays one on degrees.
     """
     if speed is None or place is None:
         return 1.0
     if speed.kind == place.kind:
         return speed.size / place.size
     if (speed.kind, place.kind) == ("length", "angle"):
-        return speed.size * 180 / np.pi
+        return speed.size
     raise ValueError(
         f"a velocity that measures {speed.kind} per second does not fit a coordinate that measures {place.kind}"
     )

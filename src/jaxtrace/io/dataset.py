@@ -12,6 +12,7 @@ from jaxworlds.memory import device_memory_limit
 from ..fields.base import Interpolation
 from ..fields.land import LandValues
 from ..fields.series import Extrapolation
+from ..fields.sphere import EARTH_RADIUS
 from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .geometry import CellData
@@ -115,7 +116,7 @@ def open_dataset(
     cell_data: CellData | None = None,
     select: Mapping[str, int] | None = None,
     convert_units: bool = True,
-    earth_radius: float = 6_371_000.0,
+    earth_radius: float = EARTH_RADIUS,
     epoch: Any = None,
 ) -> OpenedDataset:
     """A data set with its grid and times; slices are read on request. `print` it to see what it holds.
@@ -128,10 +129,11 @@ def open_dataset(
     For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`. Nodes where only
     some components are missing are land too; with `partly_missing="zero"` these components are zero there.
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
-    velocities are converted to units of the coordinates per second (m/s to degrees/s on longitudes and latitudes, by
-    `earth_radius` in metres) unless `convert_units=False`. A chunk that a Zarr store does not hold stands for the fill
-    value. Where that marks missing values it is one; else it may be lost, and is an error: `missing="fill"` takes it.
-    `epoch` is the date of time 0 where the files say none (VTK), or where `times` are given as numbers.
+    velocities are converted to units of the coordinates per second unless `convert_units=False`; m/s on longitudes and
+    latitudes stay m/s in the data and become degrees at each particle, on a sphere of `earth_radius` metres. A chunk that a Zarr
+    store does not hold stands for the fill value. Where that marks missing values it is one; else it may be lost, and is an
+    error: `missing="fill"` takes it. `epoch` is the date of time 0 where the files say none (VTK), or where `times` are given as
+    numbers.
     """
     for name, given, known in (
         ("missing", missing, ("land", "zero", "fill")),
@@ -158,6 +160,8 @@ def open_dataset(
         earth_radius=earth_radius,
         epoch=epoch,
     )
+    if not (earth_radius > 0 and np.isfinite(earth_radius)):
+        raise ValueError(f"`earth_radius` must be a positive number of metres; got {earth_radius:g}.")
     if hasattr(pattern, "data_vars"):
         return open_xarray(pattern, chosen)
     entries = find_files(pattern)

@@ -12,6 +12,7 @@ from ..fields.base import AbstractGrid, Interpolation
 from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_seconds
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
+from ..fields.sphere import EARTH_RADIUS
 from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times
@@ -35,7 +36,7 @@ class Options:
     cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
-    earth_radius: float = 6_371_000.0
+    earth_radius: float = EARTH_RADIUS
     epoch: Any = None
 
     @property

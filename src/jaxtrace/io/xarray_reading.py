@@ -1,5 +1,6 @@
 """NetCDF files and xarray data sets as a velocity field on a structured grid; Zarr stores follow the same rules."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fields.series import on_sphere
 from .cf_attributes import fill_marks, tidy_data
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
@@ -160,6 +162,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         )
     except ValueError as error:
         raise DatasetError(f"{source.name}: {error}") from error
+    placed = dataclasses.replace(placed, grid=on_sphere(placed.grid, grid.sphere))
 
     def read(number: int) -> np.ndarray:
         found, missing, _ = marked(number)

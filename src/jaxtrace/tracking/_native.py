@@ -41,11 +41,12 @@ _NO_WALLS, _BOX, _MESH = range(3)
 _PARTICLES_PER_ROW = {1: np.inf, 2: 6.0, 4: 0.75}
 
 
-def kernels() -> dict[str, str] | None:
+def kernels(on_sphere: bool = False) -> dict[str, str] | None:
     """The kernel's name, or None if XLA's own code is to be used; asked whenever a run is planned or traced."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace")
+    define = "JAXTRACE_SPHERE" if on_sphere else ""
+    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
 def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> bool:
@@ -55,7 +56,7 @@ def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary
         and isinstance(field, AbstractSeries)
         and _knows_grid(field.grid)
         and _knows_walls(boundary, field.grid)
-        and kernels() is not None
+        and kernels(field.sphere is not None) is not None
     )
 
 
@@ -150,18 +151,19 @@ def native_step(
     position: Float[Array, "n dim"],
     rest: Float[Array, "n dim"],
     hint: Any,
-    life: tuple[Int32[Array, " n"], Int32[Array, " n"], Int32[Array, " n"]],
+    life: tuple[Int32[Array, " n"], Int32[Array, " n"], Int32[Array, " n"], Float[Array, " n"] | None],
     row: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
-    outside: int,
+    causes: tuple[int, int],
 ) -> tuple[Any, ...]:
-    """Step `row` of all particles that move: positions, rests, ends, causes and hints after it, and hits of patches.
+    """Step `row` of all particles that move: positions, rests, ends, causes, shares and hints after it, and hits.
 
-    `life` says from which step on each particle moves, until which, and why it ended; who leaves the field ends for the
-    cause `outside`.
+    `life` says from which step on each particle moves, until which, why it ended, and after which share of its last step;
+    `causes` are those of a particle that is outside the field, and of one whose next place is not finite.
     """
-    field, known = motion.field, kernels()
+    field = motion.field
+    known = kernels(isinstance(field, AbstractSeries) and field.sphere is not None)
     assert isinstance(field, AbstractSeries)
     if known is None:
         raise RuntimeError(
@@ -170,25 +172,29 @@ def native_step(
     boundary = motion.boundary
     walls = boundary.walls if isinstance(boundary, InletBoundary) else boundary
     kind = _BOX if isinstance(walls, Box) else _MESH if isinstance(walls, MeshWalls) else _NO_WALLS
-    begun, ended, cause = life
+    begun, ended, cause, share = life
     real = position.dtype
     times = [t, t + 0.5 * dt, t + dt]
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
-    call = _Call([int(on_mesh), count, int(motion.stop_outside), outside, kind], [*values])
+    sphere = field.sphere
+    call = _Call([int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values])
+    if sphere is not None:
+        call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
     call.grid(field.grid)
     call.walls(walls)
     numbers = jnp.stack([dt, *weights]).astype(real)
     integers = jnp.stack([row, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(jnp.int32)
-    changed = [position, rest, ended, cause, hint if on_mesh else jnp.zeros(0, jnp.int32)]
+    shares = jnp.zeros(0, real) if share is None else share
+    changed = [position, rest, ended, cause, shares, hint if on_mesh else jnp.zeros(0, jnp.int32)]
     patches = jax.ShapeDtypeStruct((len(boundary.patches),), jnp.int32)
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in changed]
     fixed = [begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
     target = jax.ffi.ffi_call(
         known["jaxtrace_step"], [*shapes, patches], input_output_aliases={k: k for k in range(len(changed))}
     )
-    *after, new_hint, hits = target(*changed, *fixed)
-    return *after, new_hint if on_mesh else hint, hits
+    *after, new_share, new_hint, hits = target(*changed, *fixed)
+    return *after, None if share is None else new_share, new_hint if on_mesh else hint, hits
 
 
 def free_ranks(free: Bool[Array, " n"], number: Int32[Array, " n"]) -> tuple[Array, Array]:
@@ -205,7 +211,7 @@ def _moments(
 ) -> tuple[list[Array], list[Array], list[Array], int]:
     """For three times the arrays to read, four places in each and their weights, and how many of the four count."""
     if field.layout == "rows":
-        moments = [field.at(time) for time in times]
+        moments = [field.in_metres.at(time) for time in times]
         values = [moment.values for moment in moments if isinstance(moment, BlendedMoment)]
         one, none = jnp.ones((), _real()), jnp.zeros((), _real())
         return values, [jnp.int32(0)] * 12, [one, none, none, none] * 3, 1

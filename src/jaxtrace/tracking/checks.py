@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
@@ -16,7 +16,10 @@ from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
 from ..settings import DOUBLE
+from .bouncing import AbstractBoundary
 from .moving import sees_differences
+from .particles import Outcome
+from .spherical import steps_in_metres
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
@@ -98,11 +101,81 @@ def check_range(field: Any, time_span: Sequence[float], epoch: Epoch | None = No
     warnings.warn(f"{message}; the first or last slice holds there.", stacklevel=4)
 
 
+def barred_seeds(
+    seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary, field: Any
+) -> Bool[np.ndarray, " particles"] | None:
+    """Which particles begin where the boundary would move them; None for none. All of them are an error, some a warning."""
+    barred = ~boundary._holds(seeds, getattr(field, "grid", None))
+    if not barred.any():
+        return None
+    first = int(np.flatnonzero(barred)[0])
+    message = (
+        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_counted(barred)}, the "
+        f"first is number {first} at {written(seeds[first])}"
+    )
+    remedy = "Keep those inside with `jaxtrace.tracking.seeding.seeds_inside(seeds, boundary)`."
+    if barred.all():
+        raise ValueError(f"{message}. Move them, or the boundary.")
+    then = f"They stay where they are, with the outcome {Outcome.BEGAN_OUTSIDE.sentence!r}."
+    if hasattr(boundary, "reinject"):
+        then = "They end at once, and the inlet fills their slots."
+    warnings.warn(f"{message}. {then} {remedy}", stacklevel=3)
+    return barred
+
+
+def tell_seeds_outside(
+    outcomes: Int8[np.ndarray, " particles"],
+    seeds: Float[np.ndarray, "particles dim"],
+    field: Any,
+    barred: Bool[np.ndarray, " particles"] | None,
+) -> None:
+    """Say how many particles began where the field does not hold them: an error if all did, a warning if some."""
+    began = outcomes == Outcome.BEGAN_OUTSIDE
+    lost = began if barred is None else began & ~barred
+    if not lost.any():
+        return
+    grid = getattr(field, "grid", None)
+    where = "in water" if getattr(grid, "land_rows", None) is not None else "inside"
+    message = f"`initial_positions` must lie in the field and not on land; {_counted(lost)}"
+    if grid is not None:
+        low, high = np.asarray(grid.bounds)
+        beyond = int(((seeds < low) | (seeds > high)).any(1)[lost].sum())
+        rest = int(lost.sum()) - beyond
+        parts = [f"{beyond:,} beyond {written(low)} to {written(high)}"] if beyond else []
+        parts += [f"{rest:,} on land or in holes"] if rest else []
+        message += f" ({', '.join(parts)})"
+    first = int(np.flatnonzero(lost)[0])
+    message += f". The first is number {first} at {written(seeds[first])}"
+    remedy = (
+        f"Keep those {where} with `jaxtrace.tracking.seeding.seeds_inside(seeds, field)`, or draw them there: "
+        "`random_seeds(n, bounds, inside=field)`."
+    )
+    if began.all():
+        raise ValueError(f"{message}. Are they in the field's coordinates? {remedy}")
+    warnings.warn(
+        f"{message}. They stay where they are, with the outcome {Outcome.BEGAN_OUTSIDE.sentence!r}. {remedy}",
+        stacklevel=3,
+    )
+
+
+def written(point: Any) -> str:
+    """A point with the digits that matter."""
+    return f"({', '.join(f'{value:g}' for value in np.asarray(point))})"
+
+
+def _counted(wrong: Bool[np.ndarray, " particles"]) -> str:
+    count = int(wrong.sum())
+    if count == len(wrong):
+        return "none does" if count > 1 else "it does not"
+    return f"{count:,} of {len(wrong):,} {'does' if count == 1 else 'do'} not"
+
+
 def tell_lost_steps(
     field: Any, integrator: Any, seeds: Float[np.ndarray, "particles dim"], dt: float
 ) -> None:
     """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
-    if sees_differences(integrator):
+    sphere = getattr(field, "sphere", None)
+    if sees_differences(integrator) or (sphere is not None and steps_in_metres(integrator)):
         return
     largest = float(np.abs(seeds).max())
     unit = float(np.spacing(seeds.dtype.type(largest)))
@@ -114,11 +187,40 @@ def tell_lost_steps(
         way, enough = float(field.scale) * dt, 16 * unit
     else:
         return
+    if sphere is not None:
+        way = way / sphere.metres_per_degree
     if 0 < way < enough:
         warnings.warn(
             f"`initial_positions` up to {largest:.3g} are known to {unit:.2g} in {seeds.dtype}, and "
             f"{type(integrator).__name__} goes at most about {way:.2g} in a step of {dt:.3g}: much of it is lost in rounding. "
             f"Subtract an origin from all positions (`origin=` where files are read), take longer steps, or {DOUBLE}.",
+            stacklevel=3,
+        )
+
+
+# Square metres per second: below it nothing spreads on a globe, but what was meant for degrees does.
+_LITTLE = 1e-4
+
+
+def tell_units_on_sphere(field: Any, integrator: AbstractIntegrator) -> None:
+    """Warn where an integrator's numbers or formulas are probably for degrees, though it steps in metres; or the reverse."""
+    sphere = getattr(field, "sphere", None)
+    if sphere is None:
+        return
+    if not steps_in_metres(integrator):
+        warnings.warn(
+            f"{type(integrator).__name__} is not an integrator of jaxtrace: it sees longitude and latitude and velocities in "
+            "degrees per second, which is right away from the poles and rough within a few steps of them.",
+            stacklevel=3,
+        )
+    amount = getattr(integrator, "diffusivity", None)
+    if amount is None or callable(amount):
+        return
+    most = float(np.max(np.broadcast_to(np.asarray(amount), (field.dim,))[:2]))
+    if 0 < most < _LITTLE:
+        warnings.warn(
+            f"`diffusivity` is in m²/s where velocities are in m/s on longitudes and latitudes; got {most:g}, next to nothing. "
+            f"One in degrees²/s must be multiplied by {sphere.metres_per_degree:.0f}².",
             stacklevel=3,
         )
 

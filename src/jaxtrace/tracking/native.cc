@@ -21,6 +21,12 @@ using i32 = int32_t;
 // Particles that take each sample together, so that the processor reads for one while it waits for another.
 constexpr int kBlock = 64;
 constexpr int kMoments = 3, kSlices = 4;
+// A library of its own: who needs no sphere has the machine code of plain coordinates, and no more to compile.
+#ifdef JAXTRACE_SPHERE
+constexpr bool kSphere = true;
+#else
+constexpr bool kSphere = false;
+#endif
 // Of each sample: its moment.
 constexpr int kMomentOf[4] = {0, 1, 1, 2};
 enum Walls { kNoWalls, kBox, kMesh };
@@ -310,14 +316,97 @@ struct Mesh {
   }
 };
 
+// --- longitudes and latitudes ---
+
+// A block's steps on a sphere: slopes are in metres in the chart around where each begins, the twin of `fields/sphere.py`
+// and `fields/chart.py`. Short steps away from the poles take the same formulas as series, several particles in a register.
+template <typename Real>
+struct Charts {
+  Real radius, equator, middle;
+  Real cosine[kBlock], sine[kBlock];                         // of the latitudes where the steps begin
+  Real east[kBlock], north[kBlock];                          // metres, of places in the charts
+  Real longitude[kBlock], latitude[kBlock];                  // degrees from where the steps begin
+  Real along[kBlock], across[kBlock];                        // what one m/s to the east is in the chart
+
+  static constexpr Real kDegree = Real(3.14159265358979323846 / 180);
+  static constexpr bool kSeries = sizeof(Real) == 4;
+
+  void begin(int count) {  // from latitudes
+    for (int k = 0; k < count; ++k) {
+      const Real at = latitude[k] + equator, away = (90 - std::abs(at)) * kDegree;
+      if constexpr (kSeries) {
+        const Real s = away * away;
+        const Real odd = away * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110 * (1 - s / 156))))));
+        const Real even = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132 * (1 - s / 182))))));
+        cosine[k] = odd, sine[k] = std::copysign(even, at);
+      } else {
+        cosine[k] = std::sin(away), sine[k] = std::copysign(std::cos(away), at);
+      }
+    }
+  }
+
+  void place(int count) {
+    int rare = kSeries ? 0 : count;
+    if constexpr (kSeries) {
+      const Real half = Real(0.5) / radius, degrees = 1 / kDegree;
+      for (int k = 0; k < count; ++k) {
+        const Real a = east[k] * half, b = north[k] * half, square = a * a + b * b;
+        const Real near = cosine[k] * (1 - square) - 2 * b * sine[k], inverse = 1 / near;
+        const Real t = 2 * a * inverse, s = t * t;
+        const Real gap = near * s * (Real(1) / 2 - s * (Real(1) / 8 - s * (Real(1) / 16 - s * (Real(5) / 128))));
+        const Real north_of = (2 * b - sine[k] * gap) / (1 - square + cosine[k] * gap), r = north_of * north_of;
+        const Real stretch =
+            (1 + square) * inverse * (1 - s * (Real(1) / 2 - s * (Real(3) / 8 - s * (Real(5) / 16 - s * (Real(35) / 128)))));
+        longitude[k] = degrees * t * (1 - s * (Real(1) / 3 - s * (Real(1) / 5 - s * (Real(1) / 7))));
+        latitude[k] = degrees * north_of * (1 - r * (Real(1) / 3 - r * (Real(1) / 5 - r * (Real(1) / 7))));
+        along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * 2 * a * (sine[k] + cosine[k] * b);
+        rare += !((near > 0) & (s < Real(0.0036)) & (r < Real(0.0036)));
+      }
+    }
+    if (__builtin_expect(rare, 0))
+      for (int k = 0; k < count; ++k) place_one(k);
+  }
+
+  __attribute__((noinline)) void place_one(int k) {
+    const Real half = Real(0.5) / radius, a = east[k] * half, b = north[k] * half, square = a * a + b * b;
+    const Real near = cosine[k] * (1 - square) - 2 * b * sine[k], far = 2 * a, distance = std::sqrt(near * near + far * far);
+    if (distance == 0) {  // at a pole
+      longitude[k] = 0, latitude[k] = std::atan2(2 * b, 1 - square) / kDegree, along[k] = 1 + square, across[k] = 0;
+      return;
+    }
+    const Real gap = near > 0 ? far * far / (distance + near) : distance - near, stretch = (1 + square) / distance;
+    longitude[k] = std::atan2(far, near) / kDegree;
+    latitude[k] = std::atan2(2 * b - sine[k] * gap, 1 - square + cosine[k] * gap) / kDegree;
+    along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * far * (sine[k] + cosine[k] * b);
+  }
+
+  inline Real on_this_turn(Real at) const { return at - 360 * std::floor((at - middle) / 360 + Real(0.5)); }
+};
+
 // --- walls ---
 
 // What walls make of a step: where it ends, and the patch that ends the particle or -1.
+// Where it ended them, also the share of the straight way until there, and a direction across the wall (zeros for none).
 template <typename Real, int D>
 struct Bounced {
   Real position[D];
   i32 patch;
+  Real share, normal[D];
 };
+
+// The part of the step's time before the wall: `share_of_time` in `tracking/moving.py`. `first` is velocity times step.
+template <typename Real, int D>
+Real share_of_time(const Bounced<Real, D>& to, const Real* old, const Real* now, const Real* first) {
+  Real across = 0, bend = 0;
+  for (int k = 0; k < D; ++k) {
+    const Real way = now[k] - old[k];
+    across += to.normal[k] * way, bend += to.normal[k] * (first[k] - way);
+  }
+  const Real q = bend / (across == 0 ? 1 : across), chord = to.share;
+  const Real square = (1 + q) * (1 + q) - 4 * q * chord;
+  const Real sum = 1 + q + std::sqrt(square > 0 ? square : Real(0)), share = 2 * chord / (sum > 0 ? sum : 1);
+  return across != 0 && share >= 0 && share <= 1 ? share : chord;
+}
 
 template <typename Real>
 inline i32 whole(Real x) {
@@ -366,7 +455,10 @@ struct BoxWalls {
         x = to.patch / 2 == k ? (to.patch % 2 ? high[k] : low[k]) : old[k] + cut * (now[k] - old[k]);
       to.position[k] = x == x ? fold(k, x, hits) : x;
     }
-    if (to.patch >= 0) ++hits[to.patch];
+    if (to.patch >= 0) {
+      ++hits[to.patch], to.share = cut;
+      for (int k = 0; k < D; ++k) to.normal[k] = k == to.patch / 2;
+    }
   }
 
   inline Real fold(int k, Real x, i32* hits) const {
@@ -480,13 +572,16 @@ struct MeshWalls {
     Real here[D], end[D], weight[D + 1];
     std::memcpy(here, old, sizeof(here)), std::memcpy(end, now, sizeof(end));
     std::memcpy(to.position, now, sizeof(end));
-    to.patch = -1;
+    to.patch = -1, to.share = 0;
     i32 simplex = search.begin(hint), crossed = 0;
     if (!search.find(old, simplex, weight)) return;  // who begins outside meets no wall on the way
     Passed face;
     bool ahead = walk(simplex, here, end, crossed, face);
     for (i32 turn = 0; ahead && crossed < crossings && turn < crossings; ++turn) {
       if (!(face.share <= 1 && face.link < 0)) break;
+      to.share += face.share * (1 - to.share);
+      // Behind a first wall the way bends: what is known of the path's curve holds no longer.
+      for (int k = 0; k < D; ++k) to.normal[k] = turn == 0 ? face.slope[k] : Real(0);
       strike(face, here, end, to.patch, ahead, hits);
       if (ahead) ahead = walk(simplex, here, end, crossed, face);
     }
@@ -525,16 +620,24 @@ struct Step {
   BoxWalls<Real, D> box;
   MeshWalls<Real, D> mesh;
   Walls walls;
-  Real *position, *rest;
+  Real *position, *rest, *share;
   i32 *ended, *cause, *hint, *hits;
   const i32* begun;
   int64_t particles, patches;
   Real dt;
-  i32 row, outside;
+  i32 row, outside, not_finite;
   bool known, stops;
+  const Real* globe;  // radius, latitude of the second coordinate's zero, longitude of the field's middle
 };
 
 constexpr int kMostPatches = 64;
+
+template <typename Real, int D>
+inline bool finite(const Real (&x)[D]) {
+  bool all = true;
+  for (int k = 0; k < D; ++k) all &= x[k] - x[k] == 0;
+  return all;
+}
 
 template <typename Real, int D, typename Sampler, int S>
 void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
@@ -554,42 +657,83 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
     x[k] = L::exact(job.position + who[k] * D), low[k] = L::exact(job.rest + who[k] * D);
     hint[k] = job.hint ? job.hint[who[k]] : 0;
   }
+  Charts<Real> charts;
+  if constexpr (kSphere) {
+    charts.radius = job.globe[0], charts.equator = job.globe[1], charts.middle = job.globe[2];
+    for (int k = 0; k < count; ++k) charts.latitude[k] = x[k][1];
+    charts.begin(count);
+    const Real metres = charts.radius * Charts<Real>::kDegree;
+    for (int k = 0; k < count; ++k) low[k][0] *= metres * charts.cosine[k], low[k][1] *= metres;
+  }
+  // On a sphere what is added to the positions is in metres, in the charts around them.
+  const auto lay = [&](int count, Real ahead) {
+    for (int k = 0; k < count; ++k) {
+      const V way = ahead == 0 ? low[k] : low[k] + ahead * slope[k];
+      charts.east[k] = way[0], charts.north[k] = way[1];
+    }
+    charts.place(count);
+  };
+  const auto sample = [&](int k, int moment, V way, i32& hint, V& found) {
+    if constexpr (!kSphere) return job.sampler.template sample<S>(moment, x[k] + way, hint, found);
+    way[0] = charts.longitude[k], way[1] = charts.latitude[k];
+    V at = x[k] + way;
+    at[0] = charts.on_this_turn(at[0]);
+    const bool inside = job.sampler.template sample<S>(moment, at, hint, found);
+    const Real u = found[0], v = found[1];
+    found[0] = charts.along[k] * u - charts.across[k] * v, found[1] = charts.across[k] * u + charts.along[k] * v;
+    return inside;
+  };
+  if constexpr (kSphere) lay(count, 0);
   int held = 0;
   for (int k = 0; k < count; ++k) {
     V found;
-    const bool inside = job.sampler.template sample<S>(0, x[k] + low[k], hint[k], found) && job.known;
+    const bool inside = sample(k, 0, low[k], hint[k], found) && job.known;
     if (job.stops && !inside) {
       job.ended[who[k]] = job.row, job.cause[who[k]] = job.outside;
       continue;
     }
     who[held] = who[k], x[held] = x[k], low[held] = low[k], hint[held] = hint[k];
+    if constexpr (kSphere) charts.cosine[held] = charts.cosine[k], charts.sine[held] = charts.sine[k];
     slope[held] = total[held] = found;
     ++held;
   }
   const Real dt = job.dt, half = Real(0.5) * dt;
+  if constexpr (kSphere) lay(held, half);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample(k, 1, low[k] + half * slope[k], hint[k], found);
     slope[k] = found;
   }
+  if constexpr (kSphere) lay(held, half);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(1, x[k] + (low[k] + half * slope[k]), hint[k], found);
+    sample(k, 1, low[k] + half * slope[k], hint[k], found);
     total[k] += 2 * (slope[k] + found);
     slope[k] = found;
   }
+  if constexpr (kSphere) lay(held, dt);
   for (int k = 0; k < held; ++k) {
     V found;
-    job.sampler.template sample<S>(2, x[k] + (low[k] + dt * slope[k]), hint[k], found);
+    sample(k, 2, low[k] + dt * slope[k], hint[k], found);
     total[k] += found;
   }
   const Real sixth = dt / 6;
+  if constexpr (kSphere) {
+    for (int k = 0; k < held; ++k) slope[k] = total[k];
+    lay(held, sixth);
+  }
   for (int k = 0; k < held; ++k) {
     const int64_t i = who[k];
-    const V way = low[k] + sixth * total[k], moved = x[k] + way;
+    V way = low[k] + sixth * total[k];
+    if constexpr (kSphere) way[0] = charts.longitude[k], way[1] = charts.latitude[k];
+    const V moved = x[k] + way;
     V left = way - (moved - x[k]);
     Real now[D], *place = job.position + i * D;
     L::store(now, moved);
+    if (__builtin_expect(!finite(now), 0)) {
+      job.ended[i] = job.row, job.cause[i] = job.not_finite;
+      continue;
+    }
     const bool clear = job.walls == kNoWalls || (job.walls == kBox ? job.box.clear(now) : job.mesh.clear(place, now, job.hint[i]));
     if (!clear) {
       Bounced<Real, D> to;
@@ -597,8 +741,17 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
       else job.mesh.bounce(place, now, job.hint[i], to, hits);
       // What is lost by rounding belongs to the place; a wall that moved the particle begins anew.
       for (int axis = 0; axis < D; ++axis)
-        if (to.position[axis] != now[axis]) left[axis] = 0, now[axis] = to.position[axis];
-      if (to.patch >= 0) job.ended[i] = job.row + 1, job.cause[i] = to.patch;
+        if (to.position[axis] != now[axis]) left[axis] = 0;
+      if (to.patch >= 0) {
+        job.ended[i] = job.row + 1, job.cause[i] = to.patch;
+        i32 from = job.hint ? job.hint[i] : 0;
+        V velocity;
+        Real first[D];
+        job.sampler.template sample<S>(0, x[k] + low[k], from, velocity);
+        L::store(first, dt * velocity);
+        job.share[i] = share_of_time<Real, D>(to, place, now, first);
+      }
+      for (int axis = 0; axis < D; ++axis) now[axis] = to.position[axis];
     }
     for (int axis = 0; axis < D; ++axis) place[axis] = now[axis];
     L::store(job.rest + i * D, left);
@@ -688,7 +841,7 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   Buffers in{frame->args.args}, out{frame->rets.rets};
   Step<Real, D, Sampler> job;
   job.position = in.next<Real>(), job.rest = in.next<Real>();
-  job.ended = in.next<i32>(), job.cause = in.next<i32>();
+  job.ended = in.next<i32>(), job.cause = in.next<i32>(), job.share = in.next<Real>();
   XLA_FFI_Buffer* hint = in.buffer();
   job.hint = hint->dims[0] ? static_cast<i32*>(hint->data) : nullptr;
   XLA_FFI_Buffer* begun = in.buffer();
@@ -696,14 +849,15 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   const Real* numbers = in.next<Real>();
   const i32* integers = in.next<i32>();
   in.buffer();  // the plan
-  for (int k = 0; k < 5; ++k) out.buffer();  // these lie where the inputs lie
+  for (int k = 0; k < 6; ++k) out.buffer();  // these lie where the inputs lie
   XLA_FFI_Buffer* hits = out.buffer();
   job.hits = static_cast<i32*>(hits->data), job.patches = hits->dims[0];
   std::memset(job.hits, 0, job.patches * sizeof(i32));
   job.dt = numbers[0], job.row = integers[0], job.known = integers[1] != 0;
   const int slices = plan.next();
-  job.stops = plan.next() != 0, job.outside = plan.next(), job.walls = Walls(plan.next());
+  job.stops = plan.next() != 0, job.outside = plan.next(), job.not_finite = plan.next(), job.walls = Walls(plan.next());
   job.sampler.values = values_from<Real, D>(in, integers + 2, numbers + 1);
+  if constexpr (kSphere) job.globe = in.next<Real>();
   sampler_from(job.sampler, in, plan);
   if (job.walls == kBox) {
     job.box.low = in.next<Real>(), job.box.high = job.box.low + D, job.box.face = plan.some(2 * D);
@@ -732,7 +886,7 @@ extern "C" XLA_FFI_Error* jaxtrace_step(XLA_FFI_CallFrame* frame) {
   if (asks_for_metadata(frame)) return nullptr;
   void** args = frame->args.args;
   const auto* position = static_cast<XLA_FFI_Buffer*>(args[0]);
-  Plan plan{static_cast<const i32*>(static_cast<XLA_FFI_Buffer*>(args[8])->data)};
+  Plan plan{static_cast<const i32*>(static_cast<XLA_FFI_Buffer*>(args[9])->data)};
   const bool mesh = plan.next() != 0;
   const int dim = int(position->dims[1]);
   if (position->dtype == XLA_FFI_DataType_F64) choose<double>(frame, plan, dim, mesh);

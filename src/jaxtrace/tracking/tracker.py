@@ -22,6 +22,7 @@ from ..integrators.dopri5 import Dopri5
 from .bouncing import AbstractBoundary, Unbounded
 from .checks import (
     Positions,
+    barred_seeds,
     check_range,
     checked_ids,
     checked_integrator,
@@ -33,6 +34,8 @@ from .checks import (
     say_once,
     slice_times,
     tell_lost_steps,
+    tell_seeds_outside,
+    tell_units_on_sphere,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
@@ -127,10 +130,12 @@ def create_tracker(
         raise ValueError(
             f"`batch_size` must be at least 1; got {batch_size}. Leave it out to have it planned."
         )
+    chosen = checked_integrator(integrator_name, integrator, options)
+    tell_units_on_sphere(field, chosen)
     return Tracker(
         Options(
             field=without_epoch(field),
-            integrator=checked_integrator(integrator_name, integrator, options),
+            integrator=chosen,
             boundary=boundary,
             key=jr.key(seed) if key is None else key,
             batch_size=batch_size,
@@ -192,6 +197,7 @@ class Tracker:
         if isinstance(self.options.reduce, AbstractReduction):
             self.options.reduce._check(seeds, self.options.boundary)
         schedule = self.plan(time_span, n_timesteps, dt, len(seeds), record_every, release_times)
+        barred = barred_seeds(seeds, self.options.boundary, self.options.field)
         tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
         job, report = prepare(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
@@ -199,6 +205,7 @@ class Tracker:
             raise ValueError("`resume` needs `checkpoint`, the folder of the run that goes on; got None.")
         job = dataclasses.replace(
             job,
+            barred=barred,
             checkpoint=Checkpoint(where) if isinstance(where, str | Path) else where,
             resume=resume,
             progress=progress,
@@ -206,7 +213,9 @@ class Tracker:
         )
         records, batches = run_job(job)
         self._remember(job, report, batches[0].rollout.compile_seconds)
-        return collect(job, records, batches, names, time.perf_counter() - began, self.options.epoch)
+        found = collect(job, records, batches, names, time.perf_counter() - began, self.options.epoch)
+        tell_seeds_outside(found.outcomes, seeds, self.options.field, barred)
+        return found
 
     def plan(
         self,

@@ -17,6 +17,7 @@ from .moving import Motion
 from .particles import Particles, axes_of, moving_at, step_particles
 from .schedule import Schedule
 from .sorting import curve_order, in_slots
+from .spherical import steps_in_metres
 
 
 class Tables(eqx.Module):
@@ -129,6 +130,7 @@ class Unit:
                 out["velocities"] = velocity
             if self.births:
                 out |= {name: getattr(particles, name) for name in ("begun", "ended", "generation")}
+                out |= {} if particles.share is None else {"share": particles.share}
         if self.sort:
             each = {name: values for name, values in out.items() if name not in ("hits", "missed")}
             out |= on_each_device(in_slots, 0, 0)(each, particles.identity)
@@ -153,7 +155,10 @@ def in_space(motion: Motion, particles: Particles) -> Particles:
 def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
     """The field's velocities where the particles are, or their own."""
     if particles.velocity is not None:
-        return particles.velocity
+        sphere = motion.field.sphere if steps_in_metres(motion.integrator) else None
+        if sphere is None:
+            return particles.velocity
+        return jax.vmap(sphere.rates)(particles.position, particles.velocity)
     moment = motion.field.at(t)
     return jax.vmap(lambda x, hint: moment.sample(x, hint).velocity)(particles.position, particles.hint)
 

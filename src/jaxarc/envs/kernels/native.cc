@@ -139,13 +139,14 @@ struct Work {
   int32_t *new_height, *new_width;
   uint8_t* valid;
   int rows;
+  bool turns_about_center;
 };
 
 // One environment of `apply_operation`.
 template <int kRows>
 void work_one(const Work& job, int64_t i) {
   const int rows = kRows ? kRows : job.rows;
-  const int operation = job.operation[i];
+  int operation = job.operation[i];
   int height = job.height[i], width = job.width[i];
   bool valid = true;
 
@@ -158,9 +159,9 @@ void work_one(const Work& job, int64_t i) {
   u32* new_held = job.new_clipboard + i * kPlanes * rows;
   u32* new_held_mask = job.new_clipboard_mask + i * rows;
 
-  const bool moves = operation >= kMoveUp && operation <= kMoveRight;
-  const bool turns = operation >= kClockwise && operation <= kFlipUpDown;
-  const bool copies = operation == kCopy || operation == kCut;
+  bool moves = operation >= kMoveUp && operation <= kMoveRight;
+  bool turns = operation >= kClockwise && operation <= kFlipUpDown;
+  bool copies = operation == kCopy || operation == kCut;
 
   Rows cells;
   Box box{};
@@ -170,10 +171,25 @@ void work_one(const Work& job, int64_t i) {
     if (operation != kResize)
       for (int r = 0; r < kSide; ++r) cells.at[r] &= inside.at[r];
     some = bounding_box(cells, box);
-    if (!some && (moves || turns || operation == kClear)) {
-      cells = inside;
-      bounding_box(cells, box);
+    if (!some && operation < kCopyInput) {
+      u32 selected = 0;
+      for (int r = 0; r < rows; ++r) selected |= job.selection[i * rows + r];
+      if (selected) {  // off the grid, which is not the same as nothing selected
+        valid = moves = turns = copies = false;
+        operation = -1;
+      } else if (moves || turns || operation == kClear) {
+        cells = inside;
+        bounding_box(cells, box);
+      }
     }
+  }
+
+  int top = box.top, left = box.left;  // where the corner of what is turned lands
+  if (job.turns_about_center && (operation == kClockwise || operation == kCounter)) {
+    const int high = box.bottom - box.top + 1, wide = box.right - box.left + 1;
+    const int shift = (high - wide) / 2;  // towards 0
+    top += shift, left -= shift;
+    if (top < 0 || left < 0 || top + wide > height || left + high > width) valid = turns = false;
   }
 
   bool lands = false, keeps = false;
@@ -238,11 +254,11 @@ void work_one(const Work& job, int64_t i) {
         const Rows turned = patch[p];
         Rows& to = patch[p];
         for (int r = 0; r < kSide; ++r) to.at[r] = 0;
-        const int end = std::min(h, kSide - box.top);
+        const int end = std::min(h, kSide - top);
         if (mirrors)
-          for (int r = 0; r < end; ++r) to.at[box.top + r] = (reversed(turned.at[r]) >> (kSide - w)) << box.left;
+          for (int r = 0; r < end; ++r) to.at[top + r] = (reversed(turned.at[r]) >> (kSide - w)) << left;
         else
-          for (int r = 0; r < end; ++r) to.at[box.top + r] = turned.at[h - 1 - r] << box.left;
+          for (int r = 0; r < end; ++r) to.at[top + r] = turned.at[h - 1 - r] << left;
       }
     }
   } else if (operation == kPaste && some) {
@@ -435,6 +451,7 @@ extern "C" XLA_FFI_Error* jaxarc_work(XLA_FFI_CallFrame* frame) {
   job.new_height = out.next<int32_t>(), job.new_width = out.next<int32_t>();
   job.new_clipboard = out.next<u32>(), job.new_clipboard_mask = out.next<u32>();
   job.valid = out.next<uint8_t>();
+  job.turns_about_center = flag(frame, "turns_about_center");
   for_all(frame, job, job.rows == 30 ? work_one<30> : work_one<0>, planes->dims[0], 128);
   return nullptr;
 }

@@ -26,13 +26,14 @@ def apply_operation(
     selection: UInt32[Array, " rows"],
     bank: TaskBank,
     place: Int32[Array, ""],
+    rotation: str = "corner",
 ) -> tuple[ops.Workspace, Bool[Array, ""]]:
     """`operations.apply_operation`, where operation 32 copies the input of the pair at `place`."""
 
     def plain(bank: TaskBank, *given: Array) -> tuple[ops.Workspace, Array]:
         *parts, operation, selection, place = given
         source = bank.input_at(place, selection.shape[0])
-        return ops.apply_operation(_workspace(*parts), operation, selection, source)
+        return ops.apply_operation(_workspace(*parts), operation, selection, source, rotation)
 
     given = (*_parts(space), operation, selection, place)
     known = kernels()
@@ -41,7 +42,8 @@ def apply_operation(
 
     def kernel(bank: TaskBank, *given: Array) -> list[Array]:
         shapes = [*map(_shape, given[:5]), result(given[1].shape, jnp.bool_, given[1])]
-        return _call(known["jaxarc_work"], shapes, 5, *given, *_arrays(bank))
+        centred = np.int32(rotation == "center")
+        return _call(known["jaxarc_work"], shapes, 5, *given, *_arrays(bank), turns_about_center=centred)
 
     *parts, valid = _one_of_many(kernel, plain, bank, *given)
     return _workspace(*parts), valid

@@ -15,6 +15,8 @@ from .. import operations as ops
 from .warp import LANES, Counts, Warp, Words
 
 _ALL = 0xFFFFFFFF
+OFF_GRID, NOTHING = 62, 63
+"""Codes of what is not carried out: because the selection misses the grid, which is invalid, or for another reason."""
 COUNTED = 2**31
 """Kernels count the words of grids with 32 bits: a call takes fewer of them than this."""
 
@@ -25,6 +27,7 @@ class Sizes(NamedTuple):
     rows: int
     columns: int
     bank_rows: int
+    turns_about_center: bool
 
 
 class Memory(NamedTuple):
@@ -86,13 +89,33 @@ class _Box(NamedTuple):
     right: Array
 
 
+def read_selection(at: Any, code: Counts, warp: Warp, memory: Memory, sizes: Sizes) -> Words:
+    """The selected cells of the canvas of environment `at`, in every lane its row; of a box, its `code` has the sides."""
+    row = warp.lane
+    if memory.selections is not None:
+        words = memory.load(
+            memory.selections.at[at * sizes.rows + row], mask=row < sizes.rows, other=jnp.uint32(0)
+        )
+        return words & jnp.uint32((1 << sizes.columns) - 1)
+    top, left, bottom, right = ((code >> shift) & 31 for shift in (6, 11, 16, 21))
+    every = jnp.full((LANES,), _ALL, jnp.uint32)
+    columns = (every << _word(spread(left))) & (every >> _word(spread(31 - right)))
+    return jnp.where((row >= top) & (row <= bottom), columns, jnp.uint32(0))
+
+
+def active_cells(height: Array, width: Array, warp: Warp) -> Words:
+    """The cells of a grid of this size, in every lane its row."""
+    return jnp.where(warp.lane < height, low_bits(width), jnp.uint32(0))
+
+
 class Space(NamedTuple):
     """One environment before its operation."""
 
     at: Any
     place: Any
     operation: Any
-    code: Any
+    selected: Words
+    """The selected cells of the canvas."""
     warp: Warp
     memory: Memory
     sizes: Sizes
@@ -106,22 +129,7 @@ class Space(NamedTuple):
 
     @property
     def inside(self) -> Words:
-        return jnp.where(self.row < self.height, low_bits(self.width), jnp.uint32(0))
-
-    @property
-    def selected(self) -> Words:
-        """The selected cells of the canvas."""
-        if self.memory.selections is not None:
-            words = self.memory.load(
-                self.memory.selections.at[self.at * self.sizes.rows + self.row],
-                mask=self.row < self.sizes.rows,
-                other=jnp.uint32(0),
-            )
-            return words & jnp.uint32((1 << self.sizes.columns) - 1)
-        top, left, bottom, right = ((self.code >> shift) & 31 for shift in (6, 11, 16, 21))
-        every = jnp.full((LANES,), _ALL, jnp.uint32)
-        columns = (every << _word(spread(left))) & (every >> _word(spread(31 - right)))
-        return jnp.where((self.row >= top) & (self.row <= bottom), columns, jnp.uint32(0))
+        return active_cells(self.height, self.width, self.warp)
 
     def cells(self) -> Words:
         """The selected cells of the grid, or the whole grid if there are none."""
@@ -144,12 +152,13 @@ class Space(NamedTuple):
             jnp.ones((LANES,), jnp.int32) if valid is None else valid,
         )
 
-    def laid(self, cells: Words, patch: list[Words]) -> After:
+    def laid(self, cells: Words, patch: list[Words], valid: Any = None) -> After:
         """The grid with `cells` taken away and a patch, whose mask comes last, laid on."""
         *moved, mask = patch
         landed = mask & self.inside
         gone = ~(cells | landed)
-        return self.after((old & gone) | (new & landed) for old, new in zip(self.planes, moved, strict=True))
+        planes = ((old & gone) | (new & landed) for old, new in zip(self.planes, moved, strict=True))
+        return self.after(planes, valid=valid)
 
     def lifted(self, cells: Words) -> list[Words]:
         """The cells' colours and, last, the cells."""
@@ -283,8 +292,16 @@ def _to_corner(space: Space, patch: list[Words], box: _Box) -> list[Words]:
 def _rotate(space: Space) -> After:
     cells = space.cells()
     box, warp = space.box(cells), space.warp
+    top, left, valid = box.top, box.left, None
+    if space.sizes.turns_about_center:
+        high, wide = box.bottom - top + 1, box.right - left + 1
+        shift = ops.centre_shift(high - wide)
+        top, left = top + shift, left - shift
+        fits = (top >= 0) & (left >= 0) & (top + wide <= space.height) & (left + high <= space.width)
+        cells, left = jnp.where(fits, cells, jnp.uint32(0)), jnp.where(fits, left, 0)
+        valid = fits.astype(jnp.int32)
     patch = [warp.transpose(word) for word in _to_corner(space, space.lifted(cells), box)]
-    below = space.row - box.top
+    below = space.row - top
     # Clockwise is a transposition and a left-right flip, counter-clockwise a transposition and an up-down flip.
     clockwise = spread(space.operation) == ops.ROTATE_CLOCKWISE
     source = jnp.where(clockwise, below, box.right - box.left - below)
@@ -294,8 +311,8 @@ def _rotate(space: Space) -> After:
     for word in patch:
         mirrored = jnp.where(clockwise, warp.reverse(word) >> rest, word)
         placed = warp.shuffle(mirrored, source & 31)
-        turned.append(jnp.where(exists, placed, jnp.uint32(0)) << _word(box.left))
-    return space.laid(cells, turned)
+        turned.append(jnp.where(exists, placed, jnp.uint32(0)) << _word(left))
+    return space.laid(cells, turned, valid)
 
 
 def _copy(space: Space) -> After:

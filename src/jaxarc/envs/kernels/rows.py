@@ -7,12 +7,21 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...tasks.planes import PLANES
-from .operations import Memory, Sizes, Space, carry_out, low_bits, spread
+from .. import operations as ops
+from .operations import (
+    NOTHING,
+    OFF_GRID,
+    Memory,
+    Sizes,
+    Space,
+    active_cells,
+    carry_out,
+    low_bits,
+    read_selection,
+    spread,
+)
 from .orders import Orders, packed_result
 from .warp import LANES, Counts, Warp
-
-_NOTHING = 63
-"""The code of an operation that is not carried out."""
 
 
 class RowGrids(NamedTuple):
@@ -25,7 +34,11 @@ class RowGrids(NamedTuple):
     def work(self, orders: Orders) -> tuple[Counts, tuple[()]]:
         """Carry out all orders; the results are `packed_result`."""
         memory, sizes, lane = self.memory, self.sizes, self.warp.lane
-        codes = jnp.where(orders.operation < 0, _NOTHING, orders.operation)
+        codes = jnp.where(orders.operation < 0, NOTHING, orders.operation)
+        if orders.sides:
+            top, left, *_ = orders.sides
+            misses = (top >= orders.height) | (left >= orders.width)
+            codes = jnp.where(misses & (codes <= ops.CLEAR), OFF_GRID, codes)
         for shift, side in zip((6, 11, 16, 21), orders.sides, strict=False):
             codes = codes | ((side & 31) << shift)
         both = (orders.height - 1) | ((orders.width - 1) << 5)
@@ -42,11 +55,18 @@ class RowGrids(NamedTuple):
             results, grids = carried
             ahead = grids_of(number + 1)  # read while these are worked on
             code, place, packed = (self.turn(words, number) for words in (codes, orders.place, both))
+            height, width = (packed & 31) + 1, ((packed >> 5) & 31) + 1
+            selected = read_selection(orders.start + number, code, self.warp, memory, sizes)
+            operation = code & 63
+            if not orders.sides:
+                picked = selected & active_cells(height, width, self.warp)
+                misses = (self.warp.any_bits(selected) != 0) & (self.warp.any_bits(picked) == 0)
+                operation = jnp.where(misses & (operation <= ops.CLEAR), OFF_GRID, operation)
             space = Space(
-                *(orders.start + number, place, jnp.max(code & 63), code, self.warp, memory, sizes),
+                *(orders.start + number, place, jnp.max(operation), selected, self.warp, memory, sizes),
                 planes=grids[0],
-                height=(packed & 31) + 1,
-                width=((packed >> 5) & 31) + 1,
+                height=height,
+                width=width,
             )
             result = _environment(space, (packed >> 10) & 63, (packed >> 16) & 63, grids[1])
             return jnp.where(lane == number, result, results), ahead
@@ -106,7 +126,8 @@ def _environment(space: Space, target_high: Counts, target_wide: Counts, target:
     for level, words in enumerate(after.planes):
         where = memory.new_planes.at[space.at * (PLANES * rows) + level * rows + row]
         memory.store(where, words, mask=(row < rows) & (changed != 0))
-    return packed_result(agree, after.valid, after.height, after.width)
+    valid = jnp.where(spread(space.operation) == OFF_GRID, 0, after.valid)
+    return packed_result(agree, valid, after.height, after.width)
 
 
 def _agreement(mine: Any, theirs: Any, high: Counts, wide: Counts, warp: Warp) -> Counts:

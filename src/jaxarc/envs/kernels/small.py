@@ -215,11 +215,15 @@ def packed_table(grids: UInt32[Array, "pairs 4 rows"], side: int) -> UInt32[Arra
 def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     """What is `Held` after the operations, heights, widths, and whether they were valid."""
     memory, square, warp = grids.memory, grids.square, grids.warp
-    load, side, code = memory.load, square.side, orders.operation
+    load, side = memory.load, square.side
     planes_at = grids.planes_at(at)
     grid = grids.read([(memory.planes, base) for base in planes_at], orders.here)
     inside = square.rows(orders.height) & square.columns(orders.width)
     selected = _selected(orders, at, grids)
+    # Operations 0 to 31 act on cells of the grid. Off the grid is not the same as nothing selected, which may mean all.
+    misses = (selected != 0) & ((selected & inside) == 0) & (orders.operation >= ops.FILL)
+    misses = misses & (orders.operation <= ops.CLEAR)
+    code = jnp.where(misses, -1, orders.operation)
     resizes = code == ops.RESIZE
     moves = (code >= ops.MOVE_UP) & (code <= ops.MOVE_RIGHT)
     turns = (code >= ops.ROTATE_CLOCKWISE) & (code <= ops.FLIP_UP_DOWN)
@@ -231,7 +235,16 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     cells = jnp.where(empty & (moves | turns | clears), inside, picked)
     top, left, bottom, right = _box(cells, square)
     single = warp.count(picked) == 1
-    valid = ~((floods & ~single) | (empty & (copies | resizes)))
+    valid = ~(misses | (floods & ~single) | (empty & (copies | resizes)))
+    landing = (top, left)
+    if grids.sizes.turns_about_center:
+        rotates, high, wide = ops.is_rotation(code), bottom - top + 1, right - left + 1
+        shift = jnp.where(rotates, ops.centre_shift(high - wide), 0)
+        down, across = top + shift, left - shift
+        fits = (down >= 0) & (across >= 0) & (down + wide <= orders.height) & (across + high <= orders.width)
+        fits = fits | ~rotates
+        landing = jnp.where(fits, down, 0), jnp.where(fits, across, 0)
+        turns, valid = turns & fits, valid & fits
 
     paints = (code >= ops.FILL) & (code < ops.FLOOD)
     floods = floods & single
@@ -249,7 +262,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     lands = moves | turns | (pastes & ~empty)
     box = (top, left, bottom, right)
     moved = [
-        _moved(code, jnp.where(pastes, clip, mine), box, square)
+        _moved(code, jnp.where(pastes, clip, mine), box, landing, square)
         for clip, mine in zip(clips, patch, strict=True)
     ]
     landed = jnp.where(lands, moved[PLANES] & inside, jnp.uint32(0))
@@ -321,11 +334,13 @@ def _component(seed: Words, grid: list[Words], inside: Words, square: Square) ->
     return jax.lax.while_loop(lambda state: state[1] > 0, grow, start)[0]
 
 
-def _moved(code: Counts, patch: Words, box: tuple[Counts, ...], square: Square) -> Words:
+def _moved(
+    code: Counts, patch: Words, box: tuple[Counts, ...], landing: tuple[Counts, Counts], square: Square
+) -> Words:
     """A patch from the corner, turned as the operation says, and put down where it lands."""
     top, left, bottom, right = box
     side = square.side
-    rotates = (code == ops.ROTATE_CLOCKWISE) | (code == ops.ROTATE_COUNTER_CLOCKWISE)
+    rotates = ops.is_rotation(code)
     high, wide = bottom - top + 1, right - left + 1
     high, wide = jnp.where(rotates, wide, high), jnp.where(rotates, high, wide)
     turned = jnp.where(rotates, square.transposed(patch), patch)
@@ -333,7 +348,7 @@ def _moved(code: Counts, patch: Words, box: tuple[Counts, ...], square: Square) 
     topples = (code == ops.FLIP_UP_DOWN) | (code == ops.ROTATE_COUNTER_CLOCKWISE)
     turned = jnp.where(mirrors, square.mirrored(turned) >> word(side - wide), turned)
     turned = jnp.where(topples, square.toppled(turned) >> word(side * (side - high)), turned)
-    put = square.placed(turned, top, left)
+    put = square.placed(turned, *landing)
     up, down = put >> side, (put << side) & jnp.uint32(square.every)
     not_first = jnp.uint32(square.every & ~square.first_column)
     not_last = jnp.uint32(square.every & ~(square.first_column << (side - 1)))

@@ -135,7 +135,7 @@ def _called(
         warp=PlainWarp if interpret else functools.partial(GpuWarp, plt),
         form=type(actions),
         config=config,
-        sizes=Sizes(rows, config.canvas[1], bank.inputs.shape[-1]),
+        sizes=Sizes(rows, config.canvas[1], bank.inputs.shape[-1], config.action.rotation == "center"),
         batch=batch,
         tasks=len(bank),
         pairs=bank.inputs.shape[0],

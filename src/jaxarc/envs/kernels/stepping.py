@@ -131,7 +131,8 @@ def _outcome(states: ArcEnvState, told: Told) -> Outcome:
     solved = told.agree == told.union
     near = jnp.where(over, states.similarity, similarity(told.agree, told.union))
     no = jnp.zeros_like(over)
-    return Outcome(over, told.bit("valid"), told.bit("submitted"), solved, no, tally, near, states.similarity)
+    before = states.similarity
+    return Outcome(over, told.bit("valid"), told.bit("submitted"), solved, no, tally, near, before, near)
 
 
 def _with(states: ArcEnvState, new: Kept, history: Any) -> ArcEnvState:
