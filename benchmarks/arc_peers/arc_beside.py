@@ -17,6 +17,11 @@ GROWING = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """Several processes share the device's memory."""
 
 
+DEFAULT = "ours, default observation"
+OURS = {"ours": "", DEFAULT: "default observation, "}
+"""Our players, and how the names of their ratios begin: the first sees packed grids, the second what the settings give."""
+
+
 class Beside:
     """What was found of all players, and why some could not play."""
 
@@ -39,6 +44,12 @@ class Beside:
             write_tasks(canvas.tasks, tasks)
             start: dict[str, Callable[[], Process]] = {
                 "ours": lambda: Process(sys.executable, "ours_jaxarc.py", tasks, GROWING),
+                DEFAULT: lambda: Process(
+                    sys.executable,
+                    "ours_jaxarc.py",
+                    tasks,
+                    {**GROWING, "BENCH_OBSERVATION": "default (int8, input, clipboard)"},
+                ),
                 "original": lambda: self._original(tasks),
                 "ARCLE": lambda: self._arcle(tasks),
             }
@@ -47,7 +58,7 @@ class Beside:
                     try:
                         players[name] = make()
                     except Missing as reason:
-                        if name == "ours":
+                        if name in OURS:
                             raise
                         self.skipped[name] = str(reason)
                         continue
@@ -82,7 +93,7 @@ class Beside:
                 try:
                     reply = players[name].play("bbox", canvas.side, batch, self._seconds)
                 except Missing as reason:
-                    if name == "ours":
+                    if name in OURS:
                         raise
                     self.skipped[f"{name}, {canvas.name}, B={batch:,}"] = str(reason)
                     players.pop(name).close()
@@ -93,11 +104,12 @@ class Beside:
         label = f"{canvas.name}, B={batch:,}"
         samples = {name: [_sample(reply) for reply in some] for name, some in replies.items()}
         self.rows |= {f"{name}, {label}": _row(replies[name][-1], samples[name]) for name in replies}
-        self.ratios |= {
-            f"over {name}, {label}": ratios(samples["ours"], some)
-            for name, some in samples.items()
-            if name != "ours"
-        }
+        for own, word in OURS.items():
+            self.ratios |= {
+                f"{word}over {name}, {label}": ratios(samples[own], some)
+                for name, some in samples.items()
+                if name not in OURS
+            }
 
 
 def _sample(reply: Mapping[str, Any]) -> Sample:

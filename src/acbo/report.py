@@ -66,7 +66,7 @@ def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
         "<h2>How it went</h2>",
         _progress(believed, optimum),
         "<h2>What setting one variable does</h2>",
-        f"<p>Expected {said(settings.target)} if a variable is set; the band holds nine of ten models that fit the data. "
+        f"<p>Expected {said(settings.target)} if a variable is set; the band holds it with probability 0.9. "
         "Dots are experiments that set this variable alone.</p>",
         effects_part(believed),
         "<h2>Who causes what</h2>",
@@ -85,7 +85,7 @@ def _advice(optimizer: "Optimizer") -> str:
     return (
         f'<p class="advice">Recommended: <b>{html.escape(written(found.do))}</b>. Expected '
         f"{html.escape(found.target)} {found.expected:.4g}, between {found.low:.4g} and {found.high:.4g} with probability "
-        "0.9.</p>"
+        "0.9.</p>" + "".join(f"\n<p>{html.escape(note)}</p>" for note in found.notes)
     )
 
 

@@ -66,6 +66,8 @@ class Rollout(Spreading):
     """Seed of tasks and actions."""
     checkpoint: Path | None = None
     """Folder to save random play to as it goes."""
+    checkpoint_every: float = 30.0
+    """Seconds between two saves; 0 saves after every chunk of steps, about a second."""
     resume: bool = False
     """Go on from the checkpoint, on any number of devices; where there is none, begin."""
     replay: tuple[Path, ...] = ()
@@ -77,6 +79,13 @@ class Rollout(Spreading):
         from ._commands.playing import play
 
         return play(**self.own_options(), mesh=self.mesh)
+
+    def what_fits(self) -> str:
+        """A batch that fits, for who asked for too many environments."""
+        from ._commands.playing import fitting_environments
+
+        most = fitting_environments(self.dataset, self.split, self.task, self.format, self.policy, self.steps)
+        return f"`--environments {most}` fits; got {self.environments}."
 
 
 @dataclasses.dataclass(frozen=True)

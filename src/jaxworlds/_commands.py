@@ -6,10 +6,13 @@ Ctrl-C, 143 ended by SIGTERM.
 
 import _thread
 import abc
+import codecs
 import contextlib
 import dataclasses
+import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -30,6 +33,7 @@ from ._ending import (
 )
 from ._help import tidy, wrapped_output
 from ._options import spelled_for
+from ._regular import special_file
 from ._version import __version__
 from .runtime import RuntimeConflictError, configure, start_processes
 
@@ -183,7 +187,8 @@ def run_command(
         sys.exit(0)
     description = f"{description} Version {__version__}, which `--version` prints alone."
     tidy(commands)
-    with wrapped_output():
+    degrade_output()
+    with wrapped_output(), plain_option_errors():
         command = tyro.cli(
             commands,
             args=arguments or ["--help"],  # who types the bare name wants to know what there is
@@ -193,18 +198,119 @@ def run_command(
         )
     try:
         with sigterm_raises():
-            sys.exit(_run(command))
+            demand_plain_files(vars(command) if hasattr(command, "__dict__") else {})
+            code = _run(command)
+            sys.stdout.flush()  # a reader that has gone is noticed here, not while Python ends
+        sys.exit(code)
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)
         text = "stopped by SIGTERM" if terminated else "stopped"
         _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
-    except BrokenPipeError:  # a reader such as `head` has seen enough
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(PIPE_CLOSED)
+    except BrokenPipeError:
+        _end_unread()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich makes 1 of it
+            _end_unread()
+        raise
+    except MemoryError as error:
+        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
+    except RuntimeError as error:
+        if isinstance(error, _WRONG):
+            _end(f"{program}: {one_line(error)}", LOST if _is_missing(error) else BAD_INPUT)
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except _WRONG as error:
         code = LOST if _is_missing(error) else BAD_INPUT
         _end(f"{program}: {spelled_for(command, one_line(error))}", code)
+
+
+def _end_unread() -> NoReturn:
+    """End where a reader such as `head` has seen enough."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(PIPE_CLOSED)
+
+
+def out_of_memory(command: Any, error: BaseException) -> str:
+    """One line about memory that was not enough: what was asked for, and what would fit where the command can tell."""
+    needed = re.search(
+        r"(?:allocat\w*|request\w*)[^0-9]{0,20}([0-9.]+ ?[KMGT]?i?B?(?:ytes)?)", str(error), re.IGNORECASE
+    )
+    asked = f" ({needed[1].strip()} asked for at once)" if needed else ""
+    remedy = "Ask for less at a time: fewer environments, particles, samples or steps."
+    tell = getattr(command, "what_fits", None)
+    with contextlib.suppress(Exception):  # an estimate that fails must not hide what happened
+        remedy = (tell() if tell is not None else "") or remedy
+    return f"out of memory{asked}. {remedy}"
+
+
+_WRITTEN = ("out", "replay", "report", "checkpoint", "save")
+"""Options that name what a command writes."""
+
+
+def demand_plain_files(options: dict[str, Any]) -> None:
+    """Raise where an input is a named pipe, a socket or a device: to open one may wait for ever, or never end."""
+    for name, value in options.items():
+        many = value if isinstance(value, list | tuple) else (value,)
+        for one in many if name not in _WRITTEN else ():
+            if not isinstance(one, str | Path) or not str(one) or "\0" in str(one):
+                continue
+            if kind := special_file(one):
+                raise ValueError(
+                    f"`{name}` must be a file or a folder; {one} is {kind}. Write what comes from it to a file first."
+                )
+
+
+_SIMPLER = str.maketrans(
+    dict.fromkeys("─━═╌┄", "-") | dict.fromkeys("│┃║╎┆", "|") | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼╞╡╪┏┓┗┛┡┩┳┻╇", "+")
+    | {"×": "x", "…": "...", "−": "-", "–": "-", "—": "-", "°": " deg", "µ": "u", "μ": "u", "→": "->", "←": "<-"}
+    | {"≥": ">=", "≤": "<=", "±": "+-", "·": "-", "²": "^2", "³": "^3", "█": "#", "▏": "|", "•": "*", "‘": "'", "’": "'"}
+    | {"“": '"', "”": '"', "√": "sqrt", "✓": "ok"}
+)  # fmt: skip
+
+
+def _simplify(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal that knows fewer characters is shown in place of one that it lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end].translate(_SIMPLER)
+    return lost.encode(error.encoding, "replace").decode(error.encoding), error.end
+
+
+def degrade_output() -> None:
+    """Let output that knows no Unicode (`LANG=C`) be shown in simpler characters instead of ending in an error."""
+    codecs.register_error("jaxworlds-simplify", _simplify)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors in ("strict", "surrogateescape")):
+            stream.reconfigure(errors="jaxworlds-simplify")
+
+
+_TYPES = {"int": "a whole number", "float": "a number", "Path": "a path", "bool": "True or False"}
+_BAD_VALUE = re.compile(
+    r"(?:invalid literal for int\(\) with base 10|could not convert string to float): ('[^']*')"
+)
+
+
+@contextlib.contextmanager
+def plain_option_errors() -> Iterator[None]:
+    """Meanwhile a value that an option cannot take is told in a line: the option, what it must be, and what was given."""
+    kept = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(kept):
+            yield
+    except SystemExit:
+        text = kept.getvalue()
+        flat = " ".join(re.sub(r"[│╭╮╰╯─|+]", " ", text).split())
+        option = re.search(r"Error parsing (--[\w-]+|[A-Z][\w.-]*)", flat)
+        given = _BAD_VALUE.search(flat)
+        if option and given:
+            kinds = [words for kind, words in _TYPES.items() if f"<class '{kind}'>" in flat]
+            kinds = kinds or ["a whole number" if "invalid literal" in flat else "a number"]
+            text = f"`{option[1]}` must be {' or '.join(kinds)}; got {given[1]}.\n"
+        sys.stderr.write(text)
+        raise
+    sys.stderr.write(kept.getvalue())
 
 
 def _run(command: Any) -> int:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ._regular import demand_file
+
 PathLike = str | os.PathLike[str]
 Buffer = bytes | memoryview
 
@@ -179,6 +181,7 @@ class ContainerReader:
 @contextlib.contextmanager
 def open_container(path: PathLike) -> Iterator[ContainerReader]:
     """Open `path` and verify its prefix, length and header."""
+    demand_file(path)
     with open(path, "rb") as file:
         yield ContainerReader(path, file)
 

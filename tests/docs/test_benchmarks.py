@@ -236,3 +236,10 @@ def test_the_readme_shows_the_committed_figures() -> None:
     command = [sys.executable, str(BENCHMARKS / "write_figures.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_headlines_of_jaxarc_name_their_observation() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in readme.splitlines() if line.startswith("| jaxarc:")]
+    assert rows
+    assert all("packed observation" in row or "default observation" in row for row in rows)

@@ -280,9 +280,10 @@ def test_maximisation_is_minimisation_of_the_mirrored_target() -> None:
 def test_what_can_teach_is_preferred_to_what_cannot(kind: Callable[..., Any]) -> None:
     """Variable 0 causes the target with unknown strength; variable 1, just as free, causes nothing."""
     problem, data = situation(model(1.0, 0), 5)
-    choice = chosen(kind(settings=FEW, graph_known=True), problem, data, jr.key(3))
-    np.testing.assert_array_equal(choice.mask, [True, False, False, False])
-    assert abs(float(choice.value[0])) >= 2
+    made = chosen_many(kind(settings=FEW, graph_known=True), problem, data, jr.split(jr.key(3), 8))
+    np.testing.assert_array_equal(made.mask, [[True, False, False, False]] * 8)
+    # 32 models leave some chance: most choices are at an end.
+    assert (np.abs(np.asarray(made.value)[:, 0]) >= 2).sum() >= 6
     # No experiment tells more than which of the models is true.
     assert 0 < float(choice.score) < np.log(FEW.models)
 

@@ -24,7 +24,7 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.draws import threefry
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.functional import _step_one
+from jaxarc.envs.functional import _flagged, _is_there, _step_one
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
 from jaxarc.envs.kernels.show import can_show, show, show_one_hot
@@ -54,6 +54,12 @@ def started(config: JaxArcConfig) -> tuple[Any, Any]:
     bank = tasks.bank.with_weights(np.arange(len(tasks)) % 4)
     states, _ = batch_reset(jr.split(jr.key(2), BATCH), config, bank)
     return with_tasks(states, None), bank
+
+
+def interpreted(states: Any, bank: Any, actions: Any, config: JaxArcConfig) -> Any:
+    """The kernel's step as `batch_step` takes it, by Pallas' interpreter."""
+    there = jax.vmap(_is_there, in_axes=(0, None))(states, bank)
+    return _flagged(there, fused_step(states, bank, actions, config, interpret=True))
 
 
 def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
@@ -95,7 +101,7 @@ def test_the_kernel_gives_the_same_bits(
     monkeypatch.setattr(stepping, "_per_program", lambda canvas, batch: per_program)
     states, bank = started(config)
     plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
-    fused = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config, interpret=True))
+    fused = jax.jit(lambda states, bank, actions: interpreted(states, bank, actions, config))
     ended = 0
     for key in jr.split(jr.key(3), 24):
         actions = random_actions(key, config, BATCH)
@@ -114,7 +120,7 @@ def test_another_vmap_takes_the_plain_path() -> None:
     states, bank = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
     plain = jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0))
-    fused = unless_mapped(lambda *given: fused_step(*given, config, interpret=True), plain)
+    fused = unless_mapped(lambda *given: interpreted(*given, config), plain)
     two = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), tree)  # noqa: E731
     many = jax.jit(jax.vmap(fused, in_axes=(0, None, 0)))(two(states), bank, two(actions))
     assert_equal(many, two(jax.jit(plain)(states, bank, actions)))
@@ -132,7 +138,7 @@ def test_tasks_that_are_gone_become_the_nearest() -> None:
     )
     actions = random_actions(jr.key(0), config, BATCH)
     want = jax.vmap(lambda s, a: _step_one(s, small, a, config, None))(states, actions)
-    got = fused_step(states, small, actions, config, interpret=True)
+    got = interpreted(states, small, actions, config)
     assert_equal(got[:4], want[:4])
 
 

@@ -64,6 +64,21 @@ def expected_rows(
     return jax.vmap(one)(models) if not models.mechanism.units else jax.lax.map(one, models)
 
 
+def target_variance(
+    models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], draws: int = DRAWS
+) -> Float[Array, " actions"]:
+    """Variance of the target in one row of each action: the mean over models."""
+    actions, d = mask.shape
+
+    def one(model: SCM) -> Float[Array, " actions"]:
+        noise = common_noise(model, None, draws)
+        repeated = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
+        rows = propagate(model, jnp.tile(noise, (actions, 1)), repeated)
+        return rows.reshape(actions, -1, d)[..., model.target].var(1)
+
+    return jax.lax.map(one, models).mean(0)
+
+
 def single_actions(
     problem: Problem, places: int
 ) -> tuple[Bool[Array, "actions d"], Float[Array, "actions d"]]:

@@ -10,8 +10,10 @@ from jaxtyping import Bool, Float
 from acbo.answers import likely_edges
 from acbo.scms.interop import friend
 
-from .believed import BAND, Believed
-from .state import Levels
+from .believed import Believed
+from .measured import Tried, alike
+from .programs import Outlook
+from .state import Levels, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +34,8 @@ class Advice:
     low: float
     high: float
     target: str
+    notes: tuple[str, ...] = ()
+    """What the experiments say against the strategy, or against the observations, in sentences; usually none."""
 
     def as_series(self) -> "pd.Series":
         """The values and the expectation as one row of a table."""
@@ -39,7 +43,8 @@ class Advice:
         return friend("pandas", "`as_series`").Series(facts, name="advice", dtype=float)
 
     def __repr__(self) -> str:
-        return f"{written(self.do)}: {self.target} {self.expected:.4g} ({self.low:.4g} to {self.high:.4g})"
+        said = f"{written(self.do)}: {self.target} {self.expected:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return "\n".join([said, *self.notes])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -80,11 +85,13 @@ class Explanation:
     chance_best: float
     """Probability that it is the best of itself, every variable's best value alone, and doing nothing."""
     spread: float
-    """Standard deviation of its expected target over the models that are believed: what it can tell."""
+    """Standard deviation of its expected target, as it is believed: what it can tell."""
     decides: "pd.DataFrame"
     """Open edges about which it tells most: probability now, and the share of the outcome's variance they make."""
     alternatives: "pd.DataFrame"
     """The best value of each variable alone, with expected target, band, chance to be best, and cost."""
+    notes: tuple[str, ...] = ()
+    """Where experiments contradict the observations, in sentences; usually none."""
 
     def __repr__(self) -> str:
         heading = "Experiment" if self.experiment is None else f"Experiment {self.experiment}"
@@ -107,6 +114,7 @@ class Explanation:
             name, value, expected = other[0]
             said = written({}) if name == NOTHING else written({str(name): float(value)})
             lines.append(f"Best of the others: {said}, {self.target} {expected:.4g}.")
+        lines.extend(self.notes)
         return "\n".join(lines)
 
 
@@ -140,12 +148,12 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
     mine = actions.index(dict(do)) if dict(do) in actions else len(actions)
     if mine == len(actions):
         actions.append(dict(do))
-    rows = believed.rows(actions)
-    effects = rows[..., settings.names.index(settings.target)]
-    winner = np.argmin(sign * effects, axis=1)
+    outlook = believed.outlook(actions)
+    mean, low, high = (np.asarray(part, float) for part in outlook[1:])
+    winner = np.argmin(sign * _draws(believed, outlook, actions), axis=1)
     chance = [float((winner == at).mean()) for at in range(len(actions))]
-    low, high = np.quantile(effects, BAND, axis=0)
-    mean = effects.mean(0)
+    effects = outlook.effects
+    spread = np.sqrt(effects.mean[:, mine].var() + (effects.deviation[:, mine] ** 2).mean())
     table = pandas.DataFrame(
         {
             "value": [float("nan"), *(next(iter(action.values())) for action in best_of_each)],
@@ -168,9 +176,114 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
         high=float(high[mine]),
         nothing=float(mean[0]),
         chance_best=chance[mine],
-        spread=float(effects[:, mine].std()),
-        decides=_decides(believed, rows[:, mine], do, pandas),
+        spread=float(spread),
+        decides=_decides(believed, believed.rows([do])[:, 0], do, pandas),
         alternatives=ranked,
+        notes=contradiction_notes(believed),
+    )
+
+
+def bounds(believed: Believed, do: Levels) -> tuple[Float[np.ndarray, " 1"], ...]:
+    """Lower bound, expectation and upper bound of the target under an action."""
+    found = believed.outlook([do])
+    return np.asarray(found.low), np.asarray(found.expected), np.asarray(found.high)
+
+
+REPEATS = 16
+"""Joint draws of what experiments leave open, for each draw of the belief."""
+
+
+def _draws(believed: Believed, outlook: Outlook, actions: list[Levels]) -> Float[np.ndarray, "draws actions"]:
+    """Draws of the expected target, actions beside each other: what is open about one is so for all that set the same."""
+    effects = outlook.effects
+    sets = [frozenset(action) for action in actions]
+    column = [sets.index(one) for one in sets]
+    normals = np.random.default_rng(0).standard_normal((REPEATS, len(effects.mean), len(actions)))
+    return np.concatenate(effects.mean + effects.deviation * normals[..., column])
+
+
+def contradiction_notes(believed: Believed) -> tuple[str, ...]:
+    """A sentence for every group of experiments that came out as no model of the observations alone expects."""
+    target = believed.settings.target
+    bent = (
+        " or an effect that bends (`mechanism='smooth'`)" if believed.settings.mechanism == "linear" else ""
+    )
+    return tuple(
+        f"Experiments contradict the observations: {written(one.tried.do)} gave {target} {one.tried.mean:.4g} "
+        f"({_times(one.tried.count)}); models of the observations alone expect {one.low:.4g} to {one.high:.4g}. A hidden "
+        f"cause of {' and '.join([*one.tried.do, target])}{bent} would explain it. The experiments count."
+        for one in believed.contradictions
+    )
+
+
+def _times(count: int) -> str:
+    return "1 experiment" if count == 1 else f"mean of {count} experiments"
+
+
+def refuting_experiments(believed: Believed, do: Levels) -> Tried | None:
+    """Experiments like this action that came out worse than doing nothing, by a standard error or more."""
+    nothing = believed.untouched
+    near = [group for group in believed.groups if alike(believed.state, group.do, do)] if do else []
+    if nothing is None or not near:
+        return None
+    sign = 1.0 if believed.settings.objective == "min" else -1.0
+    count = sum(group.count for group in near)
+    mean = sum(group.count * group.mean for group in near) / count
+    error = nothing.deviation * np.sqrt(1 / count + 1 / nothing.count)
+    worse = sign * (mean - nothing.mean) > error
+    return Tried(do, count, mean, max(group.deviation for group in near)) if worse else None
+
+
+def checked(believed: Believed, do: Levels, proposed: Levels | None) -> tuple[Levels, tuple[str, ...]]:
+    """What to recommend instead of an action that the experiments or the belief speak against, and why.
+
+    `proposed` is what a trained network alone would have said.
+    """
+    settings, target = believed.settings, believed.settings.target
+    sign = 1.0 if settings.objective == "min" else -1.0
+    notes: list[str] = []
+    against = refuting_experiments(believed, do)
+    tried = [group.do for group in believed.groups if refuting_experiments(believed, group.do) is None]
+    tried = [other for other in tried if can_be_set(settings, other)]
+    actions: list[Levels] = [do, {}, *tried]
+    expected = sign * np.asarray(believed.outlook(actions).expected)
+    if against is not None or expected[0] > expected[1] + 1e-9 * (1 + abs(expected[1])):
+        best = 1 + int(np.argmin(expected[1:]))
+        why = (
+            _refusal(believed, against)
+            if against is not None
+            else f"the strategy proposed to {written(do)}, of which {target} {sign * expected[0]:.4g} is expected and "
+            f"{sign * expected[1]:.4g} if nothing is set"
+        )
+        do = actions[best]
+        notes.append(f"Advice rests on what was measured: {why}.")
+    elif proposed is not None and not same(believed, proposed, do):
+        found = refuting_experiments(believed, proposed)
+        if found is not None:
+            notes.append(f"Advice rests on what was measured: {_refusal(believed, found)}.")
+    return do, (*notes, *contradiction_notes(believed))
+
+
+def _refusal(believed: Believed, against: Tried) -> str:
+    nothing, target = believed.untouched, believed.settings.target
+    assert nothing is not None
+    return (
+        f"the strategy's model alone says to {written(against.do)}, but that gave {target} {against.mean:.4g} "
+        f"({_times(against.count)}), worse than the {nothing.mean:.4g} of rows in which nothing was set"
+    )
+
+
+def same(believed: Believed, first: Levels, second: Levels) -> bool:
+    """Whether two actions are nearly the same."""
+    return alike(believed.state, first, second)
+
+
+def can_be_set(settings: Settings, do: Levels) -> bool:
+    """Whether all of this may be set at once: rows may hold experiments that were made elsewhere."""
+    settable = {v.name: v for v in settings.settable}
+    return len(do) <= settings.max_simultaneous and all(
+        name in settable and settable[name].low - 1e-9 <= level <= settable[name].high + 1e-9  # pyright: ignore[reportOptionalOperand]
+        for name, level in do.items()
     )
 
 

@@ -125,7 +125,7 @@ def levels_of(
             near = min(allowed, key=lambda end: abs(end - level))
             # Inside numbers have about seven digits.
             exact = v.levels is not None or abs(near - level) < 1e-5 * v.span
-            found[v.name] = near if exact else min(max(v.nearest(level), allowed[0]), allowed[-1])
+            found[v.name] = float(near if exact else min(max(v.nearest(level), allowed[0]), allowed[-1]))
     while settings.price(found) > money:
         found.pop(max(found, key=lambda name: settings.variable(name, "do").price(found[name])))
     return found

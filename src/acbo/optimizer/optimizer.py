@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from acbo.beliefs import BeliefSettings
 from acbo.data import bucket
 from acbo.scms.interop import friend
 from acbo.strategies import AbstractStrategy, Random, strategy_named
 from jaxworlds.store import StoreError
 
-from .advice import Advice, Explanation, GraphBelief, explain, graph_belief
+from .advice import Advice, Explanation, GraphBelief, bounds, checked, explain, graph_belief
 from .arrays import affordable, data_of, levels_of, problem_of
 from .believed import Believed, key_for
 from .graph import Graph, graph_of
 from .notices import notices
-from .programs import final_choice, next_choice
+from .programs import final_choice, next_choice, unchecked_proposal
 from .rows import Marks, Told, given_rows, told_rows
 from .state import Levels, Pending, Settings, State, read_state, write_state
 from .variables import Variable, Variables, variables_of
@@ -111,7 +112,7 @@ class Optimizer:
         path: PathLike | None,
     ) -> None:
         self._strategy = _strategy_for(strategy, state.settings)
-        self._state, self._believed = state, Believed(state)
+        self._state, self._believed = state, Believed(state, self._strategy)
         self._path = None if path is None else Path(path)
         self.simulator = simulator
         self._noticed: set[str] = set()
@@ -158,7 +159,7 @@ class Optimizer:
         if self._path is not None:
             write_state(self._path, state)
         if state.rows is not self._state.rows:
-            self._believed = Believed(state)
+            self._believed = Believed(state, self._strategy)
         else:
             self._believed.state = state  # beliefs hang on rows alone
         self._state = state
@@ -348,7 +349,11 @@ class Optimizer:
         return graph_belief(self._believed)
 
     def recommend(self) -> Advice:
-        """What to do by all that is known, and what to expect of it."""
+        """What to do by all that is known, and what to expect of it.
+
+        What the strategy recommends is checked against the experiments made and against doing nothing. Where they
+        disagree, the advice is the best of what was measured, and `notes` say why. The band is `explain`'s.
+        """
         state, believed = self._state, self._believed
         if not state.rows:
             raise ValueError(
@@ -356,12 +361,15 @@ class Optimizer:
             )
         self._notice(again=("constant",))
         key = key_for(state.settings, "recommend")
-        found = jax.device_get(final_choice(self._strategy, believed.problem, believed.data, key))
+        problem, data = believed.problem, believed.data
+        proposal = unchecked_proposal(self._strategy, problem, data)
+        choice = final_choice(self._strategy, problem, data, believed.belief, proposal, key)
+        found, proposal = jax.device_get((choice, proposal))
         do = levels_of(state, believed.scaling, found.mask, found.value)
-        # 1.645 deviations on both sides hold nine tenths of a normal distribution.
-        inside = float(found.mean) + 1.645 * float(found.spread) * np.array([-1.0, 0.0, 1.0])
-        low, expected, high = believed.scaling.target(state.settings, inside).tolist()
-        return Advice(do, expected, low, high, self.target)
+        proposed = None if proposal is None else levels_of(state, believed.scaling, *proposal)
+        do, notes = checked(believed, do, proposed)
+        low, expected, high = (float(part[0]) for part in bounds(believed, do))
+        return Advice(do, expected, low, high, self.target, notes)
 
     def explain(self, experiment: int | Mapping[str, float] | None = None) -> Explanation:
         """Why this experiment: a pending one by number, values by name, or by default the last pending one.
@@ -447,7 +455,12 @@ def _plan(state: State) -> float:
 def _strategy_for(strategy: str | AbstractStrategy, settings: Settings) -> AbstractStrategy:
     """The strategy, told of which kind the mechanisms are and whether the graph is known."""
     if isinstance(strategy, AbstractStrategy):
-        return strategy
+        # An object keeps its settings, but where the user says that effects bend it believes so too.
+        own = getattr(strategy, "settings", None)
+        if settings.mechanism != "smooth" or not isinstance(own, BeliefSettings):
+            return strategy
+        bent: Any = {"settings": dataclasses.replace(own, mechanism="smooth")}
+        return dataclasses.replace(strategy, **bent)
     if strategy == "cbo" and not settings.graph.known:
         raise ValueError(
             "`graph` must be the whole graph for `strategy='cbo'`; it is not. Give its edges, or take another strategy."

@@ -1,11 +1,13 @@
 """The compiled programs behind the optimizer: each is one function, compiled once per shape of its arrays."""
 
+from typing import Any, NamedTuple
+
 import equinox as eqx
-import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs import BeliefSettings, draw_models, models_of
-from acbo.beliefs.effects import expected_rows
+from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, corrected_belief, posterior_models
+from acbo.beliefs.effects import effects_of, expected_rows, target_variance
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.inference import AbstractScore, edge_posterior
@@ -21,21 +23,96 @@ def next_choice(
     return strategy.choose(problem, data, remaining, key)
 
 
+Action = tuple[Bool[Array, " d"], Float[Array, " d"]]
+"""What is set, and to what."""
+
+
 @eqx.filter_jit
-def final_choice(strategy: AbstractStrategy, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-    """The strategy's recommendation."""
-    return strategy.recommend(problem, data, key)
+def final_choice(
+    strategy: AbstractStrategy,
+    problem: Problem,
+    data: Dataset,
+    belief: AbstractBelief,
+    proposal: Action | None,
+    key: Key,
+) -> Recommendation:
+    """The strategy's recommendation, by the belief where the strategy can; a network's proposal is looked at too."""
+    by_belief = getattr(strategy, "advise", None)
+    if by_belief is None:
+        return strategy.recommend(problem, data, key)
+    more = {} if proposal is None else {"proposal": proposal}
+    return by_belief(problem, data, belief, key, **more)
+
+
+def strategy_belief(
+    strategy: AbstractStrategy,
+    problem: Problem,
+    data: Dataset,
+    known: bool,
+    key: Key,
+    settings: BeliefSettings,
+) -> AbstractBelief:
+    """What the strategy believes of the target; one by causal models and experiments where it has none of its own."""
+    if hasattr(strategy, "belief") and not hasattr(strategy, "advise"):
+        return own_belief(strategy, problem, data, key)
+    models = believed_models(strategy, problem, data, known, key, settings)
+    return corrected_belief(problem, data, models, jr.fold_in(key, 1))
+
+
+@eqx.filter_jit
+def own_belief(strategy: Any, problem: Problem, data: Dataset, key: Key) -> AbstractBelief:
+    """The belief of a strategy that has one of its own kind."""
+    return strategy.belief(problem, data, key)
+
+
+@eqx.filter_jit
+def unchecked_proposal(strategy: AbstractStrategy, problem: Problem, data: Dataset) -> Action | None:
+    """What a trained network alone would recommend; None for other strategies."""
+    proposal = getattr(strategy, "proposal", None)
+    return None if proposal is None else proposal(problem, data)
+
+
+class Outlook(NamedTuple):
+    """What is believed of the target under some actions."""
+
+    effects: Effects
+    expected: Float[Array, " actions"]
+    low: Float[Array, " actions"]
+    high: Float[Array, " actions"]
+
+
+@eqx.filter_jit
+def believed_effects(
+    belief: AbstractBelief, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], band: float
+) -> Outlook:
+    """E[target | do] of each action, with bounds that hold it with probability `band`."""
+    found = belief.effects(mask, value)
+    tail = (1 - band) / 2
+    return Outlook(found, found.expected, found.quantile(tail), found.quantile(1 - tail))
 
 
 @eqx.filter_jit
 def believed_models(
-    problem: Problem, data: Dataset, known: bool, key: Key, settings: BeliefSettings, score: AbstractScore
+    strategy: AbstractStrategy,
+    problem: Problem,
+    data: Dataset,
+    known: bool,
+    key: Key,
+    settings: BeliefSettings,
 ) -> SCM:
-    """Models drawn from their posterior; where the graph is known, only their mechanisms are drawn."""
-    if known:
-        graphs = jnp.broadcast_to(problem.knowledge.required, (settings.models, data.size, data.size))
-        return models_of(problem, data, graphs, key, settings)
-    return draw_models(problem, data, key, settings, score)
+    """Models as the strategy draws them, or from their posterior; where the graph is known, all have it."""
+    own = getattr(strategy, "models", None)
+    if own is not None:
+        return own(problem, data, key)
+    return posterior_models(problem, data, key, settings, known)
+
+
+@eqx.filter_jit
+def predicted_outcomes(
+    models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
+) -> tuple[Float[Array, "models actions"], Float[Array, " actions"]]:
+    """The expected target under each model, and the variance of a single measurement."""
+    return effects_of(models, mask, value), target_variance(models, mask, value)
 
 
 @eqx.filter_jit

@@ -145,14 +145,15 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
 
 
 def advice(optimizer: Optimizer) -> str:
-    """The recommendation in a line."""
+    """The recommendation in a line, and what the experiments say against it in further ones."""
     if not optimizer.state.rows:
         return "No rows yet: nothing is recommended."
     found = optimizer.recommend()
-    return (
+    said = (
         f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
         f"({found.low:.4g} to {found.high:.4g})"
     )
+    return "\n".join([said, *found.notes])
 
 
 def sparkline(values: Any) -> str:

@@ -1,17 +1,20 @@
-"""The trained policy as a strategy: experiments by its distribution, recommendations by its predicted effects."""
+"""The trained policy as a strategy: experiments by its distribution, recommendations by causal models and experiments."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.models import models_of
+from acbo.beliefs.belief import AbstractBelief, Belief, corrected_belief
+from acbo.beliefs.models import posterior_models
 from acbo.beliefs.settings import BeliefSettings
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
-from acbo.inference.graph_draws import draw_graphs
+from acbo.scms.scm import SCM
 from acbo.strategies.believing import best_believed
+from acbo.strategies.checks import refuted
 from acbo.strategies.strategy import AbstractStrategy
+from acbo.surrogate.layers import MASKED
 
 from .acting import choice_of, draw_luck, pick
 from .features import Scale, oriented, told
@@ -23,8 +26,10 @@ class Policy(AbstractStrategy):
 
     network: PolicyNetwork
     temperature: float = eqx.field(static=True, default=0.0)
-    widening: float = eqx.field(static=True, default=1.7)
-    """By how much predicted deviations are widened: those of the trained policy were found too small by this factor."""
+    settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
+    """Of the models behind recommendations."""
+    graph_known: bool = eqx.field(static=True, default=False)
+    """Whether `problem.knowledge.required` is the whole graph; the network is told in any case."""
 
     def outlook(self, problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Outlook, Scale]:
         """What the network makes of the situation."""
@@ -34,27 +39,59 @@ class Policy(AbstractStrategy):
         return self.network(known, edges, problem, data.target), scale
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
+        """The network's experiment, but for what was tried at least twice and came out worse than doing nothing."""
         outlook, _ = self.outlook(problem, data, remaining)
+        places = outlook.logits.shape[1]
+        mask, value = _cells(problem, places)
+        again = refuted(problem, data, mask, value, least=2).reshape(outlook.logits.shape)
+        outlook = eqx.tree_at(lambda o: o.logits, outlook, jnp.where(again, MASKED, outlook.logits))
         luck = draw_luck(key, problem, self.network.config.places)
         picks, log = pick(outlook, problem, luck, self.temperature)
         return choice_of(outlook, problem, picks, log, luck)
 
+    def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
+        """Causal models from their posterior."""
+        return posterior_models(problem, data, key, self.settings, self.graph_known)
+
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
+        """What is believed of the target: causal models drawn from their posterior, corrected by the experiments.
+
+        The network chooses experiments; what it predicts of them is trained on random models and is no belief about
+        data of another kind.
+        """
+        return corrected_belief(problem, data, self.models(problem, data, key), jr.fold_in(key, 1))
+
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        """The place with the best predicted effect; sets of several variables by models drawn from the posterior."""
-        if problem.max_simultaneous > 1:
-            key_graphs, key_models, key_search = jr.split(key, 3)
-            graphs = draw_graphs(data, key_graphs, 32, knowledge=problem.knowledge)
-            models = models_of(problem, data, graphs, key_models, BeliefSettings(models=32))
-            return best_believed(problem, models, key_search)
-        outlook, scale = self.outlook(problem, data, jnp.zeros((), problem.low.dtype))
+        """The best by the belief, of what the network proposes and all other candidates."""
+        key_belief, key_search = jr.split(key)
+        return self.advise(problem, data, self.belief(problem, data, key_belief), key_search)
+
+    def advise(
+        self,
+        problem: Problem,
+        data: Dataset,
+        belief: AbstractBelief,
+        key: Key,
+        proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
+    ) -> Recommendation:
+        """The recommendation by a belief that is there already, and by a proposal where that is."""
+        proposal = self.proposal(problem, data) if proposal is None else proposal
+        return best_believed(problem, data, belief, key, proposal=proposal)
+
+    def proposal(self, problem: Problem, data: Dataset) -> tuple[Bool[Array, " d"], Float[Array, " d"]]:
+        """The place with the best effect that the network predicts."""
+        outlook, _ = self.outlook(problem, data, jnp.zeros((), problem.low.dtype))
         places = outlook.effect.shape[1]
         held = jnp.where(problem.manipulable[:, None], outlook.effect, jnp.inf).ravel()
         best = jnp.argmin(held)
+        mask, value = _cells(problem, places)
         better = held[best] < 0
-        mask = (jnp.arange(problem.size) == best // places) & better
-        part = place_middles(places)[best % places].astype(problem.low.dtype)
-        value = problem.snap(problem.low * (1 - part) + problem.high * part)
-        centre, spread = scale.centre[data.target], scale.spread[data.target]
-        mean = centre + spread * jnp.where(better, held[best], 0)
-        doubt = self.widening * spread * outlook.doubt.ravel()[best]
-        return Recommendation(mask, jnp.where(mask, value, 0), problem.sign * mean, doubt)
+        return mask[best] & better, jnp.where(better, value[best], 0)
+
+
+def _cells(problem: Problem, places: int) -> tuple[Bool[Array, "cells d"], Float[Array, "cells d"]]:
+    """Every variable alone in the middle of each of its cells."""
+    mask = jnp.repeat(jnp.eye(problem.size, dtype=bool), places, axis=0)
+    part = jnp.tile(place_middles(places), problem.size)[:, None].astype(problem.low.dtype)
+    value = problem.snap(problem.low * (1 - part) + problem.high * part)
+    return mask, jnp.where(mask, value, 0)

@@ -8,7 +8,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.beliefs.effects import single_actions
-from acbo.data import Key
+from acbo.beliefs.outcomes import recent
+from acbo.data import Dataset, Key
 from acbo.experiments.problem import Problem
 from acbo.scms.graphs import ranks
 
@@ -86,3 +87,15 @@ def without_idle(
     for _ in range(graph.shape[0] - 1):
         reaching = reaching | (~mask & (reaching @ edges.T > 0))
     return mask & (reaching @ edges.T > 0)
+
+
+def with_tried(problem: Problem, data: Dataset, actions: Actions, memory: int) -> Actions:
+    """The candidates, and what was tried of late."""
+    tried = data.intervened.any(1) & data.rows
+    (mask, value, used), _ = recent((data.intervened, data.values, tried), data.values[:, 0], memory)
+    mask = mask & used[:, None]
+    return Actions(
+        jnp.concatenate([actions.mask, mask]),
+        jnp.concatenate([actions.value, jnp.where(mask, value, 0)]),
+        jnp.concatenate([actions.allowed, used & jnp.all(problem.manipulable | ~mask, -1)]),
+    )

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.effects import effects_of, log_likelihood
-from acbo.beliefs.models import draw_models, models_of
+from acbo.beliefs.belief import MEMORY, AbstractBelief, Belief, Effects, corrected_belief
+from acbo.beliefs.effects import log_likelihood
+from acbo.beliefs.models import posterior_models
 from acbo.beliefs.settings import BeliefSettings
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
@@ -17,11 +18,14 @@ from acbo.scms.interventions import hard
 from acbo.scms.sampling import draw_noise, propagate
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, closer_actions
+from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried
+from .checks import refuted
 from .strategy import AbstractStrategy
 
 ROUNDS, STARTS = 4, 4
 """How often the best values are searched around again, and around how many candidates."""
+LEAST_GAIN = 2e-3
+"""What a step of that search must win, in the target's units: an end of a range is left for something."""
 
 
 class AbstractBelieving(AbstractStrategy):
@@ -37,12 +41,7 @@ class AbstractBelieving(AbstractStrategy):
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
         """What is believed."""
-        if self.graph_known:
-            graphs = jnp.broadcast_to(
-                problem.knowledge.required, (self.settings.models, problem.size, problem.size)
-            )
-            return models_of(problem, data, graphs, key, self.settings)
-        return draw_models(problem, data, key, self.settings)
+        return posterior_models(problem, data, key, self.settings, self.graph_known)
 
     @abc.abstractmethod
     def worth(
@@ -53,62 +52,96 @@ class AbstractBelieving(AbstractStrategy):
         losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        """How much each action is worth; `losses` are their expected targets, to be made small."""
+        """How much each action is worth; `losses` are their expected targets, turned so that small is good."""
+
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
+        """What is believed of the target: the models, corrected by what experiments showed."""
+        models = self.models(problem, data, key)
+        return corrected_belief(problem, data, models, jr.fold_in(key, 1))
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
-        key_models, key_actions, key_worth = jr.split(key, 3)
-        models = self.models(problem, data, key_models)
+        key_belief, key_actions, key_worth = jr.split(key, 3)
+        belief = self.belief(problem, data, key_belief)
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
-        losses = problem.sign * effects_of(models, actions.mask, actions.value)
-        worth = self.worth(problem, models, actions, losses, key_worth)
+        effects = belief.effects(actions.mask, actions.value)
+        losses = problem.sign * _joint_draws(effects, actions, jr.fold_in(key_belief, 2))
+        worth = self.worth(problem, belief.models, actions, losses, key_worth)
         # To do nothing is no experiment.
         chosen, least = best_of(-worth, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        key_models, key_actions = jr.split(key)
-        return best_believed(
-            problem, self.models(problem, data, key_models), key_actions, self.places, self.sets
-        )
+        key_belief, key_actions = jr.split(key)
+        return self.advise(problem, data, self.belief(problem, data, key_belief), key_actions)
+
+    def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
+        """The recommendation by a belief that is there already."""
+        return best_believed(problem, data, belief, key, self.places, self.sets)
+
+
+def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "models actions"]:
+    """One expected target of every action for each draw: what no model says goes the same way for all that set the same."""
+    count, d = effects.mean.shape[0], actions.mask.shape[1]
+    normals = jr.normal(key, (count, d), effects.mean.dtype) @ actions.mask.astype(effects.mean.dtype).T
+    return effects.mean + effects.deviation * normals / jnp.sqrt(jnp.maximum(actions.mask.sum(-1), 1))
 
 
 def best_believed(
-    problem: Problem, models: SCM, key: Key, places: int = 5, sets: int = 128
+    problem: Problem,
+    data: Dataset,
+    belief: AbstractBelief,
+    key: Key,
+    places: int = 5,
+    sets: int = 128,
+    proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
 ) -> Recommendation:
-    """The action with the best expected target over all models: of the candidates, and of what lies around the best."""
+    """The action with the best expected target: of the candidates, what was tried, and what lies around the best.
+
+    What experiments speak against (`refuted`) is not recommended, whatever the belief says of it. A `proposal` is one
+    more candidate.
+    """
     key_actions, key_search = jr.split(key)
-    actions = candidate_actions(problem, key_actions, places, sets)
-    losses = problem.sign * effects_of(models, actions.mask, actions.value).mean(0)
-    if not models.mechanism.units and problem.max_simultaneous == 1:
-        # A linear effect of one variable is best at an end.
-        best, _ = best_of(losses, actions.allowed)
-        return _recommendation(models, actions.mask[best], actions.value[best])
-    _, order = jax.lax.top_k(-jnp.where(actions.allowed, losses, jnp.inf), STARTS)
-    mask, value = actions.mask[order], actions.value[order]
+    actions = with_tried(problem, data, candidate_actions(problem, key_actions, places, sets), MEMORY)
+    if proposal is not None:
+        one = Actions(proposal[0][None], proposal[1][None], jnp.ones(1, bool))
+        actions = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), actions, one)
+
+    def loss(actions: Actions) -> Float[Array, " actions"]:
+        found = problem.sign * belief.effects(actions.mask, actions.value).expected
+        bad = refuted(problem, data, actions.mask, actions.value)
+        return jnp.where(actions.allowed & ~bad, found, jnp.inf)
+
+    losses = loss(actions)
+    _, order = jax.lax.top_k(-losses, STARTS)
+    starts, least = jax.tree.map(lambda part: part[order], actions), losses[order]
 
     def closer(
-        value: Float[Array, "starts d"], turn: tuple[Array, Key]
-    ) -> tuple[Float[Array, "starts d"], None]:
-        step, key = turn
+        carry: tuple[Float[Array, "starts d"], Float[Array, " starts"]], turn: tuple[Array, Key]
+    ) -> tuple[tuple[Float[Array, "starts d"], Float[Array, " starts"]], None]:
+        (value, least), (step, key) = carry, turn
         near = jax.vmap(lambda m, v, k: closer_actions(problem, m, v, step, k))(
-            mask, value, jr.split(key, STARTS)
+            starts.mask, value, jr.split(key, STARTS)
         )
-        flat = jnp.repeat(mask, near.shape[1], 0), near.reshape(-1, problem.size)
-        found = problem.sign * effects_of(models, *flat).mean(0)
-        which = jnp.argmin(found.reshape(STARTS, -1), axis=1)
-        return jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0], None
+        every = near.shape[1]
+        mask, allowed = jnp.repeat(starts.mask, every, 0), jnp.repeat(starts.allowed, every, 0)
+        found = loss(Actions(mask, near.reshape(-1, problem.size), allowed)).reshape(STARTS, every)
+        which = jnp.argmin(found, axis=1)
+        moved = jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0]
+        better = found.min(1) < least - LEAST_GAIN
+        return (jnp.where(better[:, None], moved, value), jnp.where(better, found.min(1), least)), None
 
-    steps = 0.5 / places * 0.5 ** jnp.arange(ROUNDS).astype(value.dtype)
-    value, _ = jax.lax.scan(closer, value, (steps, jr.split(key_search, ROUNDS)))
-    losses = problem.sign * effects_of(models, mask, value).mean(0)
-    allowed = actions.allowed[order]
-    best, _ = best_of(losses, allowed)
-    return _recommendation(models, mask[best], value[best])
+    steps = 0.5 / places * 0.5 ** jnp.arange(ROUNDS).astype(starts.value.dtype)
+    (value, least), _ = jax.lax.scan(closer, (starts.value, least), (steps, jr.split(key_search, ROUNDS)))
+    best = jnp.argmin(least)
+    return recommendation_of(belief, starts.mask[best], value[best])
 
 
-def _recommendation(models: SCM, mask: Bool[Array, " d"], value: Float[Array, " d"]) -> Recommendation:
-    effects = effects_of(models, mask[None], value[None])[:, 0]
-    return Recommendation(mask, value, effects.mean(), effects.std())
+def recommendation_of(
+    belief: AbstractBelief, mask: Bool[Array, " d"], value: Float[Array, " d"]
+) -> Recommendation:
+    """An action as a recommendation, with what is believed of it."""
+    found = belief.effects(mask[None], value[None])
+    return Recommendation(mask, value, found.expected[0], found.spread[0])
 
 
 class Thompson(AbstractBelieving):
@@ -158,7 +191,8 @@ class KnowledgeGradient(AbstractBelieving):
     ) -> Float[Array, " actions"]:
         held = jnp.where(actions.allowed, losses, jnp.inf)
         finite = jnp.where(actions.allowed, losses, 0)
-        now = _leave_one_out(jnp.zeros((losses.shape[0], losses.shape[0]), losses.dtype), held, finite)
+        count = held.shape[0]
+        now = _leave_one_out(jnp.zeros((count, count), held.dtype), held, finite)
         weights = log_weights(models, actions, key)
         after = jax.lax.map(lambda w: _leave_one_out(w, held, finite), weights)
         return (now - after) / price(problem, actions)

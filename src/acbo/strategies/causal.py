@@ -6,18 +6,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from acbo.beliefs.belief import AbstractBelief, Effects
 from acbo.beliefs.effects import effects_of
 from acbo.beliefs.models import models_of
+from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.beliefs.settings import BeliefSettings
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, closer_actions, without_idle
+from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
 from .believing import dearest, price
-from .gp import expected_gain, gp_posterior, most_gaining, outcomes_of, recent, with_tried
+from .gp import expected_gain, gp_posterior, most_gaining
 from .strategy import AbstractStrategy
 
 ROUNDS, STARTS, FIRST = 5, 8, 0.1
@@ -111,6 +113,11 @@ class CausalBO(AbstractStrategy):
         mean, deviation = self.posterior(problem, data, models, chosen)
         return Recommendation(actions.mask[best], actions.value[best], mean[0], deviation[0])
 
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> "CausalBelief":
+        """What is believed of the target: models along the graph, corrected by experiments."""
+        models = self.models(problem, data, jr.key(self.seed))
+        return CausalBelief(self, problem, _without_idle_settings(problem, data), models)
+
     def candidates(self, problem: Problem, data: Dataset, key: Key) -> Actions:
         """What is looked at first: sets without idle variables, and what was tried of late."""
         actions = _minimal_actions(problem, candidate_actions(problem, key, self.places, self.sets))
@@ -164,6 +171,21 @@ class CausalBO(AbstractStrategy):
         nothing = ~actions.mask.any(-1)
         mean = jnp.where(nothing, centre, centre + scale * shift)
         return mean, jnp.maximum(jnp.where(nothing, scale / jnp.sqrt(count), scale * spread), 1e-4)
+
+
+class CausalBelief(AbstractBelief):
+    """The belief of `CausalBO`: one normal distribution for each action, and the models behind it."""
+
+    strategy: CausalBO
+    problem: Problem
+    data: Dataset
+    models: SCM
+
+    def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
+        actions = Actions(mask, value, jnp.ones(mask.shape[0], bool))
+        actions = _minimal_actions(self.problem, actions)
+        mean, deviation = self.strategy.posterior(self.problem, self.data, self.models, actions)
+        return Effects(mean[None], deviation[None])
 
 
 def _closer(

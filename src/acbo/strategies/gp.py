@@ -9,13 +9,15 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
+from acbo.beliefs.belief import AbstractBelief, Effects
+from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.linear_algebra import whiten
 
-from .actions import Actions, best_of, candidate_actions
+from .actions import Actions, best_of, candidate_actions, with_tried
 from .believing import price
 from .strategy import AbstractStrategy
 
@@ -52,6 +54,10 @@ class GaussianProcessEI(AbstractStrategy):
         best, _ = best_of(problem.sign * mean, actions.allowed)
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> "ProcessBelief":
+        """What is believed of the target: the process itself."""
+        return ProcessBelief(self, problem, data)
+
     def posterior(
         self,
         problem: Problem,
@@ -81,28 +87,16 @@ class GaussianProcessEI(AbstractStrategy):
         )
 
 
-class Outcomes(NamedTuple):
-    """The target in all rows, and what the observations among them say of it."""
+class ProcessBelief(AbstractBelief):
+    """The belief of a strategy without causal models: one normal distribution for each action."""
 
-    target: Float[Array, " n"]
-    tried: Bool[Array, " n"]
-    """Which rows are experiments."""
-    observed: Float[Array, ""] | Int[Array, ""]
-    """How many are observations, 1 at least."""
-    centre: Float[Array, ""]
-    scale: Float[Array, ""]
-    """Mean and standard deviation of the observations; 0 and 1 where there are none."""
+    strategy: GaussianProcessEI
+    problem: Problem
+    data: Dataset
 
-
-def outcomes_of(data: Dataset) -> Outcomes:
-    """The target of a dataset, and the scale on which it is measured."""
-    y = data.values[:, data.target]
-    tried = data.intervened.any(1) & data.rows
-    seen = data.rows & ~tried
-    count = jnp.maximum(seen.sum(), 1)
-    centre = jnp.where(seen, y, 0).sum() / count
-    variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
-    return Outcomes(y, tried, count, centre, jnp.sqrt(jnp.maximum(variance, 1e-6)))
+    def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
+        mean, deviation = self.strategy.posterior(self.problem, self.data, mask, value)
+        return Effects(mean[None], deviation[None])
 
 
 def expected_gain(
@@ -209,29 +203,3 @@ def _pairs(
     sizes = jnp.sqrt(left[:, None] * right)
     same = jnp.all(mask_a[:, None] == mask_b, -1).astype(a.dtype)
     return _Pairs((a[:, None] - b) ** 2, same, (mask_a[:, None] & mask_b) / sizes[..., None])
-
-
-def recent(
-    tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]],
-    residual: Float[Array, " n"],
-    memory: int,
-) -> tuple[tuple[Bool[Array, "k d"], Float[Array, "k d"], Bool[Array, " k"]], Float[Array, " k"]]:
-    """The last `memory` experiments alone: observations and padding would only cost time."""
-    used = tried[2]
-    n = used.shape[0]
-    if n <= memory:
-        return tried, residual
-    _, rows = jax.lax.top_k(jnp.where(used, jnp.arange(n), -1), memory)
-    return (tried[0][rows], tried[1][rows], used[rows]), residual[rows]
-
-
-def with_tried(problem: Problem, data: Dataset, actions: Actions, memory: int) -> Actions:
-    """The candidates, and what was tried of late."""
-    tried = data.intervened.any(1) & data.rows
-    (mask, value, used), _ = recent((data.intervened, data.values, tried), data.values[:, 0], memory)
-    mask = mask & used[:, None]
-    return Actions(
-        jnp.concatenate([actions.mask, mask]),
-        jnp.concatenate([actions.value, jnp.where(mask, value, 0)]),
-        jnp.concatenate([actions.allowed, used & jnp.all(problem.manipulable | ~mask, -1)]),
-    )

@@ -1,4 +1,9 @@
-"""What every strategy answers: the next experiment, and the recommendation. Pure functions of arrays."""
+"""What every strategy answers: the next experiment, and the recommendation. Pure functions of arrays.
+
+A strategy may also have `belief(problem, data, key)`, what it believes of the target under every action (an
+`AbstractBelief`), and `advise(problem, data, belief, key)`, the recommendation by a belief that is there already. The
+optimizer then recommends, explains and draws by that belief; for others it forms one of its own.
+"""
 
 import abc
 

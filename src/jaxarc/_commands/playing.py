@@ -15,8 +15,9 @@ from jaxworlds._commands import checked_suffix, is_first, machine, machine_words
 from jaxworlds._ending import code_of, stopped_by
 from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
-from jaxworlds.checkpoints import holds_run
+from jaxworlds.checkpoints import Checkpoint, holds_run
 from jaxworlds.meshes import shard_worlds, spread_over
+from jaxworlds.planning import plan_batch_size
 from jaxworlds.rollout import Rollout, resume, run
 
 from ..envs.config import (
@@ -70,6 +71,7 @@ def play(
     format: str,
     seed: int,
     checkpoint: Path | None,
+    checkpoint_every: float,
     resume: bool,
     replay: tuple[Path, ...],
     json: bool,
@@ -81,6 +83,13 @@ def play(
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
     if checkpoint is not None and policy == "paint":
         raise ValueError("`--checkpoint` goes with random play; painting takes seconds. Leave it out.")
+    if not 0 <= checkpoint_every < float("inf"):
+        raise ValueError(f"`--checkpoint-every` must be at least 0 seconds; got {checkpoint_every}.")
+    if mesh is not None and environments % mesh.size:
+        raise ValueError(
+            f"`--environments` must be a multiple of the {mesh.size} devices, which share them; got {environments}. "
+            f"Take {-(-environments // mesh.size) * mesh.size}."
+        )
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     for path in replay:
@@ -98,7 +107,8 @@ def play(
         with spread_over(mesh):
             count = _paint(placed, config)
     else:
-        saved = (checkpoint, resume)
+        kept = None if checkpoint is None else Checkpoint(checkpoint, every_seconds=checkpoint_every)
+        saved = (kept, resume)
         count = _at_random(states, config, steps, seed, saved, mesh, False if json else None)
     for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
@@ -216,7 +226,7 @@ def _at_random(
     config: JaxArcConfig,
     steps: int,
     seed: int,
-    saved: tuple[Path | None, bool],
+    saved: tuple[Checkpoint | None, bool],
     mesh: Any,
     progress: bool | None,
 ) -> Count:
@@ -225,9 +235,9 @@ def _at_random(
     zero = jnp.zeros(batch, jnp.int32)
     start = Tally(join_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
     table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
-    folder, goes_on = saved
-    if goes_on and folder is not None and holds_run(folder):  # the same line serves the first time too
-        found = resume(RandomStep(config), start, folder, shared=table, mesh=mesh, progress=progress)
+    kept, goes_on = saved
+    if goes_on and kept is not None and holds_run(kept.folder):  # the same line serves the first time too
+        found = resume(RandomStep(config), start, kept, shared=table, mesh=mesh, progress=progress)
     else:
         chunk = chunk_length(batch, steps)
         found = run(
@@ -237,10 +247,31 @@ def _at_random(
             shared=table,
             mesh=mesh,
             chunk=chunk,
-            checkpoint=folder,
+            checkpoint=kept,
             progress=progress,
         )
     return _counted(found)
+
+
+def fitting_environments(
+    dataset: str, split: str | None, task: str | None, format: str, policy: str, steps: int
+) -> int:
+    """The largest power of two of environments that fits, as the compiled program tells; none that does not is tried."""
+    tasks = chosen_tasks(dataset, split, task)
+    config = settings(tasks, format, policy, steps)
+    bank = tasks.bank
+
+    def play_once(states: ArcEnvState, bank: Any, key: Array) -> Any:
+        actions = random_actions(key, config, states.height.shape[0])
+        return batch_step(join_tasks(states, bank), actions, config)
+
+    def arguments(batch: int) -> tuple[Any, ...]:
+        one = join_tasks(arc_reset(jr.key(0), config, tasks)[0], None)
+        many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), one)
+        return many, bank, jr.key(0)
+
+    plan = plan_batch_size(play_once, arguments, sizes=(64, 256), measure=False, fraction=0.5)
+    return 1 << (plan.batch_size.bit_length() - 1)
 
 
 def chunk_length(environments: int, steps: int) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxworlds._regular import demand_file
+
 from .planes import MAX_SIDE
 
 COLOURS = 10
@@ -154,6 +156,7 @@ def parse_task(
 
 def read_json(path: PathLike) -> Any:
     """The content of a JSON file; a syntax error or a key that comes twice is a `TaskError`."""
+    demand_file(path)
     try:
         with collector_paused():
             return json.loads(Path(path).read_bytes(), object_pairs_hook=_unique_keys)

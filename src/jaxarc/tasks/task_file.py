@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from jaxworlds._regular import demand_file
 from jaxworlds.store import StoreError, atomic_write
 
 from .packed import COLUMNS, content_hash, pack_one
@@ -175,6 +176,7 @@ class _Writer:
 def read_header(path: Path) -> dict[str, Any]:
     """The header of a file whose prefix, header and length are sound."""
     size = os.path.getsize(path)
+    demand_file(path)
     with open(path, "rb") as file:
         prefix = file.read(_ALIGNED)
         if prefix[: len(MAGIC)] != MAGIC:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxworlds._demands import demand_no_dates
+from jaxworlds._regular import demand_file
 
 from ..fields.sources import natural_key
 
@@ -95,6 +96,7 @@ def _matches(pattern: str) -> list[Path]:
     if os.path.isdir(pattern):
         raise DatasetError(f"`pattern` must name files; {pattern} is a folder. {_in_folder(Path(pattern))}")
     if os.path.exists(pattern):
+        demand_file(pattern)
         return [Path(pattern)]
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     found = [path for path in found if path.is_file() or (path.is_dir() and is_store(path))]

@@ -300,8 +300,8 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
 
     `columns` names the coordinates; otherwise those of x, y, z that are there.
     """
-    if isinstance(table, str | Path):
-        table = _read_csv(Path(table))
+    path = Path(table) if isinstance(table, str | Path) else None
+    table = table if path is None else _read_csv(path)
     keys = getattr(table, "columns", table if isinstance(table, Mapping) else None)
     if keys is None:
         positions = np.asarray(table, np.float64)
@@ -313,6 +313,8 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
                 f"`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
                 f"{', '.join(lost) or 'none of x, y, z'}."
             )
+        if path is not None:
+            _demand_numbers(path, {name: table[name] for name in names})
         positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
     if positions.ndim != 2 or 0 in positions.shape:
         raise ValueError(f"`table` must hold (n, dim) positions; got shape {positions.shape}.")
@@ -404,15 +406,28 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     for number, row in enumerate(body, start=2):
         if len(row) != len(header):
             raise ValueError(f"{path} line {number} has {len(row)} values; its header names {len(header)}.")
-    return {name.strip(): np.array([_to_number(row[i]) for row in body]) for i, name in enumerate(header)}
+    columns = {name.strip(): [row[i] for row in body] for i, name in enumerate(header)}
+    return {name: _numbers(column) for name, column in columns.items()}
 
 
-def _to_number(text: str) -> float:
-    """A number, or NaN where a column holds words; only the named columns must be numbers."""
+def _numbers(column: list[str]) -> np.ndarray:
+    """A column as numbers; as text where one of its values is none, for only the coordinates must be numbers."""
     try:
-        return float(text)
+        return np.array([float(text) for text in column])
     except ValueError:
-        return float("nan")
+        return np.array(column, object)
+
+
+def _demand_numbers(path: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """Raise if coordinates of a file hold words, by file and line."""
+    for name, column in columns.items():
+        for line, text in enumerate(column if column.dtype == object else (), start=2):
+            try:
+                float(text)
+            except ValueError:
+                raise ValueError(
+                    f"{path} line {line}: `{name}` must be a number; got {text[:60]!r}. Correct it, or leave the line out."
+                ) from None
 
 
 def _key(source: Source) -> AnyKey:

@@ -1,0 +1,26 @@
+"""Paths that are neither files nor folders: opening one may wait for ever."""
+
+import os
+import stat
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def special_file(path: str | os.PathLike[str]) -> str | None:
+    """What a path is in words if it is a pipe, a socket or a device; None for files, folders and what is not there."""
+    try:
+        return _KINDS.get(stat.S_IFMT(Path(path).stat().st_mode))
+    except (OSError, ValueError):
+        return None
+
+
+def demand_file(path: str | os.PathLike[str]) -> None:
+    """Raise if a path is a pipe, a socket or a device."""
+    if kind := special_file(path):
+        raise OSError(f"{path} must be a file; it is {kind}. Write what comes from it to a file first.")
