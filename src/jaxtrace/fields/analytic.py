@@ -55,6 +55,11 @@ class AnalyticField(AbstractField):
         point = jax.ShapeDtypeStruct((self.dim,), number), jax.ShapeDtypeStruct((), number)
         try:
             jax.eval_shape(lambda x, t: self.sample(x, t).velocity, *point)
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                "`function` must compute with jax.numpy, since it is compiled; it calls NumPy or another library. Write "
+                "`import jax.numpy as jnp` and `jnp.sin(...)` in place of `np.sin(...)`."
+            ) from error
         except (TypeError, IndexError) as error:
             if type(error) not in (TypeError, IndexError):
                 raise  # of JAX's own, which say more

@@ -1,12 +1,14 @@
 """Trajectories by the CF conventions (featureType trajectory): as xarray data sets, as NetCDF, and back from either."""
 
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxworlds._version import __version__
 from jaxworlds.store import atomic_write
 
 from ..fields.epoch import Epoch, as_epoch
@@ -54,7 +56,13 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
         for k in range(trajectory.positions.shape[-1]):
             name, long, standard, axis = places[k]
             unit = {"X": "degrees_east", "Y": "degrees_north"}.get(axis, "m") if units == "degrees" else units
-            told = {"long_name": long, "units": unit, "axis": axis}
+            told = {"long_name": long, "units": unit}
+            if (
+                units == "degrees" or axis == "Z"
+            ):  # the checker takes other axes X and Y for longitude and latitude
+                told["axis"] = axis
+            if axis == "Z":
+                told["positive"] = "up"
             data[name] = (
                 both,
                 trajectory.positions[..., k].T,
@@ -90,16 +98,24 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
     number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
     coordinates = {
         "time": ("time", trajectory.times, clock),
-        "trajectory": ("trajectory", trajectory.ids, number),
+        "trajectory": ("trajectory", _plain_ids(trajectory.ids), number),
     }
     attributes = {
-        "Conventions": "CF-1.11",
+        "Conventions": "CF-1.8",
+        "history": f"written by jaxtrace {__version__}",
         "featureType": "trajectory",
         "title": "particle trajectories",
         "source": "jaxtrace",
         "jaxtrace": header,
     }
     return xarray.Dataset(data, coordinates, attributes)
+
+
+def _plain_ids(ids: np.ndarray) -> np.ndarray:
+    """Identities as numbers of 32 bits where they fit: CF 1.8 has no longer ones."""
+    if ids.dtype.kind in "iu" and ids.size and abs(int(ids.min())) < 2**31 and int(ids.max()) < 2**31:
+        return ids.astype(np.int32)
+    return ids
 
 
 def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
@@ -119,6 +135,10 @@ def write_netcdf(
 ) -> None:
     """Write a trajectory to a NetCDF 4 file."""
     dataset = trajectory_dataset(trajectory, units=units, since=since)
+    around = [name for name in ("lon", "lat", "x", "y", "z") if name in dataset.variables]
+    for name, variable in dataset.data_vars.items():
+        if variable.dims == ("trajectory", "time") and name not in around and around:
+            variable.attrs["coordinates"] = " ".join(["time", *around])
     squeezed = {"zlib": True, "complevel": 1} if compress else {}
     encoding = {
         str(name): {
@@ -167,6 +187,8 @@ def from_variables(
         )
     arrays: dict[str, Any] = {name: stored.get(name) for name in ARRAYS}
     arrays["ids"], arrays["times"] = stored.get("trajectory"), stored.get("time")
+    if arrays["ids"] is not None and np.asarray(arrays["ids"]).dtype == np.int32:
+        arrays["ids"] = np.asarray(arrays["ids"], np.dtype(_type_of_ids(header)))
     for name in ("alive", "ages", "generation"):
         arrays[name] = None if arrays[name] is None else np.ascontiguousarray(arrays[name].T)
     names = ("lon", "lat", "z") if "lon" in stored else ("x", "y", "z")
@@ -176,6 +198,19 @@ def from_variables(
             raise DatasetError(f"{path}: the components of the {field} have different shapes. It is damaged.")
         arrays[field] = np.stack(found, -1) if found else None
     return from_parts(path, arrays, str(header), stored, _since(clock or {}))
+
+
+def _type_of_ids(header: Any) -> str:
+    """The type that identities had in memory, which a file may keep in fewer bits."""
+    try:
+        found = json.loads(str(header)).get("ids", "int32")
+    except (ValueError, AttributeError, RecursionError):
+        return "int32"
+    return (
+        found
+        if found in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        else "int32"
+    )
 
 
 def _since(clock: Mapping[str, Any]) -> Epoch | None:

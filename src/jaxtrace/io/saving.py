@@ -123,6 +123,7 @@ def header_text(trajectory: Trajectory, arrays: dict[str, np.ndarray]) -> str:
         "outcome_names": list(trajectory.outcome_names),
         "info": _flattened(trajectory.info, "info", None),
         "reduced": _flattened(trajectory.reduced, "reduced", arrays),
+        "ids": str(trajectory.ids.dtype),
         "epoch": None if trajectory.epoch is None else dataclasses.asdict(trajectory.epoch),
     }
     return json.dumps(plain)

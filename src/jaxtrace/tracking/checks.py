@@ -32,6 +32,11 @@ def checked_seeds(positions: Positions, dim: int) -> Float[np.ndarray, "particle
         raise ValueError(
             f"`initial_positions` must be numbers, a row of {dim} for each particle; got {short(positions)}."
         ) from error
+    if seeds.size == 0:
+        raise ValueError(
+            f"`initial_positions` must have shape (particles, {dim}) for this field, one particle at least; got shape "
+            f"{seeds.shape}, no particle. Was all of a selection left out?"
+        )
     if seeds.ndim != 2 or seeds.shape[1] != dim or len(seeds) == 0:
         remedy = (
             f" For one particle write {[seeds.tolist()]}."

@@ -228,7 +228,9 @@ class Tracker:
     ) -> Schedule:
         """The times that `track_particles` would compute at."""
         epoch = self.options.epoch
-        time_span = checked_span(in_seconds(time_span, epoch, "time_span"))
+        if not isinstance(time_span, str):  # one text is no span, which is told next
+            time_span = in_seconds(time_span, epoch, "time_span")
+        time_span = checked_span(time_span)
         release_times = in_seconds(release_times, epoch, "release_times")
         dt = step_seconds(dt, epoch)
         check_range(self.options.field, time_span, epoch)

@@ -6,6 +6,7 @@ from typing import Any
 from jaxworlds.store import atomic_write
 
 from ..fields.base import AbstractField
+from ..fields.epoch import epoch_of
 from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
 from .drawing import Look, draw_particles, explain, ground, heading
@@ -50,7 +51,7 @@ def animate(
         raise ValueError(f"`frames` must be at least 2; got {frames}.")
     if not seconds > 0:
         raise ValueError(f"`seconds` must be positive; got {seconds}.")
-    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
+    look = Look(color, length_unit, time_unit, title, epoch_of(trajectory))
     if kind in (".html", ".htm"):
         page = player_html(
             trajectory,

@@ -43,8 +43,8 @@ def plot_paths(
     plot_paths(trajectory, "paths.png", color="age", boundary=boundary, length_unit="m", time_unit="s")
     ```
     """
-    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     whole = positions_of(trajectory)
+    look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     most = MOST_PATHS if len(axis_numbers(dims, whole.shape[-1])) == 2 else MOST_PATHS // 2
     times = max(2, MOST_PIECES // max(len(particle_numbers(whole.shape[1], every, most)), 1))
     shown = select(trajectory, color, dims, every, most=most, times=times, periods=periods_of(boundary))
@@ -79,6 +79,7 @@ def plot_positions(
         raise TypeError(
             f"`at` must be a time; got {name!r}. Write `path={name!r}`, or a date such as `at='2015-11-16'`."
         )
+    positions_of(trajectory)
     look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
     row = len(shown.times) - 1 if at is None else trajectory.row_of(at)
