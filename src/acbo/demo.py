@@ -101,7 +101,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"(compiled once, in {answered.compile_seconds:.1f} s); AUROC {quality:.3f} over {models} models it never saw"
     )
     console.print(
-        f"What to set for the least {plant.target}, and the regret, how far that is from the best:",
+        f"What to set for the least {plant.target}, and the regret (0 is the best, 1 is to set nothing):",
         highlight=False,
     )
     for line in (*(_decision_line(*decision) for decision in decisions), judged):
@@ -133,7 +133,7 @@ def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models 
 
 
 Decision = tuple[str, dict[str, float], float, float]
-"""Who decides, the values set, the true E[target | do(...)], and its regret."""
+"""Who decides, the values set, the true E[target | do(...)], and its regret: 0 is the best, 1 is to set nothing."""
 
 
 def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, "d d"]]) -> list[Decision]:
@@ -152,7 +152,8 @@ def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, 
     low, high = plant.ranges[closest]
     chosen["correlation alone"] = {closest: low if together[closest] > 0 else high}
     reached = {who: best if who == "truth" else plant.effect(do) for who, do in chosen.items()}
-    return [(who, do, reached[who], reached[who] - best) for who, do in chosen.items()]
+    nothing = plant.effect({})
+    return [(who, do, reached[who], (reached[who] - best) / (nothing - best)) for who, do in chosen.items()]
 
 
 def _decision_line(who: str, do: dict[str, float], reached: float, regret: float) -> str:
@@ -194,6 +195,7 @@ def _body(plant: CausalModel, table: dict[str, Any], decisions: list[Decision], 
         if title != "truth"
     ]
     rows = [(who, written(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions]
+    wide = "".join(f'<figure class="wide">{graph}</figure>\n' for graph in graphs)
     heads = ("who decides", "what", f"expected {plant.target}", "regret")
     return (
         f"<p>Which knob lowers the {target} of a product? Its colour goes with it most closely, but painting the product helps "
@@ -203,11 +205,10 @@ def _body(plant: CausalModel, table: dict[str, Any], decisions: list[Decision], 
         "<p>First the truth, which serves only to judge. Then two answers: the exact teacher sums over all graphs; the "
         "surrogate, a network trained on models like it, looks once. Blue arrows are true, dashed orange ones are not, dotted "
         "grey ones were missed; the stronger, the likelier.</p>\n"
-        f"<figure>{graphs[0]}</figure>\n<figure>{graphs[1]}</figure>\n<figure>{graphs[2]}</figure>\n"
-        "<p>The same in numbers: how likely the row causes the column, in per cent; a frame is a true arrow.</p>\n"
+        f"{wide}<p>The same in numbers: how likely the row causes the column, in per cent; a frame is a true arrow.</p>\n"
         f'<div class="row">{"".join(squares)}</div>\n<h3>What to set for the least {target}</h3>\n'
-        "<p>Regret is how far a choice is from the best one; 0 is the best. Correlation alone sets the colour, and nothing "
-        "changes.</p>\n"
+        "<p>Regret is how far a choice is from the best one, as a share of what can be won: 0 is the best choice, 1 is to set "
+        "nothing, and more than 1 does harm. Correlation alone sets the colour, and nothing changes.</p>\n"
         f"{facts_table(*rows, heads=heads)}\n"
         f"<p>The {html.escape(judged)}. AUROC is how often a true arrow is ranked above a false one; 1 is always.</p>"
     )

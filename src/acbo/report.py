@@ -27,7 +27,12 @@ STYLE = """
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink);
     background: var(--page) }
   p { max-width: 46rem }
-  figure { margin: 1rem 0 }
+  figure { margin: 1rem 0; overflow-x: auto }
+  .wide { background: linear-gradient(to right, var(--page) 2rem, transparent) left / 4rem 100% no-repeat local,
+    linear-gradient(to left, var(--page) 2rem, transparent) right / 4rem 100% no-repeat local,
+    linear-gradient(to right, var(--rule), transparent) left / 1rem 100% no-repeat,
+    linear-gradient(to left, var(--rule), transparent) right / 1rem 100% no-repeat }
+  @media (max-width: 40rem) { .wide > svg { max-width: none !important } body { margin: 1rem auto } }
   table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; font-variant-numeric: tabular-nums }
   th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid var(--rule) }
   th:first-child, td:first-child { text-align: left }
@@ -148,12 +153,19 @@ def _progress(believed: Believed, optimum: float | None) -> str:
         title="Regret" if optimum is not None else "Best so far",
         x_label="cost of the experiments",
         y_label=label,
-        width=620,
-        height=300,
+        width=420,
+        height=260,
     )
+    units = ""
+    if optimum is not None:
+        units = (
+            f"<p>Regret is in units of {html.escape(target)} here: how far the expected value is from the optimum, {optimum:g}. "
+            "Benchmarks of acbo divide it by the regret of doing nothing, the first point of the line, so that 1 is to do "
+            "nothing.</p>\n"
+        )
     return (
-        "<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. Dots "
-        f"are measurements.</p>\n<figure>{chart}</figure>"
+        f"{units}<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. "
+        f"Dots are measurements.</p>\n<figure>{chart}</figure>"
     )
 
 
@@ -182,7 +194,8 @@ def graph_part(believed: Believed) -> str:
     names, edges = believed.settings.names, believed.edges
     picture = graph_svg(edges, names, target=believed.settings.target)
     matrix = edge_matrix_svg(edges, names, title="row causes column, in per cent")
-    return f'<p>Arrows are as strong as their probability.</p>\n<div class="row">{picture}{matrix}</div>'
+    shown = f'<figure class="wide">{picture}</figure><figure class="wide">{matrix}</figure>'
+    return f"<p>Arrows are as strong as their probability.</p>\n{shown}"
 
 
 def _experiments(state: State) -> str:

@@ -102,6 +102,8 @@ class Data:
     """Take flat lists in a folder as grids of one row (1D-ARC)."""
     id_from: Literal["name", "path"] = "name"
     """What ids of a folder are made of."""
+    skip: bool = False
+    """Leave out tasks that cannot be used, such as those larger than 32×32 cells, and say how many."""
     json: bool = False
     """Print one JSON object for scripts."""
 

@@ -47,8 +47,9 @@ def demo(out: Path, console: Any, *, batch: int = 1024, steps: int = 100) -> Sec
     body = (
         "<p>ARC is a collection of puzzles that people solve at a glance and machines do not: from a few examples, find the "
         "rule, and draw the answer. Here each puzzle is an environment in which an agent edits a grid and hands it in.</p>\n"
-        f"<figure>{picture}<figcaption>The task <code>{TASK}</code>: examples of input and output, and the input to answer. "
-        "The rule: fill what the green loops enclose.</figcaption></figure>\n"
+        f'<figure class="wide">{picture}</figure>\n'
+        f"<p>The task <code>{TASK}</code>: examples of input and output, and the input to answer. "
+        "The rule: fill what the green loops enclose.</p>\n"
         "<h3>An episode, to watch</h3>\n"
         "<p>A short script solves one of its examples: it floods each enclosed region and hands the grid in. Press play, or step "
         "with the arrow keys. Similarity is the share of cells that agree with the target.</p>\n"

@@ -1,5 +1,6 @@
 """Loaders of jaxtrace: VTK in all its forms, collections, NetCDF, trajectories, tables of seeds, problems."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,9 @@ def read_field(path: Path) -> None:
         demand_arrays([(f"slice {k}", values)], "f", finite=True)
     low, high = opened.grid.bounds
     demand_arrays([("bounds", low), ("bounds", high)], "f", finite=True)
+    if any("(cell data" in note for note in opened.notes):
+        values = np.asarray(open_dataset(path, cell_data="average").read(0))
+        demand_arrays([("means of cells", values)], "f", finite=True)
 
 
 def _vtk(name: str, makers: list[Callable[[], Any]], weight: float) -> Loader:
@@ -189,19 +193,42 @@ def _legacy_seeds(folder: Path) -> list[bytes]:
     ]
 
 
+def _named(array: Any, name: str) -> Any:
+    """A copy of an array under another name."""
+    found = array.NewInstance()
+    found.DeepCopy(array)
+    found.SetName(name)
+    return found
+
+
+def _flags(count: int) -> Any:
+    from vtkmodules.util.numpy_support import numpy_to_vtk
+    from vtkmodules.vtkCommonCore import VTK_UNSIGNED_CHAR
+
+    found = numpy_to_vtk(np.zeros(count, "u1"), deep=1, array_type=VTK_UNSIGNED_CHAR)
+    found.SetName("vtkGhostType")
+    return found
+
+
 def _pieces(folder: Path, kind: str) -> list[bytes]:
     """Parallel files with the parts beside them."""
     if kind == "pvtu":
         for k in range(2):
             part = _mesh()
             part.SetPoints(_points(_cube()[0] + [2 * k, 0, 0]))
+            part.GetPointData().AddArray(_named(part.GetPointData().GetArray("velocity"), "slip"))
+            if k:  # flags that only one part has
+                part.GetCellData().AddArray(_flags(part.GetNumberOfCells()))
             (folder / f"part_{k}.vtu").write_bytes(_xml(part, "zlib", folder))
         return [
             b"""<VTKFile type="PUnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt32">
 <PUnstructuredGrid GhostLevel="0"><PPointData><PDataArray type="Float32" Name="velocity" NumberOfComponents="3"/>
 <PDataArray type="Float64" Name="pressure"/></PPointData><PCellData></PCellData>
 <PPoints><PDataArray type="Float64" NumberOfComponents="3"/></PPoints>
-<Piece Source="part_0.vtu"/><Piece Source="part_1.vtu"/></PUnstructuredGrid></VTKFile>"""
+<Piece Source="part_0.vtu"/><Piece Source="part_1.vtu"/></PUnstructuredGrid></VTKFile>""",
+            b"""<VTKFile type="PUnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt32">
+<PUnstructuredGrid><PPointData/><PPoints><PDataArray type="Float64" NumberOfComponents="3"/></PPoints>
+<Piece Source="part_1.vtu"/></PUnstructuredGrid></VTKFile>""",
         ]
     (folder / "part_0.vti").write_bytes(_xml(_image(), "raw", folder))
     return [
@@ -256,6 +283,16 @@ def _netcdf(folder: Path) -> list[bytes]:
             "lon": (("y", "x"), lon + 0.1 * lat, {"units": "degrees_east", "standard_name": "longitude"}),
         },
     )
+    spelled = {"UNITS": "cm/s", "FillValue": -9999.0}
+    odd = xarray.Dataset(
+        {name: (dims, values, spelled) for name, (dims, values, _) in data.items()},
+        {
+            "time": ("time", axes["time"], {"Unit": "days since 2000-01-01", "Calendar": "NoLeap"}),
+            "nav_lat": (("y", "x"), lat),
+            "nav_lon": (("y", "x"), lon + 0.1 * lat),
+        },
+    )
+    odd.u[:, 0, 0] = np.nan
     packed = {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -32768}
     squeezed = {"zlib": True, "complevel": 4, "shuffle": True, "chunksizes": (1, 2, 5)}
     for dataset, engine, encoding in (
@@ -264,11 +301,102 @@ def _netcdf(folder: Path) -> list[bytes]:
         (bent, "h5netcdf", dict.fromkeys("uv", squeezed)),
         (flat, "scipy", dict.fromkeys("uv", packed)),
         (bent, "scipy", {}),
+        (odd, "h5netcdf", {}),
+        (odd, "scipy", {}),
     ):
         options: dict[str, Any] = {"format": "NETCDF3_64BIT"} if engine == "scipy" else {}
         dataset.to_netcdf(folder / "made.nc", engine=engine, encoding=encoding, **options)
         made.append((folder / "made.nc").read_bytes())
     return made
+
+
+def _attributes(folder: Path) -> list[bytes]:
+    """Attributes of the variables of a small ocean, and the ends of its axes."""
+    degrees = {"lon": {"units": "degrees_east"}, "lat": {"units": "degrees_north"}}
+    made: list[dict[str, Any]] = [
+        {
+            "time": {"units": "hours since 2000-01-01", "calendar": "standard"},
+            **degrees,
+            "u": {"units": "m s-1"},
+            "v": {},
+        },
+        {
+            "time": {"Unit": "days since 1-1-1", "Calendar": "NoLeap"},
+            "lon": {},
+            "lat": {},
+            "u": {"UNITS": "cm/s"},
+            "v": {},
+        },
+        {
+            "time": {"long_name": "minutes since 1970-01-01T00:00:00Z"},
+            "lon": {"standard_name": "longitude", "axis": "X"},
+            "lat": {"Standard_Name": "latitude", "unit": "degree"},
+            "u": {
+                "standard_name": "eastward_sea_water_velocity",
+                "units": "m/s",
+                "FillValue": -1,
+                "coordinates": "lat lon",
+            },
+            "v": {
+                "standard_name": "northward_sea_water_velocity",
+                "velocity_units": "m/s",
+                "missing_value": 9,
+            },
+        },
+        {
+            "time": {"units": "seconds", "_FillValue": -1},
+            "lon": {"units": "m"},
+            "lat": {"units": "km", "scale_factor": 2},
+            "u": {"units": "m/s", "add_offset": 1, "_FillValue": 7},
+            "v": {"units": "cm/s", "scale_factor": 2},
+            "ends": {"lon": 99000, "lat": 40000, "whole": True},
+        },
+    ]
+    return [json.dumps(one).encode() for one in made]
+
+
+def read_attributes(path: Path) -> None:
+    """Open a data set with the attributes in a file."""
+    import xarray
+
+    from jaxtrace.io import open_dataset
+
+    try:
+        told = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name}: no JSON") from error
+    demand_object(told, path)
+    ends = told.get("ends")
+    demand_object(ends or {}, path)
+    shape = {"time": 2, "lat": 3, "lon": 4}
+    kind = "i4" if ends and ends.get("whole") else "f8"
+    axes = {}
+    for name, count in shape.items():
+        end = (ends or {}).get(name, 5)
+        if not isinstance(end, int | float) or not abs(end) < 1e9:
+            raise ValueError(f"{path.name}: an end must be a number")
+        axes[name] = ((name,), np.linspace(0, end, count).astype(kind), attributes(told, name, path))
+    rows = {name: (tuple(shape), np.ones((2, 3, 4), kind), attributes(told, name, path)) for name in "uv"}
+    opened = open_dataset(xarray.Dataset(rows, axes))
+    demand(np.all(np.isfinite(opened.times)), "times are not finite")
+    demand_arrays([("slice", opened.read(0)), ("slice", opened.read(len(opened) - 1))], "f", finite=True)
+    demand_arrays([("bounds", opened.grid.bounds[0]), ("bounds", opened.grid.bounds[1])], "f", finite=True)
+
+
+def demand_object(value: Any, path: Path) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name}: must hold an object")
+
+
+def attributes(told: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    """The attributes of one variable, lists of numbers as arrays as they come from files."""
+    found = told.get(name, {})
+    demand_object(found, path)
+    return {key: np.array(value) if _plain(value) else value for key, value in found.items()}
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, int | float | str) for one in value)
 
 
 def _trajectory() -> Any:
@@ -448,6 +576,15 @@ LOADERS = [
         1.5,
     ),
     Loader("trace/netcdf", "flow.nc", _netcdf, read_field, ("bytes", "bytes", "hdf5"), weight=2),
+    Loader(
+        "trace/attributes",
+        "attributes.json",
+        _attributes,
+        read_attributes,
+        ("json", "json", "text"),
+        ("the data set", "`"),
+        weight=2,
+    ),
     Loader("trace/trajectory.nc", "paths.nc", _saved(".nc"), read_trajectory, ("bytes", "hdf5"), weight=1),
     Loader(
         "trace/trajectory.npz",

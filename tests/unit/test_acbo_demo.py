@@ -40,7 +40,7 @@ def test_the_section_shows_and_says_what_happened(tmp_path: Path) -> None:
     assert "truth: set feed = -2; expected impurity -1.73, regret 0.00" in said
     assert "surrogate: set feed = -2; expected impurity -1.73, regret 0.00" in said
     # -2 × 1.2 × 0.9 × 0.8 is what setting the feed gives; changing the colour leaves 0.
-    assert "correlation alone: set colour = -2; expected impurity 0.00, regret 1.73" in said
+    assert "correlation alone: set colour = -2; expected impurity 0.00, regret 1.00" in said
     speed = re.search(r"6 datasets of 100 rows, ([\d.]+) ms each .*AUROC ([\d.]+) over 6 models", said)
     assert speed
     assert float(speed[1]) > 0
@@ -57,8 +57,15 @@ def test_the_section_shows_and_says_what_happened(tmp_path: Path) -> None:
     # Three graphs and two squares of the plant; of the optimizer its regret, seven effects, a graph and a square.
     assert len(pictures) == 5 + 10
     assert "Regret of the advice" in pictures[5]
+    assert "1 is to set nothing" in section.body  # as the README's table says
     for picture in pictures:
         ET.fromstring(picture)
+    # On a phone: what is wider stands in a figure that scrolls, and whose edges show it.
+    scrolled = re.findall(r'<figure class="wide">(<svg.*?</svg>)', section.body, re.DOTALL)
+    widths = [
+        float(re.search(r'width="([\d.]+)"', picture)[1]) for picture in pictures if picture not in scrolled
+    ]  # pyright: ignore[reportOptionalSubscript]
+    assert max(widths) <= 440
     assert pictures[0].count(FOUND) == 2 * 7, "a line and a head for each of seven edges"
     assert "correlation alone" in section.body
 

@@ -110,6 +110,7 @@ def test_fields_are_drawn(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "gyre.html").read_text()
 
 
+@pytest.mark.filterwarnings("default:`initial_positions` must lie within")
 def test_a_problem_file_says_all_of_it_and_options_replace_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,8 +134,11 @@ def test_a_problem_file_says_all_of_it_and_options_replace_it(
         side = "outside"
     """)
     assert run_cli("run", "problem.toml", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert "1 of 2 does not, the first is number 1 at (1.6, 0.5)" in said.err
+    found = json.loads(said.out)
     assert found["particles"] == 2
+    assert found["outcomes"]["began outside the field or its boundary, or on land"] == 1
     assert (tmp_path / "turned.nc").exists()
     assert load_trajectory(tmp_path / "turned.nc").alive[-1].tolist() == [True, False]  # type: ignore[index]
     assert (

@@ -192,6 +192,37 @@ def test_pieces_without_ghost_flags_have_no_ghosts(tmp_path):
     assert "(2 tetra)" in str(opened)
 
 
+def test_pieces_that_differ_where_they_meet_are_refused(tmp_path):
+    """Structured pieces share the nodes between them: the last one's values were taken."""
+    for name, values in (("flux", (1, 1)), ("slip", (1, 2))):
+        for k, value in enumerate(values):
+            piece(tmp_path / f"{name}_{k}.vti", [(name, value)], shift=k)
+        path = parallel(tmp_path / f"{name}.pvti", [f"{name}_0.vti", f"{name}_1.vti"], [(name, 3)])
+        if name == "flux":
+            assert open_dataset(path).grid.size == 20
+        else:
+            with pytest.raises(
+                DatasetError, match=r"node array 'slip' has other values in slip_1\.vti than in the"
+            ):
+                open_dataset(path)
+
+
+def test_two_times_that_differ_are_refused(tmp_path):
+    for k in range(2):
+        path = piece(tmp_path / f"flow_{k}.vtu", [("velocity", 1)])
+        clocks = "".join(
+            f'<DataArray type="Float64" Name="{name}" NumberOfTuples="1" format="ascii">{time}</DataArray>'
+            for name, time in (("TimeValue", k), ("TIME", 10 * k))
+        )
+        path.write_text(path.read_text().replace("<Piece", f"<FieldData>{clocks}</FieldData><Piece"))
+    given = tmp_path / "flow_*.vtu"
+    with pytest.raises(
+        DatasetError, match=r"flow_1\.vtu: field data TimeValue = 1 and TIME = 10 are different"
+    ):
+        open_dataset(given)
+    assert open_dataset(given, times=[0.0, 3.0]).times.tolist() == [0.0, 3.0]
+
+
 def test_variables_of_one_standard_name_are_several_candidates():
     xarray = pytest.importorskip("xarray", reason="xarray is not installed")
     told = {"units": "m/s"}

@@ -253,6 +253,20 @@ def test_longitudes_without_units_are_degrees_where_they_can_be(names):
     assert f"coordinates {names[0]} (taken as degrees), {names[1]} (taken as degrees)" in str(opened)
 
 
+def test_velocities_in_unknown_units_on_degrees_are_refused():
+    """They were taken as m/s, with a warning that said so."""
+    data = curved(lo=0.0, hi=80.0)
+    for units in ("ft/s", "rad/s", "furlongs per fortnight"):
+        for name in "uv":
+            data[name].attrs = {"units": units}
+        with pytest.raises(DatasetError, match=rf"'u' has units '{units}', which are not known, on degrees"):
+            open_dataset(data)
+        np.testing.assert_allclose(open_dataset(data, convert_units=False).read(0), 1.0)
+    for units in ("(m/s)", "m s⁻¹", "m·s-1", "[m s^-1]", "Meters per Second"):
+        data.u.attrs = data.v.attrs = {"units": units}
+        assert "m/s converted" in str(open_dataset(data))
+
+
 def test_two_longitudes_far_apart_make_no_jump():
     told = {"units": "m/s"}
     data = xarray.Dataset(

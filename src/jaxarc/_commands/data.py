@@ -10,7 +10,7 @@ from ..tasks import datasets
 from ..tasks.parsing import parse_file
 from ..tasks.taskset import TaskSet
 from .showing import task_json
-from .sources import load_tasks
+from .sources import load_tasks, typed_remedies
 
 # What people bring themselves, and how it is read.
 _OWN = {
@@ -29,6 +29,7 @@ def data(
     null_as: int | None,
     flat_rows: bool,
     id_from: str,
+    skip: bool,
     json: bool,
 ) -> int:
     """List, look into, check or convert."""
@@ -41,9 +42,9 @@ def data(
     options: dict[str, Any] = {"null_as": null_as, "flat_rows": flat_rows}
     if check and Path(source).exists():
         faults = find_faults(Path(source), **options)
-        if faults:
+        if faults and not skip:
             return _tell_faults(source, faults, json)
-    tasks = read_tasks(source, id_from=id_from, **options)
+    tasks = read_tasks(source, id_from=id_from, skip=skip, **options)
     if out is not None:
         write_tasks(tasks, out)
     if json:
@@ -54,23 +55,30 @@ def data(
             say(name)
     else:
         tasks.describe()
+    if tasks.skipped:
+        say(f"skipped {len(tasks.skipped):,} tasks that cannot be used; `--check` without `--skip` tells why")
     if check:
-        say(f"checked: {len(tasks):,} tasks, no fault")
+        say(f"checked: {len(tasks):,} tasks" + ("" if tasks.skipped else ", no fault"))
     if out is not None:
         say(f"wrote {out}: {len(tasks):,} tasks, {out.stat().st_size:,} bytes")
     return 0
 
 
-def read_tasks(source: str, *, null_as: int | None, flat_rows: bool, id_from: str) -> TaskSet:
+def read_tasks(
+    source: str, *, null_as: int | None, flat_rows: bool, id_from: str, skip: bool = False
+) -> TaskSet:
     """The tasks of a name, a folder or a file."""
     if Path(source).is_dir():
-        return datasets.load_folder(source, null_as=null_as, flat_rows=flat_rows, id_from=id_from)
+        with typed_remedies():
+            return datasets.load_folder(
+                source, null_as=null_as, flat_rows=flat_rows, id_from=id_from, skip=skip
+            )
     if id_from != "name":
         raise ValueError(f"`--id-from path` is for folders; {source} is none.")
     if Path(source).suffix == ".json" and (null_as is not None or flat_rows):
         tasks = parse_file(source, null_as=null_as, flat_rows=flat_rows)
         return TaskSet.of(tasks, name=Path(source).stem, source=source)
-    return load_tasks(source, "source")
+    return load_tasks(source, "source", skip=skip)
 
 
 def find_faults(path: Path, *, null_as: int | None, flat_rows: bool) -> list[str]:

@@ -1,13 +1,39 @@
 """The tasks that a command line names; what is wrong is said in the words that were typed."""
 
+import contextlib
+from collections.abc import Iterator
+
 from ..tasks import datasets
+from ..tasks.parsing import TaskError
 from ..tasks.taskset import TaskSet
 
 
-def load_tasks(source: str, option: str, split: str | None = None) -> TaskSet:
+@contextlib.contextmanager
+def typed_remedies() -> Iterator[None]:
+    """Errors of a loader, with remedies that can be typed at a command line."""
+    try:
+        yield
+    except TaskError as error:
+        said = str(error)
+        for inside, typed in (
+            (
+                "Load the others with `skip=True`.",
+                "`jaxarc data SOURCE --skip --out tasks.arcbank` keeps the others.",
+            ),
+            ("Pass `flat_rows=True`", "Pass `--flat-rows` to `jaxarc data`"),
+            ("Pass `null_as=0`", "Pass `--null-as 0` to `jaxarc data`"),
+        ):
+            said = said.replace(inside, typed)
+        if said == str(error):
+            raise
+        raise TaskError(said) from error
+
+
+def load_tasks(source: str, option: str, split: str | None = None, skip: bool = False) -> TaskSet:
     """The tasks of a name, a folder or a file; `option` is what the command calls it."""
     try:
-        return datasets.load(source, split=split)
+        with typed_remedies():
+            return datasets.load(source, split=split, skip=skip)
     except ValueError as error:
         said = (
             str(error)

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -44,7 +44,7 @@ class VmapGuard:
         return (), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, __: tuple[()]) -> "VmapGuard":
+    def tree_unflatten(cls, _: None, __: Sequence[Any]) -> "VmapGuard":
         """Another guard."""
         return cls()
 

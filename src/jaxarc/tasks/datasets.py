@@ -39,12 +39,14 @@ def load(
     *,
     version: str | None = None,
     canvas: tuple[int, int] | None = None,
+    skip: bool = False,
 ) -> TaskSet:
     """Tasks by name, "arc-agi-1" or "arc-agi-2", or from a folder, a JSON file or an `.arcbank` file.
 
     The named sets have the splits "training" and "evaluation". `version` picks one of the published states of the
     data: of ARC-AGI-1 "aa922be" (the repository), "kaggle2024" or "kaggle2019"; of ARC-AGI-2 "f3283f7" or
-    "kaggle2025". `canvas` is the size that all grids are padded to, by default that of the largest.
+    "kaggle2025". `canvas` is the size that all grids are padded to, by default that of the largest. `skip=True` leaves out
+    tasks of your own that cannot be used (see `load_folder`).
     """
     name = _ALIASES.get(re.sub(r"[^a-z0-9]", "", str(name_or_path).lower()))
     path = Path(name_or_path)
@@ -53,13 +55,16 @@ def load(
     elif version is not None:
         raise ValueError(f"`version` must be None for data from a path; got {version!r}.")
     elif path.is_dir():
-        tasks = load_folder(path)
+        tasks = load_folder(path, skip=skip)
     elif path.suffix == ".arcbank" and path.is_file():
         from .mapped import open_task_file
 
         tasks = open_task_file(path).task_set()
     elif path.is_file():
-        tasks = TaskSet.of(parse_file(path), name=path.stem, source=str(path))
+        faults: dict[str, str] = {}
+        found = parse_file(path, faults=faults)
+        _demand_sound(path, faults, len(found), skip)
+        tasks = TaskSet.of(found, name=path.stem, source=str(path), skipped=faults)
     else:
         hint = suggestion(str(name_or_path), [*_VERSIONS, *_ALIASES])
         raise ValueError(
@@ -78,19 +83,25 @@ def load_folder(
     id_from: str = "name",
     null_as: int | None = None,
     flat_rows: bool = False,
+    skip: bool = False,
 ) -> TaskSet:
     """All tasks in a folder and its subfolders, each subfolder a split (of two levels also "outer/inner").
 
     A file with many tasks is a split too: "training", "evaluation" or "test" where its name says so, else its name.
     `pattern` chooses files. Ids are file names without `.json`; `id_from="path"` takes the path within the folder,
     for collections that use a file name twice. `null_as` and `flat_rows` as in `parse_task`.
+
+    Grids have at most 32×32 cells of colours 0 to 9. A folder in which some tasks are larger, or damaged, is refused with
+    the number of these. `skip=True` loads the others; `.skipped` of the set says what was left out, and why.
     """
     splits: dict[str, list[int]] = {}
     options: dict[str, Any] = {"id_from": id_from, "null_as": null_as, "flat_rows": flat_rows}
+    faults: dict[str, str] = {}
     with collector_paused():
-        tasks = list(read_folder(path, splits, pattern=pattern, **options))
+        tasks = list(read_folder(path, splits, pattern=pattern, skip=skip, faults=faults, **options))
     root = Path(path)
-    return set_default_tasks(TaskSet.of(tasks, splits=splits, name=name or root.name, source=str(root)))
+    names: dict[str, Any] = {"name": name or root.name, "source": str(root), "skipped": faults}
+    return set_default_tasks(TaskSet.of(tasks, splits=splits, **names))
 
 
 def read_folder(
@@ -101,8 +112,14 @@ def read_folder(
     id_from: str = "name",
     null_as: int | None = None,
     flat_rows: bool = False,
+    skip: bool = False,
+    faults: dict[str, str] | None = None,
 ) -> Iterator[RawTask]:
-    """The tasks of a folder one by one, while `splits` is filled: `load_folder` for more tasks than memory."""
+    """The tasks of a folder one by one, while `splits` is filled: `load_folder` for more tasks than memory.
+
+    What is wrong with tasks that cannot be used is noted in `faults`; at the end it raises, unless `skip`.
+    """
+    faults = {} if faults is None else faults
     root = Path(path)
     if id_from not in ("name", "path"):
         raise ValueError(f"`id_from` must be 'name' or 'path'; got {id_from!r}.")
@@ -114,7 +131,9 @@ def read_folder(
     count = 0
     for file in files:
         inner = file.relative_to(root)
-        found = parse_file(file, null_as=null_as, flat_rows=flat_rows)
+        found = parse_file(file, null_as=null_as, flat_rows=flat_rows, faults=faults)
+        if not found:
+            continue
         merged = len(found) > 1 or found[0].id != file.stem
         groups = ["/".join(inner.parts[:depth]) for depth in range(1, len(inner.parts))]
         groups += [_split_of(file)] if merged else []
@@ -125,6 +144,26 @@ def read_folder(
             folder = inner.with_suffix("") if merged else inner.parent
             found = [replace(task, id=(folder / task.id).as_posix()) for task in found]
         yield from found
+    _demand_sound(root, faults, count, skip)
+
+
+_TOO_LARGE = re.compile(r"must be at most \d+ cells (high|wide)")
+
+
+def _demand_sound(path: Path, faults: dict[str, str], sound: int, skip: bool) -> None:
+    """Raise if tasks cannot be used and are not to be left out, or if none is left."""
+    if not faults or (skip and sound):
+        return
+    if len(faults) == 1 and not sound:
+        raise TaskError(next(iter(faults.values())))
+    large = sum(_TOO_LARGE.search(fault) is not None for fault in faults.values())
+    size = f", {large} of them larger than 32×32 cells" if large else ""
+    first = "\n  ".join(list(faults.values())[:3])
+    more = f"\n  and {len(faults) - 3} more" if len(faults) > 3 else ""
+    remedy = " Load the others with `skip=True`." if sound else ""
+    raise TaskError(
+        f"{path}: {len(faults)} of {len(faults) + sound} tasks cannot be used{size}.{remedy}\n  {first}{more}"
+    )
 
 
 def task_files(path: PathLike, pattern: str = "**/*.json") -> list[Path]:
@@ -142,19 +181,22 @@ def known_sets() -> list[dict[str, Any]]:
     ]
 
 
-def load_mini(path: PathLike) -> TaskSet:
+def load_mini(path: PathLike, *, skip: bool = False) -> TaskSet:
     """Mini-ARC: tasks of 5×5 cells, in which null stands for colour 0."""
-    return load_folder(path, name="mini-arc", null_as=0)
+    return load_folder(path, name="mini-arc", null_as=0, skip=skip)
 
 
-def load_concept(path: PathLike) -> TaskSet:
+def load_concept(path: PathLike, *, skip: bool = False) -> TaskSet:
     """ConceptARC: a folder, and so a split, for each concept."""
-    return load_folder(path, name="concept-arc")
+    return load_folder(path, name="concept-arc", skip=skip)
 
 
-def load_1d(path: PathLike) -> TaskSet:
-    """1D-ARC: grids of one row, written as `[[…]]` or as a flat list."""
-    return load_folder(path, name="1d-arc", flat_rows=True)
+def load_1d(path: PathLike, *, skip: bool = False) -> TaskSet:
+    """1D-ARC: grids of one row, written as `[[…]]` or as a flat list.
+
+    Of the published 901 tasks 146 are wider than the 32 cells that a canvas can have: `skip=True` loads the others.
+    """
+    return load_folder(path, name="1d-arc", flat_rows=True, skip=skip)
 
 
 def create_jax_task_from_data(task_data: Any, task_id: Any = 0) -> JaxArcTask:

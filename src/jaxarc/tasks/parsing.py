@@ -37,15 +37,38 @@ class RawTask:
 
 
 def parse_file(
-    path: PathLike, *, solutions: PathLike | None = None, null_as: int | None = None, flat_rows: bool = False
+    path: PathLike,
+    *,
+    solutions: PathLike | None = None,
+    null_as: int | None = None,
+    flat_rows: bool = False,
+    faults: dict[str, str] | None = None,
 ) -> list[RawTask]:
     """The tasks of a JSON file, in its order.
+
+    The first task that cannot be used raises `TaskError`. With a dictionary as `faults` it is left out instead, and what
+    is wrong is noted there, under the file or, of many tasks in one file, under `FILE: ID`.
 
     The file holds one task (its id is then the file's name without `.json`), or many by id. Beside
     `NAME_challenges.json` the file `NAME_solutions.json` is read for the test outputs; `solutions` names another
     file. `null_as` and `flat_rows` as in `parse_task`.
     """
-    path = Path(path)
+    if faults is None:
+        return _parse_file(Path(path), solutions, null_as, flat_rows, None)
+    try:
+        return _parse_file(Path(path), solutions, null_as, flat_rows, faults)
+    except (TaskError, OSError) as error:
+        faults[str(path)] = str(error)
+        return []
+
+
+def _parse_file(
+    path: Path,
+    solutions: PathLike | None,
+    null_as: int | None,
+    flat_rows: bool,
+    faults: dict[str, str] | None,
+) -> list[RawTask]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise TaskError(f"{path}: must hold a task or many tasks by id; got {_named(content)}.")
@@ -67,11 +90,17 @@ def parse_file(
         )
     if not content:
         raise TaskError(f"{path}: must hold at least one task; it is empty.")
+    found = []
     with collector_paused():
-        return [
-            parse_task(task, task_id=key, solutions=None if known is None else known.get(key, ()), **options)
-            for key, task in content.items()
-        ]
+        for key, task in content.items():
+            own = None if known is None else known.get(key, ())
+            try:
+                found.append(parse_task(task, task_id=key, solutions=own, **options))
+            except TaskError as error:
+                if faults is None:
+                    raise
+                faults[f"{path}: {key}"] = str(error)
+    return found
 
 
 def parse_task(

@@ -38,6 +38,7 @@ class TaskSet:
         version: str = "",
         source: str = "",
         canvas: tuple[int, int] | None = None,
+        skipped: Mapping[str, str] | None = None,
     ):
         if not len(table) or len(table) != len(ids):
             raise ValueError(f"A set must have tasks, each with an id; got {len(table)} and {len(ids)} ids.")
@@ -49,6 +50,8 @@ class TaskSet:
             )
         self.splits = {key: np.asarray(rows, np.int64) for key, rows in (splits or {}).items()}
         self.name, self.version, self.source = name, version, source
+        self.skipped = dict(skipped or {})
+        """What was left out when the tasks were read with `skip=True`: the file, or `FILE: ID`, and what is wrong."""
         self._table = table
         self._canvas = canvas
         if canvas is not None:
@@ -114,7 +117,8 @@ class TaskSet:
         splits = ", ".join(f"{key}: {len(rows)}" for key, rows in list(self.splits.items())[:4])
         more = f" ({splits}{', …' if len(self.splits) > 4 else ''})" if splits else ""
         name = " ".join(part for part in (self.name, self.version) if part) or "unnamed"
-        return f"TaskSet({name}: {len(self)} tasks{more}, canvas {self.canvas[0]}×{self.canvas[1]})"
+        left = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"TaskSet({name}: {len(self)} tasks{more}, canvas {self.canvas[0]}×{self.canvas[1]}{left})"
 
     def index_of(self, task_id: str) -> int:
         """The number of the task with this id."""
@@ -228,7 +232,8 @@ class TaskSet:
         return self._like(self._table.take(rows), [self.ids[row] for row in rows], kept, self._canvas)
 
     def _like(self, table: TaskTable, ids: Sequence[str], splits: Any, canvas: Any) -> "TaskSet":
-        names = {"name": self.name, "version": self.version, "source": self.source}
+        names: dict[str, Any] = {"name": self.name, "version": self.version, "source": self.source}
+        names["skipped"] = self.skipped
         return TaskSet(table, ids, splits=splits, canvas=canvas, **names)
 
 
@@ -274,6 +279,7 @@ def concatenate(*sets: TaskSet, duplicates: str = "error") -> TaskSet:
         field: " + ".join(dict.fromkeys(getattr(part, field) for part in parts if getattr(part, field)))
         for field in ("name", "version", "source")
     }
+    names["skipped"] = {place: why for part in parts for place, why in part.skipped.items()}
     table = joined([part.table for part in parts])
     return TaskSet(table, ids, splits={key: np.concatenate(rows) for key, rows in splits.items()}, **names)
 

@@ -44,6 +44,8 @@ class UniformGrid(AbstractGrid):
                 f"`origin`, `spacing` and `shape` must be of one length; got {len(self.origin)}, "
                 f"{len(self.spacing)} and {len(shape)}."
             )
+        if not np.all(np.isfinite(self.origin)):
+            raise ValueError(f"`origin` must be finite; got {np.asarray(self.origin)}.")
         if not np.all(np.isfinite(self.spacing) & (np.asarray(self.spacing) != 0)):
             raise ValueError(f"`spacing` must be finite and not zero; got {np.asarray(self.spacing)}.")
         self.layout = Layout(shape, interpolation, centring, order, rows, mask, land_values)

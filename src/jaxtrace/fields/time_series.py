@@ -204,7 +204,14 @@ def _rows(
                 "Mark land with the grid's `mask`."
             )
         values = jnp.where(jnp.isfinite(values), values, 0)
-    return jnp.asarray(values, dtype)
+    with np.errstate(over="ignore"):  # told below
+        stored = jnp.asarray(values, dtype)
+    if not traced and stored.dtype.itemsize < values.dtype.itemsize and not bool(jnp.isfinite(stored).all()):
+        raise ValueError(
+            f"`data` must be finite in {stored.dtype}, whose greatest number is {float(jnp.finfo(stored.dtype).max):g}; got up "
+            f"to {float(np.abs(np.asarray(values, np.float64)).max()):g}. Take other units, or a wider `dtype`."
+        )
+    return stored
 
 
 def _greatest(data: Shaped[Array, "times rows dim"]) -> Float[Array, ""]:

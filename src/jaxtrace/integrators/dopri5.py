@@ -28,6 +28,8 @@ ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 
 
 # The PI controller of E. Hairer, G. Wanner, "Solving ODEs II" (1996), IV.2, with exponents 0.7/5 and 0.4/5.
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
+# Before a place without a finite velocity, steps shrink to this share of the interval and end there.
+_LEAST_SHARE = 1e-6
 PROPORTIONAL, INTEGRAL = 0.4 / 5, 0.7 / 5
 
 
@@ -42,6 +44,8 @@ class StepControl(eqx.Module):
     exhausted: Bool[
         Array, ""
     ]  # whether `max_steps` ever ended an interval early: the position is then not at its end
+    broken: Bool[Array, ""]  # whether it ended early because the field gives no finite velocity further on
+    reached: Float[Array, ""]  # the share of the last interval that was taken
 
 
 class _Walk(eqx.Module):
@@ -89,7 +93,8 @@ class Dopri5(AbstractIntegrator):
     def remember(self, position: Float[Array, " dim"]) -> StepControl:
         """No step yet."""
         real, none = jnp.zeros((), position.dtype), jnp.zeros((), jnp.int32)
-        return StepControl(real, jnp.ones_like(real), none, none, none, jnp.zeros((), bool))
+        no, one = jnp.zeros((), bool), jnp.ones_like(real)
+        return StepControl(real, one, none, none, none, no, no, one)
 
     def step(
         self,
@@ -106,15 +111,25 @@ class Dopri5(AbstractIntegrator):
         control = self._begin(state.memory, x, first.velocity, span)
         walk = _Walk(jnp.zeros_like(span), x, first.velocity, first.hint, control)
         end = while_loop(
-            lambda walk: walk.elapsed < span,
+            lambda walk: (walk.elapsed < span) & ~(walk.control.broken & self._too_short(walk, span)),
             lambda walk: self._attempt(field, walk, t, span, sign),
             walk,
             max_steps=self.max_steps,
             kind="checkpointed" if self.differentiable else "lax",
         )
-        early = end.control.exhausted | (end.elapsed < span)
-        control = eqx.tree_at(lambda c: c.exhausted, end.control, early)
+        unfinished = end.elapsed < span
+        reached = jnp.where(unfinished, end.elapsed / jnp.where(span > 0, span, 1.0), 1.0).astype(x.dtype)
+        control = eqx.tree_at(
+            lambda c: (c.exhausted, c.broken, c.reached),
+            end.control,
+            (end.control.exhausted | unfinished, end.control.broken & unfinished, stop_gradient(reached)),
+        )
         return ParticleState(end.position, first.velocity, end.hint, first.inside, control)
+
+    def _too_short(self, walk: _Walk, span: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether a step that met no finite velocity is not worth another try: one at its beginning is not finite either."""
+        floor = jnp.maximum(self.min_step, _LEAST_SHARE * span)
+        return (walk.control.size <= floor) | ~jnp.isfinite(jnp.sum(walk.velocity))
 
     def _begin(
         self,
@@ -163,6 +178,8 @@ class Dopri5(AbstractIntegrator):
             rejected=control.rejected + ~good,
             forced=control.forced + forced,
             exhausted=control.exhausted,
+            broken=~jnp.isfinite(jnp.sum(delta)),
+            reached=control.reached,
         )
         elapsed = jnp.where(last, span, walk.elapsed + size)
         moved = _Walk(elapsed, new, velocity, hint, control)
@@ -181,7 +198,8 @@ def _stages(
         sample = field.sample(point, t + node * h, hint)
         slopes.append(sample.velocity)
         hint = sample.hint
-    return point, slopes[-1], hint, h * _combine(ERROR, slopes)
+    # The second stage has no weight of its own; without a finite velocity there the others mean nothing.
+    return point, slopes[-1], hint, h * _combine(ERROR, slopes) + 0 * slopes[1]
 
 
 def _combine(weights: tuple[float, ...], slopes: list[Float[Array, " dim"]]) -> Float[Array, " dim"]:

@@ -67,12 +67,13 @@ def fused_step(
     dt: Float[Array, ""],
     *,
     outside: int | None,
+    not_finite: int,
     interpret: bool = False,
 ) -> tuple[Float[Array, "n dim"], Float[Array, "n dim"], PyTree, Life]:
     """RK4 step `row` of all particles that move, from `position + rest`; the others stay as they are.
 
     The new rest is what rounding keeps from the new position. A particle that the field does not hold stays and ends
-    for the cause `outside`; with None it goes on.
+    for the cause `outside`; with None it goes on. One whose next place is not finite stays and ends for `not_finite`.
     """
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
@@ -98,6 +99,7 @@ def fused_step(
         sampler=sampler,
         sizes=_Sizes(count, dim, block, len(hints), len(values), size, len(tables)),
         outside=outside,
+        not_finite=not_finite,
     )
     call = pl.pallas_call(
         kernel,
@@ -146,6 +148,7 @@ def _kernel(
     sampler: Sampler,
     sizes: _Sizes,
     outside: int | None,
+    not_finite: int,
 ) -> None:
     """One block of particles. Outputs lie where the inputs of the same meaning lie: only what changes is written."""
     program, load, store = pallas
@@ -195,9 +198,15 @@ def _kernel(
         goes, lost = moving & held, moving & ~held
         store(new_ended.at[lanes], jnp.broadcast_to(row, lanes.shape), mask=lost)
         store(new_cause.at[lanes], jnp.full(lanes.shape, outside, jnp.int32), mask=lost)
-    for axis in range(dim):
-        way = low[axis] + (dt / 6) * last.total[axis]
-        new = x[axis] + way
+    ways = [a + (dt / 6) * b for a, b in zip(low, last.total, strict=True)]
+    ends = [a + b for a, b in zip(x, ways, strict=True)]
+    finite = here
+    for end in ends:
+        finite = finite & (end - end == 0)  # False for NaN and infinities
+    goes, broken = goes & finite, goes & ~finite
+    store(new_ended.at[lanes], jnp.broadcast_to(row, lanes.shape), mask=broken)
+    store(new_cause.at[lanes], jnp.full(lanes.shape, not_finite, jnp.int32), mask=broken)
+    for axis, (way, new) in enumerate(zip(ways, ends, strict=True)):
         store(moved.at[lanes * dim + axis], new, mask=goes)
         store(kept.at[lanes * dim + axis], way - (new - x[axis]), mask=goes)
     for new_hint, one in zip(new_hints, last.hint, strict=True):

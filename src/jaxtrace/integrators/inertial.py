@@ -44,6 +44,8 @@ class Inertial(AbstractIntegrator):
         near, _ = self._relax(x, v, first.velocity, half)
         middle = field.at(t + half).sample(near, first.hint)
         position, velocity = self._relax(x, v, middle.velocity, dt)
+        # The first sample only leads to the second; without a finite velocity there the second means nothing.
+        position = jnp.where(jnp.isfinite(first.velocity), position, jnp.nan)
         return ParticleState(position, velocity, middle.hint, first.inside, state.memory)
 
     def settling(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields.base import AbstractField
@@ -27,5 +28,6 @@ class Midpoint(AbstractIntegrator):
         x = state.position
         first = field.at(t).sample(x, state.hint)
         middle = field.at(t + 0.5 * dt).sample(x + (0.5 * dt) * first.velocity, first.hint)
-        position = x + dt * middle.velocity
+        # The first sample only leads to the second; without a finite velocity there the second means nothing.
+        position = jnp.where(jnp.isfinite(first.velocity), x + dt * middle.velocity, jnp.nan)
         return ParticleState(position, first.velocity, middle.hint, first.inside, state.memory)

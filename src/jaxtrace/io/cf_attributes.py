@@ -54,6 +54,13 @@ def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
 def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[str, Any], str]:
     """Attributes with the CF names added, texts cleaned; and the reason why they contradict each other, or ""."""
     found = {str(name): _plain_text(value) for name, value in attributes.items()}
+    for wanted in _SPELLINGS:
+        if wanted in found and not isinstance(
+            found[wanted], str
+        ):  # units = 1; nothing else is meant by numbers and lists
+            number = _single(found.pop(wanted))
+            if isinstance(number, int | float):
+                found[wanted] = str(number)
     reasons = []
     for wanted, spellings in _SPELLINGS.items():
         told = {
@@ -91,11 +98,24 @@ def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
             continue
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if np.isfinite(number):
             found[name] = number
     return found
+
+
+def numbers_checked(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes whose scale and offset are single numbers: xarray finds out as late as it multiplies with them."""
+    checked = dict(attributes)
+    for word in ("scale_factor", "add_offset"):
+        value = checked.get(word, 1.0)
+        value = _single(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+            raise ValueError(f"{word!r} must be a finite number; it is {str(value)[:60]!r}")
+        if word in checked:
+            checked[word] = float(value)
+    return checked
 
 
 def _decoded(name: str, variable: Any) -> Any:
@@ -109,19 +129,33 @@ def _decoded(name: str, variable: Any) -> Any:
             f"it has `{packed[0]}` among its attributes and floating-point values, so that it may be applied or not. Open the "
             "file with `mask_and_scale=True`, or drop the attribute"
         )
+    for word in left:
+        marks = np.asarray(variable.attrs[word])
+        if marks.dtype.kind not in "iuf" or marks.size != 1:
+            raise ValueError(f"`{word}` must be one number; it is {str(variable.attrs[word])[:60]!r}")
     from xarray.conventions import decode_cf_variable
 
-    return decode_cf_variable(name, variable, decode_times=False)
+    found = variable.copy(deep=False)
+    found.attrs = numbers_checked(variable.attrs)
+    return decode_cf_variable(name, found, decode_times=False)
 
 
 def _plain_text(value: Any) -> Any:
     """Texts as str, also bytes and arrays of one text; other values as they are."""
-    if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
-        inner = np.asarray(value, object).reshape(-1)[0]
-        value = inner if isinstance(inner, str | bytes) else value
+    inner = _single(value)
+    value = inner if isinstance(inner, str | bytes) else value
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     return str(value).strip(" \t\r\n\0") if isinstance(value, str) else value
+
+
+def _single(value: Any) -> Any:
+    """The one element of an array or list of one, as a plain number or text where it is one; other values as they are."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    while isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    return value
 
 
 def _says_unit(name: str, value: Any, dimensions: int) -> bool:

@@ -138,7 +138,7 @@ def spatial_coordinate(
     first = min(ranked)
     name = first[-1]
     variable = dataset.variables[name]
-    values = np.asarray(variable.values)
+    values = values_of(name, variable)
     for other in (one[-1] for one in ranked if one[:-1] == first[:-1] and one[-1] != name):
         if not same_places(variable, dataset.variables[other]):
             raise ValueError(
@@ -162,7 +162,15 @@ def spatial_coordinate(
     positive = str(variable.attrs.get("positive", "")).lower()
     if not positive and (standard == "depth" or name.lower().startswith("depth")) and np.any(values > 0):
         positive = "down"  # depths below zero are heights
-    return Coordinate(str(name), values, tuple(variable.dims), unit, positive, told, standard)
+    return Coordinate(str(name), values, tuple(variable.dims), unit, positive, told[:60], standard[:60])
+
+
+def values_of(name: Any, variable: Any) -> np.ndarray:
+    """The values of a variable; what the libraries below raise on its scale, offset or bytes is an error that names it."""
+    try:
+        return np.asarray(variable.values)
+    except (TypeError, OverflowError, AttributeError, RuntimeError, KeyError, IndexError, OSError) as error:
+        raise ValueError(f"variable {str(name)[:60]!r} cannot be read: {str(error)[:200]}") from error
 
 
 def named_coordinates(variable: Any) -> tuple[str, ...]:
@@ -175,7 +183,8 @@ def same_places(one: Any, other: Any) -> bool:
     """Whether two variables hold the same places, up to the rounding of single precision."""
     if set(one.dims) != set(other.dims):
         return False
-    a, b = one.values.astype(float), other.transpose(*one.dims).values.astype(float)
+    a = values_of("of places", one).astype(float)
+    b = values_of("of places", other.transpose(*one.dims)).astype(float)
     return a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=1e-3 * _spacing(a), equal_nan=True)
 
 

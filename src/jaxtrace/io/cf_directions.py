@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .cf_axes import Coordinate, named_degrees, role_of
+from .cf_axes import Coordinate, named_degrees, role_of, values_of
 from .cf_degrees import may_be_degrees
 from .cf_units import parse_unit
 
@@ -48,7 +48,7 @@ def _turned(dataset: Any, x_dim: str) -> float:
     if not {"X", "Y"} <= set(found) or set(found["X"].dims) != set(found["Y"].dims):
         return 0.0
     dims = sorted(found["X"].dims, key=lambda dim: dim == x_dim)
-    lon, lat = (found[role].transpose(*dims).values.astype(float) for role in ("X", "Y"))
+    lon, lat = (values_of(role, found[role].transpose(*dims)).astype(float) for role in ("X", "Y"))
     if not (may_be_degrees(lon[np.isfinite(lon)], "X") and may_be_degrees(lat[np.isfinite(lat)], "Y")):
         return 0.0
     east = (np.diff(lon) + 180) % 360 - 180

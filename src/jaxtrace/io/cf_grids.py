@@ -246,6 +246,11 @@ def _scales(
                 stacklevel=2,
             )
         if speed is None and angle and name is not None:
+            if not bare:
+                raise ValueError(
+                    f"variable {name!r} has units {str(attributes['units'])[:60]!r}, which are not known, on degrees. Convert it "
+                    "to m/s first, or pass `convert_units=False` to use it as degrees per second"
+                )
             if not turned:
                 warnings.warn(
                     f"variable {name!r} has units {attributes.get('units', '')!r}; it is taken as m/s and converted to "

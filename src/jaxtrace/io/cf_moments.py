@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cf_attributes import since_elsewhere
-from .cf_axes import dimension_roles, role_of
+from .cf_axes import dimension_roles, role_of, values_of
 from .cf_units import decode_times
 from .opened import Options
 from .series import DatasetError
@@ -56,7 +56,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         if told in source.refused and options.times is None:
             raise DatasetError(f"{source.name}: variable {told!r}: {source.refused[told]}.")
         try:
-            values = np.atleast_1d(clock.values)
+            values = np.atleast_1d(values_of(told, clock))
             if values.shape != (len(numbers),):
                 raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
             seconds, since, bare = decode_times(values, clock.attrs)

@@ -26,6 +26,7 @@ _TOLD: dict[str, tuple[str, str]] = {
     "ages": ("time since release", "s"),
     "generation": ("how often the slot was filled again", "1"),
     "release_times": ("time of release", "s"),
+    "end_times": ("time at which the particle ended", "s"),
     "outcomes": ("what became of the particle", ""),
     "patches": ("number of the patch the particle left through, -1 for none", ""),
 }

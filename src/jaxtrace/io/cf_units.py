@@ -73,7 +73,7 @@ def compass_of(text: Any) -> str:
 
 def parse_speed(text: Any) -> Unit | None:
     """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
-    words = str(text or "").strip().lower()
+    words = str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
     if words in ("knot", "knots", "kt", "kts"):
         return Unit("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
@@ -116,7 +116,7 @@ def decode_times(
     unit, date = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")[:2]
     seconds = time_unit(unit)
     if seconds is None:
-        raise ValueError(f"units {units!r} have no fixed length in seconds; pass `times=`")
+        raise ValueError(f"units {units[:60]!r} have no fixed length in seconds; pass `times=`")
     if not date:
         return numbers * seconds, None, False
     calendar = parse_calendar(attributes.get("calendar"))
@@ -160,7 +160,7 @@ def _seconds_of(date: str, months: tuple[int, ...] | None, *, mixed: bool = Fals
     """
     found = _DATE.match(date)
     if found is None:
-        raise ValueError(f"the date {date!r} cannot be read; pass `times=`")
+        raise ValueError(f"the date {date[:60]!r} cannot be read; pass `times=`")
     year, month, day, hour, minute, second, zone = found.groups()
     if months is None:
         days = np.datetime64(f"{int(year):04d}-{int(month):02d}-{int(day):02d}").astype(int)
@@ -169,7 +169,7 @@ def _seconds_of(date: str, months: tuple[int, ...] | None, *, mixed: bool = Fals
     elif 1 <= int(month) <= 12 and 1 <= int(day) <= months[int(month) - 1]:
         days = int(year) * sum(months) + sum(months[: int(month) - 1]) + int(day) - 1
     else:
-        raise ValueError(f"the date {date!r} is not in a calendar of {sum(months)} days; pass `times=`")
+        raise ValueError(f"the date {date[:60]!r} is not in a calendar of {sum(months)} days; pass `times=`")
     offset = 0.0
     if zone and zone not in ("Z", "UTC"):
         digits = zone[1:].replace(":", "")

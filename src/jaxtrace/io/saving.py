@@ -22,6 +22,7 @@ ARRAYS = (
     "alive",
     "ages",
     "release_times",
+    "end_times",
     "outcomes",
     "patches",
     "velocities",
@@ -154,6 +155,7 @@ _FORMS = {
     "ages": ("f", "tp"),
     "generation": ("iu", "tp"),
     "release_times": ("f", "p"),
+    "end_times": ("f", "p"),
     "outcomes": ("i", "p"),
     "patches": ("i", "p"),
 }

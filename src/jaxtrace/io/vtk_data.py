@@ -135,10 +135,27 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
         for name in data:
             values = [_with_flags(part)[centring == "cell"][name] for part in parts]
             made = np.empty((*shape, *values[0].shape[1:]), np.result_type(*values))
-            for part, own in zip(parts, values, strict=True):
-                target = made[at[id(part)][centring]]
-                target[...] = own.reshape(target.shape)
+            filled = np.zeros(shape, bool)
+            for part, own, where in zip(parts, values, names, strict=True):
+                cut = at[id(part)][centring]
+                target, both, new = made[cut], filled[cut], own.reshape(made[cut].shape)
+                with np.errstate(invalid="ignore", over="ignore"):
+                    if (
+                        both.any()
+                        and own.dtype.kind == "f"
+                        and not np.allclose(target[both], new[both], 1e-4, np.abs(new).max() * 1e-4, True)
+                    ):
+                        key = ("node" if centring == "point" else "cell", name)
+                        unread[key] = (
+                            math.prod(made.shape[3:]),
+                            f"has other values in {where} than in the pieces that it meets",
+                        )
+                target[...], filled[cut] = new, True
             data[name] = made.reshape(-1, *values[0].shape[1:])
+    point_data, cell_data = (
+        {name: values for name, values in data.items() if (centring, name) not in unread}
+        for centring, data in (("node", point_data), ("cell", cell_data))
+    )
     placed: dict[str, Any] = {}
     if first.kind == "StructuredGrid":
         places = np.empty((*shapes["point"], 3))

@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 def read_time(path: Path) -> float | None:
     """The time a file holds, found without reading its arrays where its format allows that."""
     if path.suffix.lower() not in READERS:
-        return _time_of(_load(path, frozenset()).field_data, path)
+        return _time_of(_load(path, frozenset()).field_data, path, only=True)
     _demand(path)
     fields, steps = read_xml_head(path)
     if len(steps) > 1:
@@ -49,7 +49,7 @@ def read_time(path: Path) -> float | None:
         return float(steps[0])
     if not fields and path.suffix.lower().startswith(".p"):
         fields = _load(path, frozenset()).field_data
-    return _time_of(fields, path)
+    return _time_of(fields, path, only=True)
 
 
 def read_frame(paths: tuple[Path, ...], wanted: frozenset[str] | None = None) -> Frame:
@@ -90,15 +90,22 @@ def _load(path: Path, wanted: frozenset[str] | None) -> VtkData:
     return read_xml(path, wanted) if path.suffix.lower() in READERS else read_legacy(path)
 
 
-def _time_of(fields: dict[str, np.ndarray], path: Path) -> float | None:
-    known = {name.lower(): values for name, values in fields.items()}
-    for name in TIME_NAMES:
-        if name in known:
-            values = known[name].reshape(-1)
-            if values.size != 1 or not np.isfinite(values[0]):
-                raise DatasetError(f"{path}: field data {name!r} must be one finite time; got {values[:3]}.")
-            return float(values[0])
-    return None
+def _time_of(fields: dict[str, np.ndarray], path: Path, only: bool = False) -> float | None:
+    """The time in the field data; with `only` names that give different times are refused."""
+    found: dict[str, float] = {}
+    for wanted in TIME_NAMES:
+        for name, array in fields.items():
+            if name.lower() == wanted:
+                values = array.reshape(-1)
+                if values.size != 1 or not np.isfinite(values[0]):
+                    raise DatasetError(
+                        f"{path}: field data {name!r} must be one finite time; got {values[:3]}."
+                    )
+                found[name] = float(values[0])
+    if only and len(set(found.values())) > 1:
+        listed = " and ".join(f"{name} = {time:g}" for name, time in found.items())
+        raise DatasetError(f"{path}: field data {listed} are different times. Pass `times=`.")
+    return next(iter(found.values()), None)
 
 
 def _geometry(found: VtkData, arrays: dict[tuple[Centring, str], np.ndarray], pieces: bool) -> Geometry:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .cf_attributes import numbers_checked
 from .cf_moments import Source
 from .opened import OpenedDataset, Options
 from .series import DatasetError
@@ -53,7 +54,7 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
         filled = missing == "fill" or (missing == "zero" and _is_zero(array))
         lazy = LazilyIndexedArray(_lazy_type()(ArrayReader(store, array, filled)))
         try:
-            raw = Variable(array.dims, lazy, _numbers_checked(array.attributes))
+            raw = Variable(array.dims, lazy, numbers_checked(array.attributes))
             variables[name] = decode_cf_variable(
                 name, raw, concat_characters=False, decode_times=False, stack_char_dim=False
             )
@@ -78,19 +79,6 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def attributes_of(path: Path) -> dict[str, Any]:
     """The attributes of a store."""
     return read_contents(open_store(path)).attributes
-
-
-def _numbers_checked(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes whose scale and offset are single numbers: xarray finds out as late as it multiplies with them."""
-    checked = dict(attributes)
-    for word in ("scale_factor", "add_offset"):
-        value = checked.get(word, 1.0)
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-            raise ValueError(f"{word!r} must be a finite number; it is {str(value)[:60]!r}")
-        if word in checked:
-            checked[word] = value
-    return checked
 
 
 def _is_zero(array: StoredArray) -> bool:

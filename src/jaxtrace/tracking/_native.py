@@ -150,16 +150,16 @@ def native_step(
     position: Float[Array, "n dim"],
     rest: Float[Array, "n dim"],
     hint: Any,
-    life: tuple[Int32[Array, " n"], Int32[Array, " n"], Int32[Array, " n"]],
+    life: tuple[Int32[Array, " n"], Int32[Array, " n"], Int32[Array, " n"], Float[Array, " n"] | None],
     row: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
-    outside: int,
+    causes: tuple[int, int],
 ) -> tuple[Any, ...]:
-    """Step `row` of all particles that move: positions, rests, ends, causes and hints after it, and hits of patches.
+    """Step `row` of all particles that move: positions, rests, ends, causes, shares and hints after it, and hits.
 
-    `life` says from which step on each particle moves, until which, and why it ended; who leaves the field ends for the
-    cause `outside`.
+    `life` says from which step on each particle moves, until which, why it ended, and after which share of its last step;
+    `causes` are those of a particle that is outside the field, and of one whose next place is not finite.
     """
     field, known = motion.field, kernels()
     assert isinstance(field, AbstractSeries)
@@ -170,25 +170,26 @@ def native_step(
     boundary = motion.boundary
     walls = boundary.walls if isinstance(boundary, InletBoundary) else boundary
     kind = _BOX if isinstance(walls, Box) else _MESH if isinstance(walls, MeshWalls) else _NO_WALLS
-    begun, ended, cause = life
+    begun, ended, cause, share = life
     real = position.dtype
     times = [t, t + 0.5 * dt, t + dt]
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
-    call = _Call([int(on_mesh), count, int(motion.stop_outside), outside, kind], [*values])
+    call = _Call([int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values])
     call.grid(field.grid)
     call.walls(walls)
     numbers = jnp.stack([dt, *weights]).astype(real)
     integers = jnp.stack([row, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(jnp.int32)
-    changed = [position, rest, ended, cause, hint if on_mesh else jnp.zeros(0, jnp.int32)]
+    shares = jnp.zeros(0, real) if share is None else share
+    changed = [position, rest, ended, cause, shares, hint if on_mesh else jnp.zeros(0, jnp.int32)]
     patches = jax.ShapeDtypeStruct((len(boundary.patches),), jnp.int32)
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in changed]
     fixed = [begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
     target = jax.ffi.ffi_call(
         known["jaxtrace_step"], [*shapes, patches], input_output_aliases={k: k for k in range(len(changed))}
     )
-    *after, new_hint, hits = target(*changed, *fixed)
-    return *after, new_hint if on_mesh else hint, hits
+    *after, new_share, new_hint, hits = target(*changed, *fixed)
+    return *after, None if share is None else new_share, new_hint if on_mesh else hint, hits
 
 
 def free_ranks(free: Bool[Array, " n"], number: Int32[Array, " n"]) -> tuple[Array, Array]:

@@ -140,7 +140,7 @@ def record_bytes(motion: Motion, unit: Unit, particles: int) -> int:
     """Bytes of one recorded time."""
     real = jnp.dtype(jnp.result_type(float)).itemsize
     vectors = int(unit.positions) + int(unit.positions and unit.velocities)
-    return particles * (vectors * motion.field.dim * real + (12 if unit.births else 0))
+    return particles * (vectors * motion.field.dim * real + (16 if unit.births else 0))
 
 
 def array_bytes(tree: Any) -> int:

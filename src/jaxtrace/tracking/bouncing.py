@@ -4,9 +4,15 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from ..fields.base import AbstractGrid
+
+Points = Float[np.ndarray, "n dim"]
+Flags = Bool[np.ndarray, " n"]
 Vector = Float[Array, " dim"]
 
 
@@ -23,6 +29,10 @@ class Bounced(eqx.Module):
     """How often the step met each patch, in the order of the boundary's `patches`."""
     patch: Int32[Array, ""]
     """The patch that ended the particle, else -1."""
+    share: Float[Array, ""] = eqx.field(converter=lambda share: jnp.asarray(share, float), default=1.0)
+    """Of the straight way from `old` to `new`, the part before the particle ended; 1 for one that goes on."""
+    normal: Vector | None = None
+    """A direction across the wall where the particle ended, of any length; zeros or None where none is known."""
 
 
 class AbstractBoundary(eqx.Module):
@@ -35,6 +45,11 @@ class AbstractBoundary(eqx.Module):
     @abc.abstractmethod
     def patches(self) -> tuple[str, ...]:
         """Names of the parts that `hits` counts."""
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The name in `Outcome` of an end at each patch."""
+        return ("LEFT",) * len(self.patches)
 
     @abc.abstractmethod
     def __call__(
@@ -49,6 +64,24 @@ class AbstractBoundary(eqx.Module):
     def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         """A place brought back by whole periods, and how often each patch was met."""
         return x, jnp.zeros((len(self.patches),), jnp.int32)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        """Which points a particle may begin at: the boundary would not move it there. `checked` is the field's grid."""
+        return np.ones(len(points), bool)
+
+    def _brought_back(self, points: Points) -> Points:
+        """The points as many periods away as it takes to lie in the domain."""
+        return points
+
+
+@eqx.filter_jit
+def _lie_inside(grid: AbstractGrid, points: Float[Array, "n dim"]) -> Bool[Array, " n"]:
+    return jax.vmap(lambda x: grid.stencil(x, grid.start(x)).inside)(points)
+
+
+def lie_inside(grid: AbstractGrid, points: Points) -> Flags:
+    """Which points lie in the grid and not on land."""
+    return np.asarray(_lie_inside(grid, jnp.asarray(points, float)))
 
 
 class Unbounded(AbstractBoundary):
@@ -86,6 +119,18 @@ class Composed(AbstractBoundary):
         """Those of all parts, in order."""
         return tuple(name for part in self.parts for name in part.patches)
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of all parts, in order."""
+        return tuple(name for part in self.parts for name in part.endings)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        held = np.ones(len(points), bool)
+        for part in self.parts:
+            held &= part._holds(points, checked)
+            points = part._brought_back(points)
+        return held
+
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
@@ -103,12 +148,15 @@ class Composed(AbstractBoundary):
                 hits = hits.at[at : at + len(more)].add(more)
             ended = jnp.where(then.patch >= 0, then.patch + first, -1)
             unmet = jnp.concatenate([result.hits, jnp.zeros_like(then.hits)])
+            normals = [jnp.zeros_like(new) if one.normal is None else one.normal for one in (then, result)]
             result = Bounced(
                 position=jnp.where(result.alive, position, result.position),
                 velocity=jnp.where(result.alive, then.velocity, result.velocity),
                 alive=result.alive & then.alive,
                 hits=jnp.where(result.alive, hits, unmet),
                 patch=jnp.where(result.alive, ended, result.patch),
+                share=jnp.where(result.alive, then.share, result.share),
+                normal=jnp.where(result.alive, *normals),
             )
             carried = part._seen_from(seen, then)
             if carried is not None:

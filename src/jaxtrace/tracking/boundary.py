@@ -100,7 +100,7 @@ def cylindrical_boundary(
     shape = Round(place, size, along_it, cast(Wall, condition), cast(Side, side), "cylinder")
     if height is None:
         return shape
-    if not height > 0 or np.count_nonzero(direction) != 1 or side != "inside":
+    if not 0 < height < np.inf or np.count_nonzero(direction) != 1 or side != "inside":
         raise ValueError(
             f"`height` must be positive, with `axis` one of x, y, z and `side` inside; got height={height}, "
             f"axis={axis!r}, side={side!r}. Leave it out for an endless cylinder."
@@ -129,8 +129,8 @@ def _point(given: Any, name: str) -> np.ndarray:
 
 
 def _check_round(radius: float, condition: str, side: str) -> None:
-    if not radius > 0:
-        raise ValueError(f"`radius` must be positive; got {radius}.")
+    if not 0 < radius < np.inf:
+        raise ValueError(f"`radius` must be {'finite' if radius > 0 else 'positive'}; got {radius}.")
     if condition not in ("reflective", "clamping", "absorbing"):
         raise ValueError(f"`condition` must be reflective, clamping or absorbing; got {condition!r}.")
     if side not in ("inside", "outside"):

@@ -11,10 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.apart import apart
-from .bouncing import AbstractBoundary, Bounced, Vector
+from ..fields.base import AbstractGrid
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
 FACES = ("periodic", "reflective", "clamping", "absorbing", "open")
+# Beyond these a particle may not begin; on the outer side of others it is wrapped, or free.
+_HOLDING = ("reflective", "clamping", "absorbing")
 AXES = "xyz"
 Bounds = Float[Array | np.ndarray, "2 dim"] | Sequence[Any]
 
@@ -43,7 +46,7 @@ class Box(AbstractBoundary):
         """Cut the path at the first absorbing face, then fold, wrap or clip each axis."""
         low, high = self.low.astype(new.dtype), self.high.astype(new.dtype)
         velocity = jnp.zeros_like(new) if velocity is None else velocity
-        end, face = self._absorb(old, new, low, high)
+        end, face, cut = self._absorb(old, new, low, high)
         position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
         for kind in dict.fromkeys(self.faces):
             done = _AXIS[kind[0] if kind[0] == kind[1] else "mixed"](end, low, high, kind)
@@ -58,7 +61,8 @@ class Box(AbstractBoundary):
                 )
         absorbed = jnp.arange(2 * len(self.faces)) == face
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
-        return Bounced(position, velocity * factor, face < 0, hits, face)
+        across = (jnp.arange(len(self.faces)) == face // 2).astype(new.dtype)
+        return Bounced(position, velocity * factor, face < 0, hits, face, cut, across)
 
     def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
         along = self._has_period
@@ -75,12 +79,35 @@ class Box(AbstractBoundary):
         hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
         return jnp.where(along, place, x), hits
 
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+        held = np.ones(len(points), bool)
+        for axis, pair in enumerate(self.faces):
+            if (
+                low[axis] == high[axis]
+            ):  # an axis without extent pins its coordinate, wherever a particle begins
+                continue
+            x, ends = points[:, axis], np.array([low[axis], high[axis]])
+            slack = 4 * np.finfo(points.dtype).eps * np.abs(ends[np.isfinite(ends)]).max(initial=0.0)
+            if pair[0] in _HOLDING and x.min() < ends[0] - slack:
+                held &= x >= ends[0] - slack
+            if pair[1] in _HOLDING and x.max() > ends[1] + slack:
+                held &= x <= ends[1] + slack
+        return held
+
+    def _brought_back(self, points: Points) -> Points:
+        low, high = np.asarray(self.low, points.dtype), np.asarray(self.high, points.dtype)
+        size = np.where(self._has_period & (high > low), high - low, 1)
+        return np.where(self._has_period, low + np.mod(points - low, size), points)
+
     @property
     def _has_period(self) -> Bool[np.ndarray, " dim"]:
         return np.array([pair == ("periodic", "periodic") for pair in self.faces])
 
-    def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Int32[Array, ""]]:
-        """End of the path at its first absorbing face, and the number of that face; -1 where there is none."""
+    def _absorb(
+        self, old: Vector, new: Vector, low: Vector, high: Vector
+    ) -> tuple[Vector, Int32[Array, ""], Float[Array, ""]]:
+        """End of the path at its first absorbing face, the number of that face (-1 for none), and the share until there."""
         drains = [
             (axis, side)
             for axis, pair in enumerate(self.faces)
@@ -88,13 +115,13 @@ class Box(AbstractBoundary):
             if pair[side] == "absorbing"
         ]
         if not drains:
-            return new, jnp.full((), -1, jnp.int32)
+            return new, jnp.full((), -1, jnp.int32), jnp.ones((), new.dtype)
         # Which face comes first is found once for all that follows from it: position, life, counts and patch.
         always = self.low[0] == self.low[0]
         cut, face = apart(always, functools.partial(self._first, drains), old, new, low, high)
         met = (face >= 0) & (jnp.arange(len(self.faces)) == face // 2)
         end = jnp.where(face < 0, new, old + cut * (new - old))
-        return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face
+        return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face, cut
 
     def _first(
         self, drains: list[tuple[int, int]], old: Vector, new: Vector, low: Vector, high: Vector

@@ -7,14 +7,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from .bouncing import AbstractBoundary
 from .moving import sees_differences
+from .particles import Outcome
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 
@@ -89,6 +91,75 @@ def check_range(field: Any, time_span: Sequence[float]) -> None:
             f"{message}, where it reports `outside`. Shorten the span, or use extrapolation='clamp'."
         )
     warnings.warn(f"{message}; the first or last slice holds there.", stacklevel=4)
+
+
+def barred_seeds(
+    seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary, field: Any
+) -> Bool[np.ndarray, " particles"] | None:
+    """Which particles begin where the boundary would move them; None for none. All of them are an error, some a warning."""
+    barred = ~boundary._holds(seeds, getattr(field, "grid", None))
+    if not barred.any():
+        return None
+    first = int(np.flatnonzero(barred)[0])
+    message = (
+        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_counted(barred)}, the "
+        f"first is number {first} at {written(seeds[first])}"
+    )
+    remedy = "Keep those inside with `jaxtrace.tracking.seeding.seeds_inside(seeds, boundary)`."
+    if barred.all():
+        raise ValueError(f"{message}. Move them, or the boundary.")
+    then = f"They stay where they are, with the outcome {Outcome.BEGAN_OUTSIDE.sentence!r}."
+    if hasattr(boundary, "reinject"):
+        then = "They end at once, and the inlet fills their slots."
+    warnings.warn(f"{message}. {then} {remedy}", stacklevel=3)
+    return barred
+
+
+def tell_seeds_outside(
+    outcomes: Int8[np.ndarray, " particles"],
+    seeds: Float[np.ndarray, "particles dim"],
+    field: Any,
+    barred: Bool[np.ndarray, " particles"] | None,
+) -> None:
+    """Say how many particles began where the field does not hold them: an error if all did, a warning if some."""
+    began = outcomes == Outcome.BEGAN_OUTSIDE
+    lost = began if barred is None else began & ~barred
+    if not lost.any():
+        return
+    grid = getattr(field, "grid", None)
+    where = "in water" if getattr(grid, "land_rows", None) is not None else "inside"
+    message = f"`initial_positions` must lie in the field and not on land; {_counted(lost)}"
+    if grid is not None:
+        low, high = np.asarray(grid.bounds)
+        beyond = int(((seeds < low) | (seeds > high)).any(1)[lost].sum())
+        rest = int(lost.sum()) - beyond
+        parts = [f"{beyond:,} beyond {written(low)} to {written(high)}"] if beyond else []
+        parts += [f"{rest:,} on land or in holes"] if rest else []
+        message += f" ({', '.join(parts)})"
+    first = int(np.flatnonzero(lost)[0])
+    message += f". The first is number {first} at {written(seeds[first])}"
+    remedy = (
+        f"Keep those {where} with `jaxtrace.tracking.seeding.seeds_inside(seeds, field)`, or draw them there: "
+        "`random_seeds(n, bounds, inside=field)`."
+    )
+    if began.all():
+        raise ValueError(f"{message}. Are they in the field's coordinates? {remedy}")
+    warnings.warn(
+        f"{message}. They stay where they are, with the outcome {Outcome.BEGAN_OUTSIDE.sentence!r}. {remedy}",
+        stacklevel=3,
+    )
+
+
+def written(point: Any) -> str:
+    """A point with the digits that matter."""
+    return f"({', '.join(f'{value:g}' for value in np.asarray(point))})"
+
+
+def _counted(wrong: Bool[np.ndarray, " particles"]) -> str:
+    count = int(wrong.sum())
+    if count == len(wrong):
+        return "none does" if count > 1 else "it does not"
+    return f"{count:,} of {len(wrong):,} {'does' if count == 1 else 'do'} not"
 
 
 def tell_lost_steps(

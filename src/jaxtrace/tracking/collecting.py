@@ -11,7 +11,7 @@ from jaxworlds.runtime import device_words
 
 from .cutting import unit_edges
 from .driving import Batch, Job
-from .particles import EXHAUSTED, NEVER, NOTHING, OUTSIDE, Outcome
+from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome
 from .recording import Records
 from .reductions import AbstractReduction
 from .trajectory import Trajectory
@@ -28,10 +28,10 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
     if job.unit.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
     if job.unit.births and "begun" in kept:
-        begun, ended = (kept[name] for name in ("begun", "ended"))
-        alive, ages = _lives(job, reached, begun, ended)
+        begun, ended, share = (kept[name] for name in ("begun", "ended", "share"))
+        alive, ages = _lives(job, reached, begun, ended, share)
     elif job.unit.positions:
-        alive, ages = _plain_lives(job, reached, ends["ended"])
+        alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
         sizes = [b - a for a, b in map(job.rows_of, range(job.batches))]
         alive = alive & (np.arange(reached)[:, None] < np.repeat(_computed(job, batches), sizes))
@@ -52,6 +52,7 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
         alive=alive,
         ages=ages,
         release_times=schedule.release_times,
+        end_times=_end_times(job, ends),
         outcomes=outcomes,
         patches=np.where(ends["cause"] >= 0, ends["cause"], -1).astype(np.int32),
         patch_names=names,
@@ -66,15 +67,30 @@ def collect(job: Job, records: Records, batches: list[Batch], ids: np.ndarray, s
 
 def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
     """When and why each particle ended, as the last step left it."""
-    found = {"ended": np.full(len(job.seeds), NEVER), "cause": np.full(len(job.seeds), NOTHING)}
+    count = len(job.seeds)
+    found = {"ended": np.full(count, NEVER), "cause": np.full(count, NOTHING), "share": np.ones(count)}
     for number, batch in enumerate(batches):
         first, last = job.rows_of(number)
         carry = batch.rollout.carry
         # Particles may have been sorted in space; batches are padded at their end.
         order = np.argsort(to_host(carry.identity)) if job.unit.sort else slice(None)
         for name, values in found.items():
-            values[first:last] = to_host(getattr(carry, name))[order][: last - first]
+            if (leaf := getattr(carry, name)) is not None:
+                values[first:last] = to_host(leaf)[order][: last - first]
     return found
+
+
+def _times_within(job: Job, ended: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """The times at which particles ended: edges of the schedule, or within the step before the edge."""
+    edges = job.schedule.edges
+    stop = np.minimum(ended, len(edges) - 1)
+    step = edges[stop] - edges[np.maximum(stop - 1, 0)]
+    return np.where(share < 1, edges[stop] - (1 - share.astype(np.float64)) * step, edges[stop])
+
+
+def _end_times(job: Job, ends: dict[str, np.ndarray]) -> np.ndarray:
+    """When each particle ended; NaN for those that did not."""
+    return np.where(ends["ended"] != NEVER, _times_within(job, ends["ended"], ends["share"]), np.nan)
 
 
 def _computed(job: Job, batches: list[Batch]) -> np.ndarray:
@@ -83,35 +99,43 @@ def _computed(job: Job, batches: list[Batch]) -> np.ndarray:
     return np.asarray(counts + [0] * (job.batches - len(counts)))
 
 
-def _lives(job: Job, reached: int, begun: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _lives(
+    job: Job, reached: int, begun: np.ndarray, ended: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Which particles are on their way at each recorded time, and for how long they are or were."""
     edges, marks = job.schedule.edges, job.schedule.marks[:reached, None]
     last = len(edges) - 1
     stop = np.minimum(np.minimum(ended, marks), last)
-    since = np.abs(edges[stop] - edges[np.minimum(begun, last)])
+    until = np.where(ended <= marks, _times_within(job, ended, share), edges[stop])
+    since = np.abs(until - edges[np.minimum(begun, last)])
     ages = np.where(stop > begun, since, 0.0).astype(job.seeds.dtype)
     return (begun <= marks) & (marks < ended), ages
 
 
-def _plain_lives(job: Job, reached: int, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _plain_lives(job: Job, reached: int, ends: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The same without births: most particles live from the first time to the last, and share one column."""
-    begun = job.schedule.releases
+    begun, ended, share = job.schedule.releases, ends["ended"], ends["share"]
     special = np.flatnonzero((begun > 0) | (ended != NEVER))
     shape = (reached, len(begun))
-    alive, ages = _lives(job, reached, np.zeros(1, np.int64), np.full(1, NEVER))
+    alive, ages = _lives(job, reached, np.zeros(1, np.int64), np.full(1, NEVER), np.ones(1))
     alive, ages = np.broadcast_to(alive, shape), np.broadcast_to(ages, shape)
     if special.size:
         alive, ages = alive.copy(), ages.copy()
-        alive[:, special], ages[:, special] = _lives(job, reached, begun[special], ended[special])
+        alive[:, special], ages[:, special] = _lives(
+            job, reached, begun[special], ended[special], share[special]
+        )
     return alive, ages
 
 
 def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np.ndarray:
     cause = ends["cause"]
     outcomes = np.full(len(cause), int(Outcome.MOVING), np.int8)
-    outcomes[cause >= 0] = Outcome.LEFT
+    endings = np.array([Outcome[name] for name in job.motion.boundary.endings] or [Outcome.LEFT], np.int8)
+    outcomes[cause >= 0] = endings[cause[cause >= 0]]
     outcomes[cause == OUTSIDE] = Outcome.OUTSIDE
+    outcomes[(cause == OUTSIDE) & (ends["ended"] <= job.schedule.releases)] = Outcome.BEGAN_OUTSIDE
     outcomes[cause == EXHAUSTED] = Outcome.STEP_LIMIT
+    outcomes[cause == NOT_FINITE] = Outcome.NOT_FINITE
     for number in range(job.batches):
         first, last = job.rows_of(number)
         if number >= len(batches) or batches[number].records == 0:

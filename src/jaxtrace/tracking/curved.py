@@ -1,13 +1,16 @@
 """Round walls: spheres, circles and cylinders that particles stay inside of, or stay out of."""
 
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from .bouncing import AbstractBoundary, Bounced, Vector
+from ..fields.base import AbstractGrid
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Wall = Literal["reflective", "clamping", "absorbing"]
 Side = Literal["inside", "outside"]
@@ -56,7 +59,18 @@ class Round(AbstractBoundary):
         normal = self._normal(end)
         stopped = velocity - dot(velocity, normal) * normal
         velocity = jnp.where(met & (self.wall == "clamping"), stopped, velocity)
-        return _bounced(end, velocity, alive, met.astype(jnp.int32))
+        found = _bounced(end, velocity, alive, met.astype(jnp.int32))
+        if self.wall != "absorbing":
+            return found
+        return dataclasses.replace(found, share=jnp.where(met, share, 1.0), normal=normal)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        axis, radius = np.asarray(self.axis, np.float64), float(self.radius)
+        away = points - np.asarray(self.centre, np.float64)
+        away = away - (away @ axis)[:, None] * axis
+        distance = np.linalg.norm(away, axis=1)
+        slack = 4 * np.finfo(points.dtype).eps * (radius + np.abs(self.centre).max())
+        return distance <= radius + slack if self.side == "inside" else distance >= radius - slack
 
     def _mirror(self, old: Vector, new: Vector, velocity: Vector) -> Bounced:
         """Specular reflections, in a loop of fixed length so that gradients pass both ways."""

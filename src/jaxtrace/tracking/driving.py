@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxworlds._native import warn_of_missing_kernels
 from jaxworlds.checkpoints import Checkpoint
@@ -20,7 +20,7 @@ from jaxworlds.store import MisfitError
 
 from .cutting import Cutting, unit_edges, unit_times
 from .moving import Motion
-from .particles import NEVER, Particles, axes_of, begin
+from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin
 from .recording import Records
 from .refilling import InletBoundary
 from .schedule import Schedule
@@ -35,6 +35,8 @@ class Job:
     """With the grid's field in place of a streamed one, which `stream` holds."""
     schedule: Schedule
     seeds: Float[np.ndarray, "particles dim"]
+    barred: Bool[np.ndarray, " particles"] | None
+    """Which particles begin where the boundary would not let them: they end at once, where they are."""
     unit: Unit
     reduction: Any
     batch: int
@@ -207,7 +209,15 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
         jnp.asarray(begun, jnp.int32),
         jnp.asarray(times, float),
     )
-    return eqx.filter_eval_shape(begin, *arguments) if only_shapes else _begin(*arguments)
+    if only_shapes:
+        return eqx.filter_eval_shape(begin, *arguments)
+    particles = _begin(*arguments)
+    if job.barred is None or not job.barred[first:last].any():
+        return particles
+    barred = np.append(job.barred[first:last], np.zeros(missing, bool))
+    ends = np.where(barred, begun, NEVER), np.where(barred, OUTSIDE, NOTHING)
+    ended, cause = (jnp.asarray(values, jnp.int32) for values in ends)
+    return dataclasses.replace(particles, ended=ended, cause=cause)
 
 
 def in_order(particles: Particles, devices: int, sorts: bool) -> Particles:

@@ -142,9 +142,10 @@ def face_inlet(
     if distribution == "gaussian":
         centre = (low + high) / 2 if mean is None else np.asarray(mean, float)
         width = (high - low) / 6 if deviation is None else np.broadcast_to(np.asarray(deviation, float), dim)
-        if centre.shape != (dim,) or not (width >= 0).all():
+        good = np.isfinite(centre).all() and np.isfinite(width).all() and (width >= 0).all()
+        if centre.shape != (dim,) or not good:
             raise ValueError(
-                f"`mean` must have {dim} coordinates and `deviation` be at least 0; got {mean}, {deviation}."
+                f"`mean` must have {dim} finite coordinates and `deviation` be finite and at least 0; got {mean}, {deviation}."
             )
         return GaussianInlet(jnp.asarray(_bell_quantiles(low, high, centre, width), float))
     usual = 10 if distribution == "grid" else 1024 if dim == 2 else 64
@@ -205,7 +206,7 @@ def _flux_inlet(
     corner = low + np.stack([number.ravel() for number in lattice], -1) * size
     points = jnp.asarray(corner + size / 2, float)
     velocity = np.asarray(field(points, jnp.asarray(time, points.dtype)))[:, axis]
-    flux = np.maximum(inward * np.nan_to_num(velocity), 0.0)
+    flux = np.maximum(inward * np.where(np.isfinite(velocity), velocity, 0.0), 0.0).astype(np.float64)
     if not flux.sum() > 0:
         raise ValueError(
             f"`field` must flow in through the {AXES[axis]} face at time {time}; it flows out or rests everywhere there. "

@@ -1,5 +1,7 @@
 """How one particle is moved by one step: integrator, boundary, and what rounding would lose."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from ..integrators.inertial import Inertial
 from ..integrators.midpoint import Midpoint
 from ..integrators.rk4 import RK4
 from .bouncing import AbstractBoundary, Bounced, Vector
+from .curved import dot
 
 
 class Motion(eqx.Module):
@@ -42,6 +45,12 @@ class Moved(eqx.Module):
     """Whether the field held the particle before the step."""
     exhausted: Bool[Array, ""]
     """Whether the integrator gave up before the step's end."""
+    broken: Bool[Array, ""]
+    """Whether it gave up because the field has no finite velocity further on."""
+    finite: Bool[Array, ""]
+    """Whether the step ends at a finite place, so that it counts."""
+    share: Float[Array, ""]
+    """The part of the step's time before the particle ended; 1 for one that goes on."""
 
 
 def move(
@@ -75,15 +84,47 @@ def move(
     else:  # a series keeps its samples apart; a function would be computed again for all that follows from the step
         state = apart(row >= 0, step, position, before)
     new = state.position
+    finite = all_finite(new) if velocity is None else all_finite(new) & all_finite(state.velocity)
     if differs:
         new = position + state.position
+        finite = finite & all_finite(new)
         rest = jax.lax.stop_gradient(state.position - (new - position))
     # Walls that follow a mesh begin at the old place, so they need the hint from before the step.
     bounced = motion.boundary(position, new, state.velocity if velocity is not None else None, hint)
     # What is lost by rounding belongs to this place; a wall that moved the particle begins anew.
     rest = jnp.where(bounced.position == new, rest, 0.0).astype(rest.dtype)
     inside = state.inside if motion.stop_outside else yes
-    return Moved(bounced, rest, state.hint, state.memory, inside, exhausted(state.memory))
+    slope = None if integrator.stochastic else own if velocity is not None else state.velocity
+    share = share_of_time(bounced, position, new, None if slope is None else slope * dt)
+    early, broken = exhausted(state.memory), jnp.zeros((), bool)
+    if isinstance(state.memory, StepControl):
+        broken, share = state.memory.broken, share * state.memory.reached
+    return Moved(bounced, rest, state.hint, state.memory, inside, early, broken, finite, share)
+
+
+def all_finite(x: Vector) -> Bool[Array, ""]:
+    """Whether all components are finite, written out: a reduction would break the loop over particles on a CPU."""
+    return functools.reduce(jnp.logical_and, [jnp.isfinite(x[k]) for k in range(x.shape[0])])
+
+
+def share_of_time(bounced: Bounced, old: Vector, new: Vector, first: Vector | None) -> Float[Array, ""]:
+    """The part of the step's time before the particle ended at a wall.
+
+    The path is the parabola from `old` to `new` that begins with the slope `first` (velocity times step). Beside a straight
+    wall it crosses where `(s - r) + s (1 - s) q = 0`: r is the share of the chord, and q how far the parabola leaves the
+    chord, both across the wall. Random walks and walls without a normal take the chord.
+    """
+    chord = bounced.share
+    if first is None or bounced.normal is None:
+        return jnp.where(bounced.alive, 1.0, chord)
+    normal, way = bounced.normal, new - old
+    across = dot(normal, way)
+    q = dot(normal, first - way) / jnp.where(across == 0, 1.0, across)
+    # One root lies in [0, 1], since the ends have different signs; this form of it loses no digits for small q.
+    root = jnp.sqrt(jnp.maximum((1 + q) ** 2 - 4 * q * chord, 0.0))
+    share = 2 * chord / jnp.where(1 + q + root > 0, 1 + q + root, 1.0)
+    good = (across != 0) & (share >= 0) & (share <= 1)  # False for NaN
+    return jnp.where(bounced.alive, 1.0, jnp.where(good, share, chord))
 
 
 class Around(AbstractField):

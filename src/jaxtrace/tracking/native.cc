@@ -313,11 +313,27 @@ struct Mesh {
 // --- walls ---
 
 // What walls make of a step: where it ends, and the patch that ends the particle or -1.
+// Where it ended them, also the share of the straight way until there, and a direction across the wall (zeros for none).
 template <typename Real, int D>
 struct Bounced {
   Real position[D];
   i32 patch;
+  Real share, normal[D];
 };
+
+// The part of the step's time before the wall: `share_of_time` in `tracking/moving.py`. `first` is velocity times step.
+template <typename Real, int D>
+Real share_of_time(const Bounced<Real, D>& to, const Real* old, const Real* now, const Real* first) {
+  Real across = 0, bend = 0;
+  for (int k = 0; k < D; ++k) {
+    const Real way = now[k] - old[k];
+    across += to.normal[k] * way, bend += to.normal[k] * (first[k] - way);
+  }
+  const Real q = bend / (across == 0 ? 1 : across), chord = to.share;
+  const Real square = (1 + q) * (1 + q) - 4 * q * chord;
+  const Real sum = 1 + q + std::sqrt(square > 0 ? square : Real(0)), share = 2 * chord / (sum > 0 ? sum : 1);
+  return across != 0 && share >= 0 && share <= 1 ? share : chord;
+}
 
 template <typename Real>
 inline i32 whole(Real x) {
@@ -366,7 +382,10 @@ struct BoxWalls {
         x = to.patch / 2 == k ? (to.patch % 2 ? high[k] : low[k]) : old[k] + cut * (now[k] - old[k]);
       to.position[k] = x == x ? fold(k, x, hits) : x;
     }
-    if (to.patch >= 0) ++hits[to.patch];
+    if (to.patch >= 0) {
+      ++hits[to.patch], to.share = cut;
+      for (int k = 0; k < D; ++k) to.normal[k] = k == to.patch / 2;
+    }
   }
 
   inline Real fold(int k, Real x, i32* hits) const {
@@ -480,13 +499,16 @@ struct MeshWalls {
     Real here[D], end[D], weight[D + 1];
     std::memcpy(here, old, sizeof(here)), std::memcpy(end, now, sizeof(end));
     std::memcpy(to.position, now, sizeof(end));
-    to.patch = -1;
+    to.patch = -1, to.share = 0;
     i32 simplex = search.begin(hint), crossed = 0;
     if (!search.find(old, simplex, weight)) return;  // who begins outside meets no wall on the way
     Passed face;
     bool ahead = walk(simplex, here, end, crossed, face);
     for (i32 turn = 0; ahead && crossed < crossings && turn < crossings; ++turn) {
       if (!(face.share <= 1 && face.link < 0)) break;
+      to.share += face.share * (1 - to.share);
+      // Behind a first wall the way bends: what is known of the path's curve holds no longer.
+      for (int k = 0; k < D; ++k) to.normal[k] = turn == 0 ? face.slope[k] : Real(0);
       strike(face, here, end, to.patch, ahead, hits);
       if (ahead) ahead = walk(simplex, here, end, crossed, face);
     }
@@ -525,16 +547,23 @@ struct Step {
   BoxWalls<Real, D> box;
   MeshWalls<Real, D> mesh;
   Walls walls;
-  Real *position, *rest;
+  Real *position, *rest, *share;
   i32 *ended, *cause, *hint, *hits;
   const i32* begun;
   int64_t particles, patches;
   Real dt;
-  i32 row, outside;
+  i32 row, outside, not_finite;
   bool known, stops;
 };
 
 constexpr int kMostPatches = 64;
+
+template <typename Real, int D>
+inline bool finite(const Real (&x)[D]) {
+  bool all = true;
+  for (int k = 0; k < D; ++k) all &= x[k] - x[k] == 0;
+  return all;
+}
 
 template <typename Real, int D, typename Sampler, int S>
 void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
@@ -590,6 +619,10 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
     V left = way - (moved - x[k]);
     Real now[D], *place = job.position + i * D;
     L::store(now, moved);
+    if (__builtin_expect(!finite(now), 0)) {
+      job.ended[i] = job.row, job.cause[i] = job.not_finite;
+      continue;
+    }
     const bool clear = job.walls == kNoWalls || (job.walls == kBox ? job.box.clear(now) : job.mesh.clear(place, now, job.hint[i]));
     if (!clear) {
       Bounced<Real, D> to;
@@ -597,8 +630,17 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
       else job.mesh.bounce(place, now, job.hint[i], to, hits);
       // What is lost by rounding belongs to the place; a wall that moved the particle begins anew.
       for (int axis = 0; axis < D; ++axis)
-        if (to.position[axis] != now[axis]) left[axis] = 0, now[axis] = to.position[axis];
-      if (to.patch >= 0) job.ended[i] = job.row + 1, job.cause[i] = to.patch;
+        if (to.position[axis] != now[axis]) left[axis] = 0;
+      if (to.patch >= 0) {
+        job.ended[i] = job.row + 1, job.cause[i] = to.patch;
+        i32 from = job.hint ? job.hint[i] : 0;
+        V velocity;
+        Real first[D];
+        job.sampler.template sample<S>(0, x[k] + low[k], from, velocity);
+        L::store(first, dt * velocity);
+        job.share[i] = share_of_time<Real, D>(to, place, now, first);
+      }
+      for (int axis = 0; axis < D; ++axis) now[axis] = to.position[axis];
     }
     for (int axis = 0; axis < D; ++axis) place[axis] = now[axis];
     L::store(job.rest + i * D, left);
@@ -688,7 +730,7 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   Buffers in{frame->args.args}, out{frame->rets.rets};
   Step<Real, D, Sampler> job;
   job.position = in.next<Real>(), job.rest = in.next<Real>();
-  job.ended = in.next<i32>(), job.cause = in.next<i32>();
+  job.ended = in.next<i32>(), job.cause = in.next<i32>(), job.share = in.next<Real>();
   XLA_FFI_Buffer* hint = in.buffer();
   job.hint = hint->dims[0] ? static_cast<i32*>(hint->data) : nullptr;
   XLA_FFI_Buffer* begun = in.buffer();
@@ -696,13 +738,13 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   const Real* numbers = in.next<Real>();
   const i32* integers = in.next<i32>();
   in.buffer();  // the plan
-  for (int k = 0; k < 5; ++k) out.buffer();  // these lie where the inputs lie
+  for (int k = 0; k < 6; ++k) out.buffer();  // these lie where the inputs lie
   XLA_FFI_Buffer* hits = out.buffer();
   job.hits = static_cast<i32*>(hits->data), job.patches = hits->dims[0];
   std::memset(job.hits, 0, job.patches * sizeof(i32));
   job.dt = numbers[0], job.row = integers[0], job.known = integers[1] != 0;
   const int slices = plan.next();
-  job.stops = plan.next() != 0, job.outside = plan.next(), job.walls = Walls(plan.next());
+  job.stops = plan.next() != 0, job.outside = plan.next(), job.not_finite = plan.next(), job.walls = Walls(plan.next());
   job.sampler.values = values_from<Real, D>(in, integers + 2, numbers + 1);
   sampler_from(job.sampler, in, plan);
   if (job.walls == kBox) {
@@ -732,7 +774,7 @@ extern "C" XLA_FFI_Error* jaxtrace_step(XLA_FFI_CallFrame* frame) {
   if (asks_for_metadata(frame)) return nullptr;
   void** args = frame->args.args;
   const auto* position = static_cast<XLA_FFI_Buffer*>(args[0]);
-  Plan plan{static_cast<const i32*>(static_cast<XLA_FFI_Buffer*>(args[8])->data)};
+  Plan plan{static_cast<const i32*>(static_cast<XLA_FFI_Buffer*>(args[9])->data)};
   const bool mesh = plan.next() != 0;
   const int dim = int(position->dims[1]);
   if (position->dtype == XLA_FFI_DataType_F64) choose<double>(frame, plan, dim, mesh);

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.series import AbstractSeries
 from ..integrators.base import particle_key
+from ..integrators.dopri5 import StepControl
 from ..integrators.fused import Life, fused_step
 from ._native import free_ranks, native_step
 from .moving import Motion, has_inertia, move
@@ -20,7 +21,7 @@ NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
 
 # Why a particle ended: the number of the patch, or one of these.
-NOTHING, OUTSIDE, EXHAUSTED = -1, -2, -3
+NOTHING, OUTSIDE, EXHAUSTED, NOT_FINITE = -1, -2, -3, -4
 
 
 class Outcome(enum.IntEnum):
@@ -32,6 +33,10 @@ class Outcome(enum.IntEnum):
     UNRELEASED = 3
     STEP_LIMIT = 4
     NOT_COMPUTED = 5
+    NOT_FINITE = 6
+    BEGAN_OUTSIDE = 7
+    STRANDED = 8
+    LEFT_EDGE = 9
 
     @property
     def sentence(self) -> str:
@@ -46,6 +51,10 @@ _SENTENCES = {
     Outcome.UNRELEASED: "not released yet",
     Outcome.STEP_LIMIT: "stopped where the adaptive integrator ran out of steps",
     Outcome.NOT_COMPUTED: "not computed before the run was interrupted",
+    Outcome.NOT_FINITE: "stopped where the field gives no finite velocity (NaN or infinity)",
+    Outcome.BEGAN_OUTSIDE: "began outside the field or its boundary, or on land",
+    Outcome.STRANDED: "stranded on the coast",
+    Outcome.LEFT_EDGE: "left over the open edge of the grid",
 }
 
 
@@ -66,7 +75,9 @@ class Particles(eqx.Module):
     begun: Int32[Array, " n"]
     ended: Int32[Array, " n"]
     cause: Int32[Array, " n"]
-    """The patch that ended the particle, or -1 for nothing, -2 outside the field, -3 out of steps."""
+    """The patch that ended the particle; -1 nothing, -2 outside the field, -3 out of steps, -4 no finite velocity."""
+    share: Float[Array, " n"] | None
+    """The part of the last step's time before the particle ended; None where none ends within a step."""
     generation: Int32[Array, " n"] | None
     """How often the slot was filled anew, where the boundary has an inlet."""
     hits: Int32[Array, " patches"]
@@ -104,11 +115,16 @@ def begin(
         begun=begun,
         ended=jnp.full(count, NEVER, jnp.int32),
         cause=jnp.full(count, NOTHING, jnp.int32),
+        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, memory) else None,
         generation=jnp.zeros(count, jnp.int32) if isinstance(motion.boundary, InletBoundary) else None,
         hits=jnp.zeros(len(motion.boundary.patches), jnp.int32),
         owed=jnp.zeros((), position.dtype),
         missed=jnp.zeros((), jnp.int32),
     )
+
+
+def _ends_within_steps(motion: Motion, memory: PyTree) -> bool:
+    return bool(motion.boundary.patches) or isinstance(memory, StepControl)
 
 
 def axes_of(particles: Particles) -> Particles:
@@ -146,9 +162,12 @@ def step_particles(
         )
     )(*batched)
     moving = moving_at(p, row)
-    goes, lost = moving & moved.inside, moving & ~moved.inside
+    lost, broken = moving & ~moved.inside, moving & moved.inside & ~moved.finite
+    goes = moving & moved.inside & moved.finite
     stops = goes & (~moved.bounced.alive | moved.exhausted)
-    cause = jnp.where(moved.bounced.alive, EXHAUSTED, moved.bounced.patch)
+    early = jnp.where(moved.broken, NOT_FINITE, EXHAUSTED)
+    cause = jnp.where(moved.bounced.alive, early, moved.bounced.patch)
+    left = jnp.where(lost, OUTSIDE, NOT_FINITE)
     after = dataclasses.replace(
         p,
         position=where(goes, moved.bounced.position, p.position),
@@ -156,8 +175,9 @@ def step_particles(
         velocity=None if p.velocity is None else where(goes, moved.bounced.velocity, p.velocity),
         hint=where(goes, moved.hint, p.hint),
         memory=where(goes, moved.memory, p.memory),
-        ended=jnp.where(stops, row + 1, jnp.where(lost, row, p.ended)),
-        cause=jnp.where(stops, cause, jnp.where(lost, OUTSIDE, p.cause)),
+        ended=jnp.where(stops, row + 1, jnp.where(lost | broken, row, p.ended)),
+        cause=jnp.where(stops, cause, jnp.where(lost | broken, left, p.cause)),
+        share=None if p.share is None else jnp.where(stops, moved.share, p.share),
     )
     hits = where(goes, moved.bounced.hits, jnp.zeros_like(moved.bounced.hits))
     hits = hits.reshape(1, *hits.shape).sum(1, dtype=jnp.int32)
@@ -181,6 +201,7 @@ def _step_fused(
         t,
         dt,
         outside=OUTSIDE if motion.stop_outside else None,
+        not_finite=NOT_FINITE,
         interpret=jax.default_backend() == "cpu",
     )
     return dataclasses.replace(
@@ -198,11 +219,13 @@ def _step_native(
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """The same step by a kernel for CPUs, for particles without inertia."""
     p = particles
-    life = (p.begun, p.ended, p.cause)
-    position, rest, ended, cause, hint, hits = native_step(
-        motion, p.position, p.rest, p.hint, life, row, t, dt, OUTSIDE
+    life = (p.begun, p.ended, p.cause, p.share)
+    position, rest, ended, cause, share, hint, hits = native_step(
+        motion, p.position, p.rest, p.hint, life, row, t, dt, (OUTSIDE, NOT_FINITE)
     )
-    after = dataclasses.replace(p, position=position, rest=rest, hint=hint, ended=ended, cause=cause)
+    after = dataclasses.replace(
+        p, position=position, rest=rest, hint=hint, ended=ended, cause=cause, share=share
+    )
     if isinstance(motion.boundary, InletBoundary):
         after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
     return after, hits[None]

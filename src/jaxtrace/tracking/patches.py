@@ -9,12 +9,13 @@ from equinox.internal import while_loop
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from ..fields.apart import apart
+from ..fields.base import AbstractGrid
 from ..fields.few import MANY, for_few
 from ..fields.mesh_walking import rounding
 from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
-from .bouncing import AbstractBoundary, Bounced, Vector
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
 
 Behaviour = Literal["stick", "bounce", "slip", "absorb"]
 BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
@@ -36,6 +37,10 @@ class _Path(eqx.Module):
     hits: Int32[Array, " patches"]
     patch: Int32[Array, ""]
     """The patch that ended the particle, else -1."""
+    taken: Scalar
+    """The share of the step that lies behind `here`, or before the end where a patch ended the particle."""
+    normal: Vector
+    """Across the wall that ended the particle, where it was the first one met; else zeros."""
 
 
 class _Treated(NamedTuple):
@@ -45,6 +50,9 @@ class _Treated(NamedTuple):
     velocity: Vector | None
     hits: Int32[Array, " patches"]
     patch: Int32[Array, ""]
+    share: Scalar | None
+    """As `Bounced` has it, and the direction across the wall; None where no patch ends particles."""
+    normal: Vector | None
 
 
 class _Passed(NamedTuple):
@@ -93,7 +101,16 @@ class MeshWalls(AbstractBoundary):
         treat = MeshWalls.follow if self.differentiable else _bounce
         done = treat(self, old, new, velocity, begin)
         own = jnp.zeros_like(new) if done.velocity is None else done.velocity
-        return Bounced(done.position, own, done.patch < 0, done.hits, done.patch)
+        end = {} if done.share is None else {"share": done.share, "normal": done.normal}
+        return Bounced(done.position, own, done.patch < 0, done.hits, done.patch, **end)
+
+    @property
+    def _ends_some(self) -> bool:
+        """Whether a patch ends particles, so that it matters when."""
+        return "absorb" in self.behaviour
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        return super()._holds(points) if self.grid is checked else lie_inside(self.grid, points)
 
     def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
@@ -109,13 +126,16 @@ class MeshWalls(AbstractBoundary):
         begin, inside = self.grid.search.locate(old, hint)
         none = jnp.full((), -1, jnp.int32)
         hits = jnp.zeros(len(self.patches), jnp.int32)
-        path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none)
+        still = jnp.zeros((), new.dtype)
+        path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none, still, jnp.zeros_like(new))
         # Who begins outside meets no wall on the way: the step is left as it is.
         path = self._walked(path)
         kind = "checkpointed" if self.differentiable else "lax"
         done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
         position = jnp.where(done.ahead, old, done.end)
-        return _Treated(position, done.velocity, done.hits, done.patch)
+        share = jnp.where(done.patch < 0, 1.0, done.taken).astype(new.dtype) if self._ends_some else None
+        normal = done.normal if self._ends_some else None
+        return _Treated(position, done.velocity, done.hits, done.patch, share, normal)
 
     def _more(self, path: _Path) -> Bool[Array, ""]:
         return path.ahead & (path.crossed < self.crossings)
@@ -199,6 +219,9 @@ class MeshWalls(AbstractBoundary):
             crossed=path.crossed,
             hits=path.hits + (jnp.arange(len(self.patches)) == patch),
             patch=jnp.where(absorbed, patch, path.patch),
+            taken=path.taken + face.share * (1 - path.taken),
+            # Behind a first wall the way bends: what is known of the path's curve holds no longer.
+            normal=jnp.where(absorbed & (path.hits.sum() == 0), normal, 0.0),
         )
         return jax.tree.map(lambda a, b: jnp.where(strikes, a, b), then, path)
 
@@ -233,7 +256,8 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
 
     old, new, velocity, hint = jax.tree.map(spread, step, tuple(batched[1:]))
     none = jnp.zeros((size, len(walls.patches)), jnp.int32)
-    free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32))
+    end = (jnp.ones(size, new.dtype), jnp.zeros_like(new)) if walls._ends_some else (None, None)
+    free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
     needed = jax.vmap(walls.may_meet)(old, new, hint)
     done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)

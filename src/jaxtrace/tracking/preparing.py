@@ -91,6 +91,7 @@ def prepare(
         motion=motion,
         schedule=schedule,
         seeds=seeds,
+        barred=None,
         unit=unit,
         reduction=options.reduce,
         batch=batching.size,

@@ -10,8 +10,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, UInt32
 
+from ..fields.base import AbstractGrid
 from ..integrators.base import AnyKey
-from .bouncing import AbstractBoundary, Bounced, Vector
+from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
 from .box import AXES, Bounds, axis_number, box_boundary, box_corners
 from .inlets import AbstractInlet, GeneratedInlet, face_inlet
 
@@ -26,7 +27,7 @@ class Reborn(eqx.Module):
     carry: Float[Array, ""]
     """The fraction of a particle that is still owed; pass it to the next call."""
     missed: Int32[Array, ""]
-    """Particles that were due and found no free slot; they are not made up for."""
+    """Particles that were due and found no free slot, or for which a function gave no finite place; not made up for."""
 
 
 class InletBoundary(AbstractBoundary):
@@ -44,11 +45,19 @@ class InletBoundary(AbstractBoundary):
         """Those of the walls."""
         return self.walls.patches
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of the walls."""
+        return self.walls.endings
+
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
         """What the walls do; births come after, for the whole batch, by `reinject`."""
         return self.walls(old, new, velocity, hint)
+
+    def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
+        return self.walls._holds(points, checked)
 
     def reinject(
         self,
@@ -93,6 +102,10 @@ class InletBoundary(AbstractBoundary):
             missed = jnp.maximum(due.astype(jnp.int32) - total.astype(jnp.int32), 0)
         words = slot_words(key, numbers)
         fresh = jax.vmap(self.inlet.place)(words, position, numbers)
+        if isinstance(self.inlet, GeneratedInlet):  # nobody is born at a place that is no place
+            placed = jnp.isfinite(fresh).all(1)
+            missed = missed + (born & ~placed).sum(dtype=jnp.int32)
+            born = born & placed
         return Reborn(jnp.where(born[:, None], fresh, position), alive | born, born, owed, missed)
 
 
@@ -169,9 +182,9 @@ def inlet_outlet_boundary_factory(
         inlet = face_inlet(corners, axis, upper, inlet_distribution, **shape)
     else:
         inlet = given if isinstance(given, AbstractInlet) else GeneratedInlet(cast(Any, given))
-    if rate is not None and not rate >= 0:
+    if rate is not None and not 0 <= rate < np.inf:
         raise ValueError(
-            f"`rate` must be at least 0 particles per time; got {rate}. Pass None to fill slots at once."
+            f"`rate` must be at least 0 particles per time, and finite; got {rate}. Pass None to fill slots at once."
         )
     return InletBoundary(
         box_boundary(corners, faces), inlet, None if rate is None else jnp.asarray(rate, float)

@@ -1,4 +1,8 @@
-"""Seeds: where particles begin, as (n, dim) arrays, and when."""
+"""Seeds: where particles begin, as (n, dim) arrays, and when.
+
+With `inside=` (a field, a grid, a boundary, or a function of (n, dim) points that returns n flags) seeds lie only where that
+holds: random ones are drawn until there are `n`; of lattices, lines and circles the points elsewhere are left out.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,19 +14,103 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..fields.base import AbstractField, AbstractGrid
 from ..integrators.base import AnyKey
+from .bouncing import AbstractBoundary, lie_inside
 from .box import AXES, Bounds, box_corners
+from .checks import written
 
 Seeds = Float[Array, "n dim"]
 Point = Sequence[float] | Float[Array | np.ndarray, " dim"]
 # Where randomness comes from: a key, or a number that one is made of.
 Source = int | AnyKey
+# Where seeds may lie: where a field has a finite velocity (streamed fields: in their grid), in a grid and not on land, within a
+# boundary, or as a function of (n, dim) points says.
+Inside = Any
+# Random seeds are drawn so often, each time as many as were missing by far, before too few of them count as none.
+_ROUNDS, _MOST_AT_ONCE = 40, 2_000_000
+
+
+def seeds_inside(
+    seeds: Float[Array | np.ndarray, "n dim"], inside: Inside, time: float | None = None
+) -> Float[Array, "held dim"]:
+    """The seeds that lie `inside` a field, a grid, a boundary, or where a function of the points says so.
+
+    A field holds where it gives a finite velocity at `time`, which is its first unless given.
+
+    ```python
+    wet = seeds_inside(uniform_grid_seeds((100, 100), bounds), field)
+    ```
+    """
+    points = jnp.asarray(seeds, float)
+    if inside is None:
+        return points
+    held = _held(np.asarray(points), inside, time)
+    if not held.any():
+        raise ValueError(
+            f"`inside` must hold some of the {len(held):,} seeds; it holds none. They span {written(points.min(0))} to "
+            f"{written(points.max(0))}: are they in the coordinates of `inside`?"
+        )
+    return points[jnp.asarray(np.flatnonzero(held))]
+
+
+def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.ndarray:
+    """Which points lie inside."""
+    if isinstance(inside, AbstractGrid):
+        return lie_inside(inside, points)
+    if isinstance(inside, AbstractBoundary):
+        return inside._holds(points)
+    if isinstance(inside, AbstractField):
+        first = inside.time_range[0]
+        when = (first if np.isfinite(first) else 0.0) if time is None else time
+        return np.asarray(np.isfinite(np.asarray(inside(points, when))).all(axis=1))
+    if isinstance(grid := getattr(inside, "grid", None), AbstractGrid):  # a field that is streamed
+        return lie_inside(grid, points)
+    if not callable(inside):
+        raise TypeError(
+            "`inside` must be a field, a grid, a boundary, or a function of (n, dim) points that returns n flags; got "
+            f"{type(inside).__name__}."
+        )
+    held = np.asarray(inside(points))
+    if held.shape != (len(points),):
+        raise ValueError(
+            f"`inside` must return one flag for each of {len(points)} points; got shape {held.shape}."
+        )
+    return held.astype(bool)
+
+
+def _drawn(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
+    """`n` points of `draw(count, round)`, those of them that lie inside; the first round alone where all may."""
+    found = draw(n, 0)
+    if inside is None:
+        return found
+    kept = [found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))]]
+    drawn = n
+    for number in range(1, _ROUNDS):
+        have = sum(map(len, kept))
+        if have >= n or (have == 0 and drawn >= _MOST_AT_ONCE):
+            break
+        count = int(min(max(1.2 * (n - have) * drawn / max(have, 0.1), n, 1000), _MOST_AT_ONCE))
+        found = draw(count, number)
+        kept.append(found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))])
+        drawn += count
+    if sum(map(len, kept)) < n:
+        low, high = written(found.min(0)), written(found.max(0))
+        raise ValueError(
+            f"`inside` must hold more of where seeds are drawn, {low} to {high}: of {drawn:,} points {sum(map(len, kept)):,} lie "
+            f"inside, and `n` is {n:,}. Choose other `bounds`."
+        )
+    return jnp.concatenate(kept)[:n]
 
 
 def uniform_grid_seeds(
-    resolution: int | Sequence[int], bounds: Bounds, include_boundaries: bool = True
+    resolution: int | Sequence[int],
+    bounds: Bounds,
+    include_boundaries: bool = True,
+    *,
+    inside: Inside = None,
 ) -> Seeds:
-    """A regular lattice, the last axis fastest.
+    """A regular lattice, the last axis fastest; of it the points `inside` where that is given.
 
     With `include_boundaries` the outermost points lie on the box; without, every point is the middle of its cell. An
     axis of resolution 1 gets its middle.
@@ -39,78 +127,108 @@ def uniform_grid_seeds(
             lines.append(np.linspace(a, b, n))
         else:
             lines.append(a + (np.arange(n) + 0.5) * (b - a) / n)
-    return jnp.asarray(_lattice(lines), float)
+    return seeds_inside(_lattice(lines), inside)
 
 
-def random_seeds(n: int, bounds: Bounds, key: Source = 0) -> Seeds:
-    """`n` points drawn evenly from a box."""
+def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside = None) -> Seeds:
+    """`n` points drawn evenly from a box, or from the part of it that lies `inside`.
+
+    ```python
+    random_seeds(1000, [[-5, 60], [5, 65]], inside=field)  # all of them in water
+    ```
+    """
     low, high = (jnp.asarray(corner, float) for corner in box_corners(bounds))
-    return low + jr.uniform(_key(key), (_number(n), len(low))) * (high - low)
+
+    def draw(count: int, number: int) -> Seeds:
+        return low + jr.uniform(_key_of_round(key, number), (count, len(low))) * (high - low)
+
+    return _drawn(_number(n), inside, draw)
 
 
-def line_seeds(start: Point, end: Point, n: int) -> Seeds:
+def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Seeds:
     """`n` points evenly from `start` to `end`, both included; one point is the middle."""
     a, b = _same_length(start, end, "start", "end")
     share = np.linspace(0.0, 1.0, n) if _number(n) > 1 else np.array([0.5])
-    return jnp.asarray(a + share[:, None] * (b - a), float)
+    return seeds_inside(a + share[:, None] * (b - a), inside)
 
 
-def circle_seeds(center: Point, radius: float, n: int, normal: Point | None = None) -> Seeds:
+def circle_seeds(
+    center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside = None
+) -> Seeds:
     """`n` points evenly around a circle; in three dimensions across `normal`, the z axis unless given."""
     centre = _point(center, "center")
     angle = 2 * np.pi * np.arange(_number(n)) / n
     first, second = _plane(len(centre), normal)
     ring = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
-    return jnp.asarray(centre + _positive(radius, "radius") * ring, float)
+    return seeds_inside(centre + _positive(radius, "radius") * ring, inside)
 
 
-def sphere_seeds(center: Point, radius: float, n: int, key: Source | None = None) -> Seeds:
+def sphere_seeds(
+    center: Point, radius: float, n: int, key: Source | None = None, *, inside: Inside = None
+) -> Seeds:
     """`n` points on a sphere: evenly spaced (a Fibonacci spiral), or at random when a `key` is given."""
     centre = _point(center, "center")
     if len(centre) != 3:
         raise ValueError(
             f"`center` must have three coordinates; got {len(centre)}. Use circle_seeds in two dimensions."
         )
+    middle, size = jnp.asarray(centre, float), _positive(radius, "radius")
     if key is None:
         height = 1 - (2 * np.arange(_number(n)) + 1) / n
         angle = np.pi * (3 - np.sqrt(5)) * np.arange(n)
         flat = np.sqrt(1 - height**2)
         unit = jnp.asarray(np.stack([flat * np.cos(angle), flat * np.sin(angle), height], -1), float)
-    else:
-        unit = _directions(_key(key), _number(n), 3)
-    return jnp.asarray(centre, float) + _positive(radius, "radius") * unit
-
-
-def ball_seeds(center: Point, radius: float, n: int, key: Source = 0) -> Seeds:
-    """`n` points drawn evenly from a ball, in two dimensions a disc."""
-    centre = _point(center, "center")
-    key_direction, key_radius = jr.split(_key(key))
-    dim = len(centre)
-    reach = jr.uniform(key_radius, (_number(n), 1)) ** (1 / dim)
-    return jnp.asarray(centre, float) + _positive(radius, "radius") * reach * _directions(
-        key_direction, n, dim
+        return seeds_inside(middle + size * unit, inside)
+    return _drawn(
+        _number(n),
+        inside,
+        lambda count, number: middle + size * _directions(_key_of_round(key, number), count, 3),
     )
 
 
-def rectangle_seeds(corner: Point, edge_u: Point, edge_v: Point, resolution: int | Sequence[int]) -> Seeds:
+def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside = None) -> Seeds:
+    """`n` points drawn evenly from a ball, in two dimensions a disc, or from the part of it that lies `inside`."""
+    centre, size = _point(center, "center"), _positive(radius, "radius")
+    dim = len(centre)
+
+    def draw(count: int, number: int) -> Seeds:
+        key_direction, key_radius = jr.split(_key_of_round(key, number))
+        reach = jr.uniform(key_radius, (count, 1)) ** (1 / dim)
+        return jnp.asarray(centre, float) + size * reach * _directions(key_direction, count, dim)
+
+    return _drawn(_number(n), inside, draw)
+
+
+def rectangle_seeds(
+    corner: Point,
+    edge_u: Point,
+    edge_v: Point,
+    resolution: int | Sequence[int],
+    *,
+    inside: Inside = None,
+) -> Seeds:
     """A lattice on the parallelogram that two edges span from a corner, its borders included; `edge_v` fastest."""
     origin, u = _same_length(corner, edge_u, "corner", "edge_u")
     _, v = _same_length(corner, edge_v, "corner", "edge_v")
     counts = _counts(resolution, 2, "resolution")
     shares = [np.linspace(0.0, 1.0, n) if n > 1 else np.array([0.5]) for n in counts]
-    return jnp.asarray(origin + _lattice(shares) @ np.stack([u, v]), float)
+    return seeds_inside(origin + _lattice(shares) @ np.stack([u, v]), inside)
 
 
-def stratified_seeds(resolution: int | Sequence[int], bounds: Bounds, key: Source = 0) -> Seeds:
+def stratified_seeds(
+    resolution: int | Sequence[int], bounds: Bounds, key: Source = 0, *, inside: Inside = None
+) -> Seeds:
     """One random point in every cell of a lattice: as even as a lattice, without its regularity."""
     low, high = box_corners(bounds)
     counts = _counts(resolution, len(low), "resolution")
     cell = jnp.asarray(_lattice([np.arange(n) for n in counts]), float)
     size = jnp.asarray((high - low) / np.array(counts), float)
-    return jnp.asarray(low, float) + (cell + jr.uniform(_key(key), cell.shape)) * size
+    return seeds_inside(jnp.asarray(low, float) + (cell + jr.uniform(_key(key), cell.shape)) * size, inside)
 
 
-def low_discrepancy_seeds(n: int, bounds: Bounds, key: Source | None = None) -> Seeds:
+def low_discrepancy_seeds(
+    n: int, bounds: Bounds, key: Source | None = None, *, inside: Inside = None
+) -> Seeds:
     """`n` points of the additive recurrence of the generalised golden ratio, which fill a box evenly for every `n`.
 
     A `key` shifts the sequence on the torus, so that several clouds differ. (M. Roberts, "The unreasonable
@@ -123,8 +241,15 @@ def low_discrepancy_seeds(n: int, bounds: Bounds, key: Source | None = None) -> 
         golden = (1 + golden) ** (1 / (dim + 1))
     steps = golden ** -np.arange(1.0, dim + 1)
     shift = 0.5 if key is None else np.asarray(jr.uniform(_key(key), (dim,)), np.float64)
-    share = np.mod(shift + np.arange(1, _number(n) + 1)[:, None] * steps, 1.0)
-    return jnp.asarray(low + share * (high - low), float)
+    begun = 0
+
+    def draw(count: int, number: int) -> Seeds:
+        nonlocal begun
+        share = np.mod(shift + np.arange(begun + 1, begun + count + 1)[:, None] * steps, 1.0)
+        begun += count
+        return jnp.asarray(low + share * (high - low), float)
+
+    return _drawn(_number(n), inside, draw)
 
 
 def density_seeds(
@@ -133,8 +258,10 @@ def density_seeds(
     density: Callable[[Float[Array, " dim"]], Any] | Float[Array | np.ndarray, "..."],
     key: Source = 0,
     resolution: int | Sequence[int] = 64,
+    *,
+    inside: Inside = None,
 ) -> Seeds:
-    """`n` points drawn in proportion to a density over a box.
+    """`n` points drawn in proportion to a density over a box, or over the part of it that lies `inside`.
 
     `density` is an array with one value per cell of a lattice over the box, or a function of one point, which is read
     at the middles of a lattice of `resolution` cells. Within a cell points lie evenly.
@@ -154,14 +281,18 @@ def density_seeds(
         )
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
         raise ValueError("`density` must be finite, nowhere negative and somewhere positive; it is not.")
-    key_cell, key_place = jr.split(_key(key))
     edges = np.cumsum(weights.ravel())
-    drawn = np.asarray(jr.uniform(key_cell, (_number(n),)), np.float64) * edges[-1]
-    cell = np.minimum(np.searchsorted(edges, drawn, side="right"), np.flatnonzero(weights.ravel())[-1])
-    index = np.stack(np.unravel_index(cell, weights.shape), -1)
     size = (high - low) / np.array(weights.shape)
-    inner = np.asarray(jr.uniform(key_place, index.shape), np.float64)
-    return jnp.asarray(low + (index + inner) * size, float)
+
+    def draw(count: int, number: int) -> Seeds:
+        key_cell, key_place = jr.split(_key_of_round(key, number))
+        drawn = np.asarray(jr.uniform(key_cell, (count,)), np.float64) * edges[-1]
+        cell = np.minimum(np.searchsorted(edges, drawn, side="right"), np.flatnonzero(weights.ravel())[-1])
+        index = np.stack(np.unravel_index(cell, weights.shape), -1)
+        inner = np.asarray(jr.uniform(key_place, index.shape), np.float64)
+        return jnp.asarray(low + (index + inner) * size, float)
+
+    return _drawn(_number(n), inside, draw)
 
 
 def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
@@ -288,6 +419,11 @@ def _key(source: Source) -> AnyKey:
     return jr.key(source) if isinstance(source, int) else source
 
 
+def _key_of_round(source: Source, number: int) -> AnyKey:
+    """The key itself for the first draw, others for what is drawn after it."""
+    return _key(source) if number == 0 else jr.fold_in(_key(source), number)
+
+
 def _number(n: int, name: str = "n") -> int:
     if n < 1:
         raise ValueError(f"`{name}` must be at least 1; got {n}.")
@@ -295,8 +431,8 @@ def _number(n: int, name: str = "n") -> int:
 
 
 def _positive(value: float, name: str) -> float:
-    if not value > 0:
-        raise ValueError(f"`{name}` must be positive; got {value}.")
+    if not 0 < value < np.inf:
+        raise ValueError(f"`{name}` must be {'finite' if value > 0 else 'positive'}; got {value}.")
     return value
 
 

@@ -21,6 +21,7 @@ from ..integrators.dopri5 import Dopri5
 from .bouncing import AbstractBoundary, Unbounded
 from .checks import (
     Positions,
+    barred_seeds,
     check_range,
     checked_ids,
     checked_integrator,
@@ -31,6 +32,7 @@ from .checks import (
     say_once,
     slice_times,
     tell_lost_steps,
+    tell_seeds_outside,
 )
 from .collecting import collect
 from .compiled import compiled_simulate, compiled_step
@@ -188,6 +190,7 @@ class Tracker:
         if isinstance(self.options.reduce, AbstractReduction):
             self.options.reduce._check(seeds, self.options.boundary)
         schedule = self.plan(time_span, n_timesteps, dt, len(seeds), record_every, release_times)
+        barred = barred_seeds(seeds, self.options.boundary, self.options.field)
         tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
         job, report = prepare(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
@@ -195,6 +198,7 @@ class Tracker:
             raise ValueError("`resume` needs `checkpoint`, the folder of the run that goes on; got None.")
         job = dataclasses.replace(
             job,
+            barred=barred,
             checkpoint=Checkpoint(where) if isinstance(where, str | Path) else where,
             resume=resume,
             progress=progress,
@@ -202,7 +206,9 @@ class Tracker:
         )
         records, batches = run_job(job)
         self._remember(job, report, batches[0].rollout.compile_seconds)
-        return collect(job, records, batches, names, time.perf_counter() - began)
+        found = collect(job, records, batches, names, time.perf_counter() - began)
+        tell_seeds_outside(found.outcomes, seeds, self.options.field, barred)
+        return found
 
     def plan(
         self,

@@ -27,7 +27,7 @@ class Trajectory:
     ids: Shaped[np.ndarray, " particles"]
     alive: Bool[np.ndarray, "times particles"] | None
     ages: Float[np.ndarray, "times particles"] | None
-    """Time since the release, or since the birth at an inlet, up to the end of the step in which the particle ended."""
+    """Time since the release, or since the birth at an inlet, up to the moment in which the particle ended."""
     release_times: Float[np.ndarray, " particles"]
     outcomes: Int8[np.ndarray, " particles"]
     patches: Int[np.ndarray, " particles"]
@@ -39,6 +39,8 @@ class Trajectory:
     generation: Int[np.ndarray, "times particles"] | None = None
     reduced: Any = None
     """What `reduce` made of each recorded time: arrays with a leading axis of times."""
+    end_times: Float[np.ndarray, " particles"] | None = None
+    """When each particle ended: the moment within the step in which it met a wall; NaN for those that did not end."""
     outcome: str = "finished"
     """Of the run: finished, stopped (by a callback), interrupted (Ctrl-C) or terminated (SIGTERM)."""
     outcome_names: tuple[str, ...] = OUTCOME_NAMES
@@ -91,8 +93,13 @@ class Trajectory:
         return "\n".join(lines)
 
     def _at_once(self, code: int, count: int) -> str:
-        """How many of those outside the field were so from the beginning: seeds on land, or in other coordinates."""
-        if code != Outcome.OUTSIDE or self.ages is None or self.generation is not None or not len(self):
+        """How many of those that the field does not move were so from the beginning: seeds on land, for example."""
+        if (
+            code not in (Outcome.OUTSIDE, Outcome.NOT_FINITE)
+            or self.ages is None
+            or self.generation is not None
+            or not len(self)
+        ):
             return ""
         still = int(((self.outcomes == code) & (self.ages[-1] == 0)).sum())
         began = "where it began" if still == 1 else "where they began"

@@ -128,7 +128,7 @@ class Unit:
             if self.velocities:
                 out["velocities"] = velocity
             if self.births:
-                out |= {name: getattr(particles, name) for name in ("begun", "ended", "generation")}
+                out |= {name: getattr(particles, name) for name in ("begun", "ended", "share", "generation")}
         if self.sort:
             each = {name: values for name, values in out.items() if name not in ("hits", "missed")}
             out |= on_each_device(in_slots, 0, 0)(each, particles.identity)
