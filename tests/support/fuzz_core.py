@@ -102,7 +102,8 @@ def read_checkpoint(path: Path) -> None:
     like = {"x": np.zeros(6), "t": np.int32(0)}
     carry, start, records = run.load(like, {"table": np.arange(3)}, {"seen": np.zeros(())})
     demand(start.step in (0, 4) and carry["x"].shape == (6,), "another step came back")
-    demand_arrays([("x", carry["x"])], "f", finite=True)
+    # Not finite=True: what was spoiled under checksums that fit may be NaN, as the worlds of a run may.
+    demand_arrays([("x", carry["x"])], "f")
     demand(sum(len(part["seen"]) for part in records) == start.step, "records do not fit")
 
 
