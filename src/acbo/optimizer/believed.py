@@ -219,7 +219,8 @@ class Believed:
         at, goal = names.index(v.name), names.index(self.settings.target)
         tried = [(row.values[at], row.values[goal]) for row in self.state.rows if row.do == (v.name,)]
         points = np.array(tried, float).reshape(-1, 2)
-        return Curve(v.name, grid, *lines, points, v.levels is not None)
+        mean, low, high = lines
+        return Curve(v.name, grid, mean, low, high, points, v.levels is not None)
 
     @functools.cached_property
     def progress(self) -> Progress:
