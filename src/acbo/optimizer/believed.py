@@ -142,7 +142,7 @@ class Believed:
         found = jax.device_get(believed_effects(self.belief, mask, value, BAND))
         count, spread = len(actions), self.scaling.spread[self.settings.names.index(self.settings.target)]
 
-        def outside(values: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*some"]:
+        def outside(values: Float[np.ndarray, "*any"]) -> Any:  # of NumPy: double precision on the host
             return self.scaling.target(self.settings, values[..., :count])
 
         effects = Effects(outside(found.effects.mean), spread * found.effects.deviation[..., :count])
