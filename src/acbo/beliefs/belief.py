@@ -32,8 +32,8 @@ SHARE = 0.5
 class Effects(NamedTuple):
     """E[target | do] of every action: a normal distribution for each of equally likely draws."""
 
-    mean: Float[Array | np.ndarray, "draws actions"]
-    deviation: Float[Array | np.ndarray, "draws actions"]
+    mean: Float[Array, "draws actions"]
+    deviation: Float[Array, "draws actions"]
 
     @property
     def expected(self) -> Float[Array, " actions"]:

@@ -76,9 +76,9 @@ class Outlook(NamedTuple):
     """What is believed of the target under some actions."""
 
     effects: Effects
-    expected: Float[Array | np.ndarray, " actions"]
-    low: Float[Array | np.ndarray, " actions"]
-    high: Float[Array | np.ndarray, " actions"]
+    expected: Float[Array, " actions"]
+    low: Float[Array, " actions"]
+    high: Float[Array, " actions"]
 
 
 @eqx.filter_jit
