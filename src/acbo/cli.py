@@ -83,6 +83,8 @@ class Train(Spreading):
     """Seed of everything random."""
     checkpoint: Path | None = None
     """Folder to save the training to as it goes."""
+    checkpoint_every: float = 30.0
+    """Seconds between two saves; 0 saves after every chunk of updates."""
     resume: bool = False
     """Go on from the checkpoint, on any number of devices; where there is none, begin."""
     json: bool = False

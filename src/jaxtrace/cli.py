@@ -133,6 +133,8 @@ class Run(Reading, Spreading):
     """Trajectories to write: .nc, .zarr, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
     checkpoint: Path | None = None
     """Folder to save the run to as it goes."""
+    checkpoint_every: float = 30.0
+    """Seconds between two saves; 0 saves after every chunk of steps."""
     resume: bool = False
     """Go on with the run in that folder; where there is none, begin."""
     seed: int | None = None

@@ -454,6 +454,15 @@ def checked_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
     return path.suffix.lower()
 
 
+def checkpoint_option(folder: Path | None, every: float) -> Any:
+    """The `Checkpoint` that `--checkpoint` and `--checkpoint-every` ask for; None without a folder."""
+    from .checkpoints import Checkpoint
+
+    if not 0 <= every < float("inf"):
+        raise ValueError(f"`--checkpoint-every` must be at least 0 seconds; got {every}.")
+    return None if folder is None else Checkpoint(folder, every_seconds=every)
+
+
 def print_json(value: Any) -> None:
     """One JSON object on stdout, for scripts; numbers that JSON does not know become null."""
     print(json.dumps(_finite(value), indent=1, allow_nan=False, default=_plain))

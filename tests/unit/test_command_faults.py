@@ -14,6 +14,7 @@ from jaxtrace.cli import main as jaxtrace
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds import store
 from jaxworlds._commands import out_of_memory, special_file
+from jaxworlds.checkpoints import Checkpoint
 
 
 def ended(main, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -124,6 +125,45 @@ def test_checkpoints_come_as_often_as_asked(
     assert seen[0].every_seconds == 0
     code, said = ended(jaxarc, [*line, "--checkpoint-every", "-1"], capsys)
     assert (code, "`--checkpoint-every` must be at least 0" in said) == (2, True)
+
+
+def test_tracking_is_saved_as_often_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxtrace.tracking import driving
+
+    seen = []
+    usual = driving.run
+    monkeypatch.setattr(driving, "run", lambda *a, **k: (seen.append(k["checkpoint"]), usual(*a, **k))[1])
+    line = ["run", "double_gyre", "--particles", "2", "--times", "3"]
+    with pytest.raises(SystemExit) as end:
+        jaxtrace([*line, "--checkpoint", str(tmp_path / "run"), "--checkpoint-every", "7.5", "--json"])
+    assert end.value.code == 0
+    assert seen[0].every_seconds == 7.5
+    assert json.loads(capsys.readouterr().out)["checkpoint"] == str(tmp_path / "run")
+    code, said = ended(jaxtrace, [*line, "--checkpoint-every", "inf"], capsys)
+    assert (code, "`--checkpoint-every` must be at least 0 seconds; got inf" in said) == (2, True)
+
+
+def test_training_is_saved_as_often_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from acbo.cli import main as acbo
+    from acbo.policy import commands
+
+    class Enough(Exception):
+        pass
+
+    def seen(*given: object, checkpoint: Checkpoint, **more: object) -> None:
+        assert checkpoint == Checkpoint(tmp_path / "run", every_seconds=0)
+        raise Enough
+
+    monkeypatch.setattr(commands, "train_policy", seen)
+    line = ["train", "--out", str(tmp_path / "mine.safetensors"), "--checkpoint", str(tmp_path / "run")]
+    with pytest.raises(Enough):
+        acbo([*line, "--checkpoint-every", "0"])
+    code, said = ended(acbo, [*line, "--checkpoint-every", "-1"], capsys)
+    assert (code, "`--checkpoint-every` must be at least 0 seconds; got -1.0" in said) == (2, True)
 
 
 def test_too_little_memory_is_one_line_with_what_fits(

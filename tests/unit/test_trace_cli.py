@@ -16,7 +16,7 @@ from jaxtrace.io import load_trajectory
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-SMALL = ("--times", "3", "--lattice", "2", "2")
+SMALL = ("--times", "3", "--dt", "0.5", "--lattice", "2", "2")
 
 
 def run_cli(*arguments: str | Path) -> int:

@@ -1,10 +1,14 @@
 """Messages that say what to write instead."""
 
+import re
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxtrace import AnalyticField, create_tracker
-from jaxtrace.fields import double_gyre
+from jaxtrace.fields import RectilinearGrid, Sphere, TimeSeriesField, double_gyre
+from jaxtrace.tracking.boundary import reflective_boundary
 
 
 def test_no_seeds_are_told():
@@ -17,3 +21,75 @@ def test_no_seeds_are_told():
 def test_numpy_inside_a_formula_is_told():
     with pytest.raises(TypeError, match=r"must compute with jax\.numpy.*`jnp\.sin"):
         AnalyticField(lambda x, t: np.sin(np.asarray(x)), 2)
+
+
+def _run(field, dt, boundary=None, integrator="rk4", **options):
+    seeds = np.array([[0.3, 0.2], [1.1, 0.7], [1.6, 0.4]])
+    tracker = create_tracker(integrator, field, boundary, **options)
+    return tracker.track_particles(seeds, (0.0, 4 * dt), dt=dt)
+
+
+def _advised(message):
+    return float(re.search(r"Take `dt=(\S+)` or less", message)[1])
+
+
+BOX = reflective_boundary([[0, 0], [2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("integrator", "boundary", "options"),
+    [
+        ("rk4", None, {}),
+        ("rk4", BOX, {}),
+        ("euler", None, {}),
+        ("euler_maruyama", BOX, {"diffusivity": 1e-6}),
+    ],
+)
+def test_steps_far_too_long_for_a_formula_are_told(integrator, boundary, options):
+    with pytest.warns(
+        UserWarning, match=r"`dt` must be much shorter .* got steps of 100 .*means nothing"
+    ) as told:
+        _run(double_gyre(), 100.0, boundary, integrator, **options)
+    good = _advised(str(told[0].message))
+    assert 0.01 < good < 1
+    if integrator == "rk4":  # what is advised is not told, and does: shorter steps end at the same place
+        seeds, span = np.array([[0.3, 0.2], [1.1, 0.7], [1.6, 0.4]]), (0.0, 10 * good)
+        tracker = create_tracker("rk4", double_gyre(), boundary)
+        ends = [tracker.track_particles(seeds, span, 2, dt=dt).positions[-1] for dt in (good, good / 8)]
+        np.testing.assert_allclose(*ends, atol=1e-4)
+
+
+def test_steps_from_record_to_record_are_told_too():
+    with pytest.warns(UserWarning, match=r"got steps of 100 \(the recorded spacing\)"):
+        create_tracker("rk4", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 1000.0), 11)
+
+
+def test_long_steps_that_are_right_are_not_told():
+    # A uniform flow folded many times, a shear however strong, integrators that choose their steps, shorter true steps.
+    _run(AnalyticField(lambda x, t: jnp.array([3.0, 2.0]), 2), 100.0, BOX)
+    _run(AnalyticField(lambda x, t: jnp.array([50.0 * x[1], 0.0]), 2), 100.0)
+    create_tracker("dopri5", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 200.0), 3, dt=100.0)
+    create_tracker("rk4", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 100.0), 1001, dt=100.0)
+
+
+def test_steps_on_a_sphere_are_compared_in_metres():
+    # A zonal wind of 10 m/s goes right however near the pole; an eddy 2 km wide does not in steps of a day.
+    wind = AnalyticField(lambda x, t: jnp.array([10.0, 0.0]), 2, sphere=Sphere())
+    create_tracker("rk4", wind).track_particles([[0.0, 80.0]], (0.0, 864000.0), 11)
+    eddy = AnalyticField(lambda x, t: jnp.array([-x[1], x[0]]) * 55.0, 2, sphere=Sphere())
+    with pytest.warns(UserWarning, match=r"changes by about 4[0-9] times itself"):
+        create_tracker("rk4", eddy).track_particles([[0.01, 0.0]], (0.0, 864000.0), 11)
+
+
+@pytest.mark.parametrize("sphere", [None, Sphere()])
+def test_steps_across_a_grid_are_told(sphere):
+    grid = RectilinearGrid([np.linspace(0, 2, 9), np.linspace(0, 1, 5)], sphere=sphere)
+    x, y = np.asarray(grid.positions).T
+    values = np.stack([-np.sin(np.pi * x) * np.cos(np.pi * y), np.cos(np.pi * x) * np.sin(np.pi * y)], -1)
+    unit = 1.0 if sphere is None else sphere.metres_per_degree / 1000
+    field = TimeSeriesField(values[None] * unit, [0.0], grid=grid)
+    scale = 1.0 if sphere is None else 1000.0
+    with pytest.warns(UserWarning, match=r"got steps of .* crosses .* times the grid's extent") as told:
+        _run(field, 100.0 * scale)
+    assert _advised(str(told[0].message)) == pytest.approx(0.04 * scale, rel=0.3)
+    _run(field, 0.5 * scale)

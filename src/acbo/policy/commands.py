@@ -26,6 +26,7 @@ from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
 from jaxworlds._commands import (
     checked_suffix,
+    checkpoint_option,
     is_first,
     machine,
     machine_words,
@@ -67,6 +68,7 @@ def train(
     size: int,
     seed: int,
     checkpoint: Path | None = None,
+    checkpoint_every: float = 30.0,
     resume: bool = False,
     json: bool = False,
     mesh: Any = None,
@@ -83,6 +85,7 @@ def train(
     )
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
+    kept = checkpoint_option(checkpoint, checkpoint_every)
     config = PolicyConfig(width=width, layers=layers, surrogate_layers=layers)
     grpo = GRPOTrainingConfig(group_size=group, num_iterations=1, learning_rate=1e-3)
     learning = PolicyLearning(updates=updates, models=models, grpo=grpo)
@@ -93,7 +96,7 @@ def train(
         key=jr.key(seed),
         chunk=CHUNK,
         mesh=mesh,
-        checkpoint=checkpoint,
+        checkpoint=kept,
         # The same line serves the first time and every time after.
         resuming=resume and checkpoint is not None and holds_run(checkpoint / "imitation"),
         progress=False if json else None,

@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
-from jaxworlds._commands import checked_suffix, is_first, machine, machine_words, print_json, say
+from jaxworlds._commands import (
+    checked_suffix,
+    checkpoint_option,
+    is_first,
+    machine,
+    machine_words,
+    print_json,
+    say,
+)
 from jaxworlds._ending import code_of, stopped_by
 from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
@@ -83,8 +91,7 @@ def play(
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
     if checkpoint is not None and policy == "paint":
         raise ValueError("`--checkpoint` goes with random play; painting takes seconds. Leave it out.")
-    if not 0 <= checkpoint_every < float("inf"):
-        raise ValueError(f"`--checkpoint-every` must be at least 0 seconds; got {checkpoint_every}.")
+    kept = checkpoint_option(checkpoint, checkpoint_every)
     if mesh is not None and environments % mesh.size:
         raise ValueError(
             f"`--environments` must be a multiple of the {mesh.size} devices, which share them; got {environments}. "
@@ -107,7 +114,6 @@ def play(
         with spread_over(mesh):
             count = _paint(placed, config)
     else:
-        kept = None if checkpoint is None else Checkpoint(checkpoint, every_seconds=checkpoint_every)
         saved = (kept, resume)
         count = _at_random(states, config, steps, seed, saved, mesh, False if json else None)
     for path in replay if is_first() else ():

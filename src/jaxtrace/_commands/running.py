@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import checked_suffix, is_first, print_json, say
+from jaxworlds._commands import checked_suffix, checkpoint_option, is_first, print_json, say
 from jaxworlds._ending import code_of, stopped_by
 
 from ..tracking import create_tracker
@@ -17,6 +17,7 @@ def run(
     resume: bool,
     plan: bool,
     json: bool,
+    checkpoint_every: float,
     reading: dict[str, Any],
     mesh: Any = None,
     **given: Any,
@@ -28,6 +29,7 @@ def run(
         checked_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
     if resume and wanted.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
+    kept = checkpoint_option(wanted.checkpoint, checkpoint_every)
     scene = ready(wanted)
     tracker = _tracker(wanted, scene, mesh)
     if plan:
@@ -39,7 +41,7 @@ def run(
         scene.span,
         wanted.times,
         wanted.dt,
-        checkpoint=wanted.checkpoint,
+        checkpoint=kept,
         resume=resume,
         progress=False if json else None,
     )

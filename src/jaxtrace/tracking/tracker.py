@@ -44,6 +44,7 @@ from .explaining import Report
 from .preparing import Options, prepare
 from .reductions import AbstractReduction
 from .schedule import Schedule, plan_schedule
+from .step_lengths import tell_long_steps
 from .trajectory import Trajectory
 
 # Particles of a tracker without `batch_size`, where their number is needed before any are given.
@@ -199,6 +200,7 @@ class Tracker:
         schedule = self.plan(time_span, n_timesteps, dt, len(seeds), record_every, release_times)
         barred = barred_seeds(seeds, self.options.boundary, self.options.field)
         tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
+        tell_long_steps(self.options.field, self.options.integrator, seeds, schedule)
         job, report = prepare(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
         if resume and where is None:

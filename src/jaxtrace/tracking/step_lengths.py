@@ -1,0 +1,109 @@
+"""Whether the steps of a run are far too long for its field: told before it runs, at no cost to the steps."""
+
+import math
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..fields.analytic import AnalyticField
+from ..fields.time_series import TimeSeriesField
+from ..integrators.base import AbstractIntegrator
+from ..integrators.diffusion import AbstractRandomWalk
+from ..integrators.euler import Euler
+from ..integrators.midpoint import Midpoint
+from ..integrators.rk4 import RK4
+from .schedule import Schedule
+
+# A formula is looked at where so many particles begin, always the same number: compiled once.
+_LOOKED_AT = 64
+# The velocity may change by so many times itself along a step, and a step may cross this part of a grid.
+_MOST_CHANGE, _MOST_CROSSED = 3.0, 0.5
+# What the advised step leaves of either.
+_GOOD_CHANGE, _GOOD_CROSSED = 0.3, 0.02
+
+
+def tell_long_steps(
+    field: Any, integrator: AbstractIntegrator, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
+) -> None:
+    """Warn where steps are clearly too long, which ends anywhere without an error. Integrators that choose steps are exempt."""
+    advection = integrator.advection if isinstance(integrator, AbstractRandomWalk) else integrator
+    if type(advection) not in (Euler, Midpoint, RK4):
+        return
+    longest = float(np.abs(np.diff(schedule.edges)).max())
+    if isinstance(field, AnalyticField):
+        told = _told_of_formula(field, seeds, schedule.span[0], longest)
+    elif isinstance(field, TimeSeriesField):
+        told = _told_of_grid(field, longest)
+    else:
+        return
+    if told is None:
+        return
+    why, good = told
+    warnings.warn(
+        f"`dt` must be much shorter for this field; got steps of {longest:g} ({schedule.reason}), in one of which {why}: where "
+        f"particles end then means nothing. Take `dt={_rounded_down(good):g}` or less, or the integrator 'dopri5', which chooses "
+        "its steps.",
+        stacklevel=3,
+    )
+
+
+def _told_of_grid(field: TimeSeriesField, dt: float) -> tuple[str, float] | None:
+    """What is wrong with a step through a grid, and one that would do."""
+    low, high = np.asarray(field.grid.bounds, np.float64)
+    size = float((high - low).max())
+    if field.sphere is not None:
+        size = float((high - low)[:2].max()) * field.sphere.metres_per_degree
+    if not (size > 0 and float(field.scale) * dt > _MOST_CROSSED * size):
+        return None  # `scale` may be twice the greatest velocity, which is looked for only now
+    way = float(jnp.max(jnp.abs(field.data))) * dt
+    if not way > _MOST_CROSSED * size:
+        return None
+    return (
+        f"the greatest velocity crosses {way / size:.2g} times the grid's extent",
+        dt * _GOOD_CROSSED * size / way,
+    )
+
+
+def _told_of_formula(
+    field: AnalyticField, seeds: Float[np.ndarray, "particles dim"], t: float, dt: float
+) -> tuple[str, float] | None:
+    """The same for a formula, by how the velocity changes along the way of particles where they begin."""
+    some = np.linspace(0, len(seeds) - 1, _LOOKED_AT).astype(int)
+    try:
+        found = np.asarray(_rates_of_change(field, jnp.asarray(seeds[some]), jnp.asarray(t, seeds.dtype)))
+    except (TypeError, ValueError, NotImplementedError):
+        return None  # a formula without a derivative; a fault of its own is told by the run
+    rates = found[np.isfinite(found)].astype(np.float64)
+    if rates.size == 0 or float(np.median(rates)) * dt <= _MOST_CHANGE:
+        return None
+    change = float(np.median(rates)) * dt
+    return f"the velocity changes by about {change:.2g} times itself", _GOOD_CHANGE / float(rates.max())
+
+
+@eqx.filter_jit
+def _rates_of_change(field: AnalyticField, seeds: Float[Array, "n dim"], t: Float[Array, ""]) -> Array:
+    """By how much of itself the velocity changes along its own direction, in a unit of time; NaN where nothing flows.
+
+    Along its direction alone: a shear however strong is stepped through rightly. On a sphere velocities are compared in metres.
+    """
+    own = field.in_metres
+
+    def one(x: Float[Array, " dim"]) -> Float[Array, ""]:
+        def velocity(x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return own.sample(x, t).velocity
+
+        value, change = jax.jvp(velocity, (x,), (field.sample(x, t).velocity,))
+        return jnp.linalg.norm(change) / jnp.linalg.norm(value)
+
+    return jax.vmap(one)(seeds)
+
+
+def _rounded_down(value: float) -> float:
+    """With one digit; what rounding alone parts from a digit counts as that digit."""
+    power = 10.0 ** math.floor(math.log10(value * (1 + 1e-4)))
+    return math.floor(value / power * (1 + 1e-4)) * power
