@@ -1,12 +1,20 @@
 """Trajectories in NetCDF keep to CF 1.8: what the IOOS compliance checker demands, and the checker where it is there."""
 
+import dataclasses
+import json
+import re
 import shutil
 import subprocess
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrace._commands import sources
+from jaxtrace.cli import main
+from jaxtrace.fields import AnalyticField, Sphere
 from jaxtrace.io import load_trajectory, save_trajectory
+from jaxtrace.tracking.particles import Outcome
 from jaxtrace.tracking.trajectory import Trajectory
 
 CHECKER = shutil.which("compliance-checker")
@@ -54,3 +62,56 @@ def test_the_checker_of_ioos_finds_no_error(tmp_path, dim, units):
     line = [str(CHECKER), "-t", "cf:1.8", "-c", "lenient", str(path)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert "All tests passed" in done.stdout, done.stdout
+
+
+def attributes(path, name):
+    with xarray.open_dataset(path, engine="h5netcdf", decode_times=False, decode_coords=False) as data:
+        return dict(data[name].attrs)
+
+
+def test_seconds_without_a_date_do_not_pass_for_a_time_coordinate(tmp_path):
+    one = dataclasses.replace(run(2), epoch=None)
+    clock = attributes(save_trajectory(one, tmp_path / "run.nc"), "time")
+    assert clock["units"] == "s"
+    assert not {"standard_name", "axis", "calendar"} & set(clock)  # with these CF demands "seconds since ..."
+    assert load_trajectory(tmp_path / "run.nc").epoch is None
+    dated = attributes(save_trajectory(one, tmp_path / "dated.nc", since="2015-11-16"), "time")
+    assert (dated["standard_name"], dated["axis"]) == ("time", "T")
+
+
+def test_outcomes_of_a_real_run_are_flags_that_cf_knows(tmp_path):
+    known = tuple(outcome.sentence for outcome in Outcome)
+    one = dataclasses.replace(run(2), outcome_names=known)
+    meanings = attributes(save_trajectory(one, tmp_path / "run.nc"), "outcomes")["flag_meanings"].split()
+    assert len(set(meanings)) == len(known)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.+@-]+", word) for word in meanings)
+    assert load_trajectory(tmp_path / "run.nc").outcome_names == known
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_depths_grow_downwards(tmp_path, suffix):
+    path = save_trajectory(run(3), tmp_path / f"run{suffix}", units="degrees", positive="down")
+    found = attributes(path, "z") if suffix == ".nc" else json.loads((path / "z" / ".zattrs").read_text())
+    assert (found["positive"], found["long_name"], found["units"]) == ("down", "depth", "m")
+    with pytest.raises(ValueError, match="`positive` must be one of 'up', 'down'; got 'below'"):
+        save_trajectory(run(3), path, positive="below")
+
+
+def test_long_ids_need_a_later_convention(tmp_path):
+    one = dataclasses.replace(run(2), ids=np.arange(4) + 2**40)
+    path = save_trajectory(one, tmp_path / "run.nc")
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        assert data.attrs["Conventions"] == "CF-1.9"
+    np.testing.assert_array_equal(load_trajectory(path).ids, one.ids)
+
+
+@pytest.mark.parametrize(("sphere", "named"), [(Sphere(), "lon"), (None, "x")])
+def test_the_command_line_says_degrees_where_the_field_has_them(tmp_path, monkeypatch, sphere, named):
+    field = AnalyticField(lambda x, t: jnp.array([1.0, 0.5]), 2, sphere=sphere)
+    monkeypatch.setitem(sources.FLOWS, "double_gyre", (lambda: field, ((0.0, 0.0), (2.0, 1.0)), (0.0, 1.0)))
+    path = tmp_path / "run.nc"
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "double_gyre", "--particles", "2", "--times", "3", "--out", str(path), "--json"])
+    assert ended.value.code == 0
+    found = attributes(path, named)
+    assert found["units"] == ("m" if sphere is None else "degrees_east")

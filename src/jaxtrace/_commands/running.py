@@ -46,7 +46,7 @@ def run(
         progress=False if json else None,
     )
     if wanted.out is not None and len(found) and is_first():
-        found.save(wanted.out)
+        found.save(wanted.out, **_told_in_files(wanted, scene.field))
     if json:
         print_json({**trajectory_facts(found), "out": wanted.out, "checkpoint": wanted.checkpoint})
     else:
@@ -56,6 +56,14 @@ def run(
         if early := stopped_by(found.outcome, wanted.checkpoint):
             say(early)
     return code_of(found.outcome)
+
+
+def _told_in_files(wanted: Problem, field: Any) -> dict[str, Any]:
+    """What files say of coordinates, by the field: degrees where it lies on a sphere and no origin was subtracted."""
+    assert wanted.out is not None
+    told = wanted.out.suffix.lower() in (".nc", ".zarr")
+    degrees = told and field.sphere is not None and not wanted.reading.get("origin")
+    return {"units": "degrees"} if degrees else {}
 
 
 def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from jaxworlds._version import __version__
 from jaxworlds.store import atomic_write
 
+from ..fields.base import check_choice
 from ..fields.epoch import Epoch, as_epoch
 from ..tracking.trajectory import Trajectory
 from .saving import ARRAYS, from_parts, header_text
@@ -36,12 +38,16 @@ _TOLD: dict[str, tuple[str, str]] = {
 }
 
 
-def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any = None) -> Any:
+def trajectory_dataset(
+    trajectory: Trajectory, *, units: str = "m", since: Any = None, positive: str = "up"
+) -> Any:
     """A trajectory as an `xarray.Dataset` with the dimensions trajectory and time, by the CF conventions.
 
     `units` are those of the positions; "degrees" makes the first two longitude and latitude. `since` is the date of time 0
-    ("2015-11-16 06:00") for a trajectory that has none; without one times are plain seconds.
+    ("2015-11-16 06:00") for a trajectory that has none; without one times are plain seconds, which CF counts as no time
+    coordinate. `positive` is the direction in which the third coordinate grows, "down" for depths.
     """
+    check_choice("positive", positive, ("up", "down"))
     epoch = _epoch_of(trajectory, since)
     try:
         import xarray
@@ -62,7 +68,8 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
             ):  # the checker takes other axes X and Y for longitude and latitude
                 told["axis"] = axis
             if axis == "Z":
-                told["positive"] = "up"
+                told["positive"] = positive
+                told["long_name"] = long if positive == "up" else "depth"
             data[name] = (
                 both,
                 trajectory.positions[..., k].T,
@@ -80,28 +87,24 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
     data["outcomes"][2]["flag_values"] = np.arange(
         len(trajectory.outcome_names), dtype=trajectory.outcomes.dtype
     )
-    data["outcomes"][2]["flag_meanings"] = " ".join(
-        name.replace(" ", "_") for name in trajectory.outcome_names
-    )
+    data["outcomes"][2]["flag_meanings"] = " ".join(map(_flag, trajectory.outcome_names))
     extra: dict[str, np.ndarray] = {}
     header = header_text(trajectory.dated(epoch), extra)
     for name, values in extra.items():
         data[name] = (tuple(f"{name}_{k}" for k in range(values.ndim)), values)
-    clock = {
-        "long_name": "time",
-        "standard_name": "time",
-        "axis": "T",
-        "units": "s" if epoch is None else epoch.units,
-    }
+    # What has the standard name or the axis of time must count from a date; seconds from none are a plain coordinate.
+    clock = {"long_name": "time since time 0, which has no date", "units": "s"}
     if epoch is not None:
+        clock = {"long_name": "time", "standard_name": "time", "axis": "T", "units": epoch.units}
         clock["calendar"] = epoch.calendar
     number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
+    ids = _plain_ids(trajectory.ids)
     coordinates = {
         "time": ("time", trajectory.times, clock),
-        "trajectory": ("trajectory", _plain_ids(trajectory.ids), number),
+        "trajectory": ("trajectory", ids, number),
     }
     attributes = {
-        "Conventions": "CF-1.8",
+        "Conventions": "CF-1.9" if ids.dtype.kind == "u" or ids.dtype == np.int64 else "CF-1.8",
         "history": f"written by jaxtrace {__version__}",
         "featureType": "trajectory",
         "title": "particle trajectories",
@@ -111,8 +114,13 @@ def trajectory_dataset(trajectory: Trajectory, *, units: str = "m", since: Any =
     return xarray.Dataset(data, coordinates, attributes)
 
 
+def _flag(name: str) -> str:
+    """A name as one word of the letters that CF knows in the meanings of flags."""
+    return re.sub(r"[^A-Za-z0-9_.+@-]+", "_", name).strip("_")
+
+
 def _plain_ids(ids: np.ndarray) -> np.ndarray:
-    """Identities as numbers of 32 bits where they fit: CF 1.8 has no longer ones."""
+    """Identities as numbers of 32 bits where they fit: CF 1.8 has no longer ones, CF 1.9 has."""
     if ids.dtype.kind in "iu" and ids.size and abs(int(ids.min())) < 2**31 and int(ids.max()) < 2**31:
         return ids.astype(np.int32)
     return ids
@@ -131,10 +139,16 @@ def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
 
 
 def write_netcdf(
-    trajectory: Trajectory, path: Path, *, units: str = "m", since: Any = None, compress: bool = False
+    trajectory: Trajectory,
+    path: Path,
+    *,
+    units: str = "m",
+    since: Any = None,
+    positive: str = "up",
+    compress: bool = False,
 ) -> None:
     """Write a trajectory to a NetCDF 4 file."""
-    dataset = trajectory_dataset(trajectory, units=units, since=since)
+    dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
     around = [name for name in ("lon", "lat", "x", "y", "z") if name in dataset.variables]
     for name, variable in dataset.data_vars.items():
         if variable.dims == ("trajectory", "time") and name not in around and around:

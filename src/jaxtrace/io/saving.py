@@ -39,7 +39,8 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
 
     - `.npz`: NumPy arrays, nothing lost.
     - `.nc`: NetCDF by the CF conventions for trajectories, nothing lost. Options: `units` of the positions ("m"; "degrees"
-      for longitudes and latitudes), `since` (the date of time 0, of a trajectory without an `epoch`), `compress`.
+      for longitudes and latitudes), `since` (the date of time 0, of a trajectory without an `epoch`), `compress`, and
+      `positive` (where the third coordinate grows to: "up" or, for depths, "down").
     - `.zarr`: a Zarr store (a folder) with the content of `.nc`, in chunks and compressed, nothing lost. Same options.
     - `.vtp`: the paths as lines for ParaView, with time, age and velocity along them.
     - `.pvd`: a collection for animations: one `.vtp` of points for each recorded time in the folder `NAME_frames`, and the

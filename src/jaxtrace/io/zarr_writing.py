@@ -21,14 +21,20 @@ _PACKED = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize
 
 
 def write_zarr(
-    trajectory: Trajectory, path: Path, *, units: str = "m", since: Any = None, compress: bool = True
+    trajectory: Trajectory,
+    path: Path,
+    *,
+    units: str = "m",
+    since: Any = None,
+    positive: str = "up",
+    compress: bool = True,
 ) -> None:
     """Write a trajectory to a folder in Zarr format 2, in place of a store of that name.
 
     All chunks are written, also those of zeros, so that a lost one is found.
     """
     refuse_other(path)
-    dataset = trajectory_dataset(trajectory, units=units, since=since)
+    dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
     pack = _packer() if compress else None
     with atomic_folder(path) as folder:
         listed: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": _plain(dataset.attrs)}
