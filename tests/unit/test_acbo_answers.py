@@ -82,7 +82,7 @@ def test_a_column_says_what_was_set() -> None:
     assert np.asarray(both.intervened)[:, :2].all()
     with pytest.raises(ValueError, match=r"frame: note.*Did you mean 'dose'"):
         from_frame(frame.assign(note="dosis"), target="pain", intervened="note")
-    with pytest.raises(ValueError, match="must hold numbers; got others in note"):
+    with pytest.raises(ValueError, match="must hold numbers; column 'note' has"):
         from_frame(frame, target="pain")
 
 

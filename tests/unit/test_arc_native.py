@@ -24,6 +24,7 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.kernels import native, native_build
+from jaxarc.envs.kernels.switch import switched_on
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import planes
 from jaxworlds import _native
@@ -59,7 +60,9 @@ def played(config: JaxArcConfig, batch: int = 96, steps: int = 24) -> tuple[Any,
             beside, none = jr.uniform(key, (2, batch, 1)) < jnp.array([0.4, 0.1])[:, None, None]
             words = actions.selection & ~jnp.where(beside, planes.pack_mask(states.working_grid_mask), 0)
             actions = MaskAction(actions.operation, jnp.where(none, jnp.uint32(0), words))
-        new, *rest = inspect.unwrap(functional._batch_step)(states, bank, actions, config, None)
+        new, *rest = inspect.unwrap(functional._batch_step)(
+            states, bank, actions, config, None, switched_on()
+        )
         return new, (new, *rest)
 
     run = jax.jit(lambda states: jax.lax.scan(step, states, jr.split(jr.key(4), steps))[1])
@@ -95,7 +98,9 @@ def test_a_large_batch_is_shared_among_threads() -> None:
     few, _ = batch_reset(jr.split(jr.key(0), 4), config, tasks)
     bank, few = few.task_data, with_tasks(few, None)
     many = jax.tree.map(lambda leaf: jnp.tile(leaf, (1500,) + (1,) * (leaf.ndim - 1)), few)
-    step = jax.jit(lambda states, actions: functional._batch_step(states, bank, actions, config, None)[0])
+    step = jax.jit(
+        lambda states, actions: functional._batch_step(states, bank, actions, config, None, switched_on())[0]
+    )
     for key in jr.split(jr.key(1), 12):
         actions = random_actions(key, config, 4)
         few, many = step(few, actions), step(many, jax.tree.map(lambda leaf: jnp.tile(leaf, 1500), actions))
@@ -110,7 +115,9 @@ def test_vmap_over_batches(own: bool) -> None:
     banks = [bank, bank.with_weights(np.arange(len(bank))) if own else bank]
     groups = [with_tasks(batch_reset(jr.split(jr.key(i), 4), config, bank)[0], None) for i in range(2)]
     step = jax.jit(
-        lambda states, bank, actions: functional._batch_step(states, bank, actions, config, None)[0]
+        lambda states, bank, actions: functional._batch_step(
+            states, bank, actions, config, None, switched_on()
+        )[0]
     )
     both = jax.jit(jax.vmap(step, in_axes=(0, 0 if own else None, 0)))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *banks) if own else bank
@@ -156,7 +163,9 @@ def test_one_environment_alone(how: str | None, monkeypatch: pytest.MonkeyPatch)
     steps = []
     for switch in ("auto", "off"):
         monkeypatch.setenv("JAXARC_KERNELS", switch)
-        steps.append(jax.jit(lambda *given: inspect.unwrap(functional._step)(*given, config, None)))
+        steps.append(
+            jax.jit(lambda *given: inspect.unwrap(functional._step)(*given, config, None, switched_on()))
+        )
     for key in jr.split(jr.key(3), 24):
         action = random_actions(key, config)
         monkeypatch.setenv("JAXARC_KERNELS", "auto")
@@ -177,7 +186,9 @@ def test_without_a_compiler_xla_does_it(
     try:
         assert native_build.names() is None
         states, _ = batch_reset(jr.split(jr.key(0), 2), config_of(), arc_compare.tiny_tasks((5, 7)))
-        step = jax.jit(lambda *given: inspect.unwrap(functional._batch_step)(*given, config_of(), None))
+        step = jax.jit(
+            lambda *given: inspect.unwrap(functional._batch_step)(*given, config_of(), None, switched_on())
+        )
         actions = random_actions(jr.key(1), config_of(), 2)
         program = step.lower(with_tasks(states, None), states.task_data, actions).as_text()
     finally:

@@ -158,7 +158,9 @@ def test_the_kernel_takes_the_step_of_its_twin(name, layout):
     life = Life(begun, ended, jnp.full(count, -1, jnp.int32))
     # The hints of meshes are far from the truth for half of the particles.
     hint = jax.tree.map(lambda near: jnp.where(jnp.arange(count) % 2 == 0, near, 0), jax.vmap(grid.start)(x))
-    step = functools.partial(fused_step, field, x, rest, hint, life, row, t, dt, interpret=True)
+    step = functools.partial(
+        fused_step, field, x, rest, hint, life, row, t, dt, not_finite=-3, interpret=True
+    )
     moved, kept, found, after = step(outside=-2)
     state = jax.vmap(lambda p, hint: RK4().step(field, ParticleState(p, p, hint, jnp.bool_(True)), t, dt))(
         x + rest, hint
@@ -191,7 +193,9 @@ def test_the_kernel_can_be_lowered_for_a_gpu(name):
 
     def step(x, hint):
         t, dt = jnp.float32(1.7), jnp.float32(0.05)
-        return fused_step(field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2)
+        return fused_step(
+            field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2, not_finite=-3
+        )
 
     traced = jax.jit(step).trace(x, jax.vmap(grid.start)(x))
     try:

@@ -116,6 +116,10 @@ class Epoch:
 
     def shifted(self, seconds: float) -> "Epoch":
         """The epoch some seconds later; at 1582 or after, both Gregorian calendars are one."""
+        if not abs(seconds) * 1e6 < _LATEST * 366 * _DAY:
+            raise ValueError(
+                f"a date must be within {_LATEST:,} years; got one {seconds:g} s after {self.date}."
+            )
         moment = self._start + round(seconds * 1e6)
         calendar = self.calendar
         if calendar == "proleptic_gregorian" and moment >= _REFORM * _DAY:
