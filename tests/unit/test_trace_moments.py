@@ -191,7 +191,9 @@ def test_the_kernel_can_be_lowered_for_a_gpu(name):
 
     def step(x, hint):
         t, dt = jnp.float32(1.7), jnp.float32(0.05)
-        return fused_step(field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2)
+        return fused_step(
+            field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2, not_finite=-4
+        )
 
     traced = jax.jit(step).trace(x, jax.vmap(grid.start)(x))
     try:
