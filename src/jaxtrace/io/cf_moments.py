@@ -109,7 +109,10 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         found.sort(key=lambda moment: moment.time or 0.0)
         if reference is not None:
             start = found[0].time or 0.0
-            epoch = reference.shifted(start) if isinstance(reference, Epoch) else None
+            try:
+                epoch = reference.shifted(start) if isinstance(reference, Epoch) else None
+            except ValueError as error:
+                raise DatasetError(f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`.") from error
             found = [moment._replace(time=(moment.time or 0.0) - start, epoch=epoch) for moment in found]
     return found
 
