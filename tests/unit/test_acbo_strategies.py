@@ -285,8 +285,10 @@ def test_what_can_teach_is_preferred_to_what_cannot(kind: Callable[..., Any]) ->
     # 32 models leave some chance: most choices are at an end.
     assert (np.abs(np.asarray(made.value)[:, 0]) >= 2).sum() >= 6
     # No experiment tells more than which of the models is true.
-    choice = chosen(kind(settings=FEW, graph_known=True), problem, data, jr.key(3))
-    assert 0 < float(choice.score) < np.log(FEW.models)
+    score = np.asarray(made.score)
+    assert (score >= 0).all()
+    assert (score > 0).sum() >= 2  # where the advice is settled, nothing is gained
+    assert (score < np.log(FEW.models)).all()
 
 
 def test_thompson_varies_with_the_key_and_only_between_what_may_be_best() -> None:
