@@ -112,7 +112,9 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
             try:
                 epoch = reference.shifted(start) if isinstance(reference, Epoch) else None
             except ValueError as error:
-                raise DatasetError(f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`.") from error
+                raise DatasetError(
+                    f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`."
+                ) from error
             found = [moment._replace(time=(moment.time or 0.0) - start, epoch=epoch) for moment in found]
     return found
 
