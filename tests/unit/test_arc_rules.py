@@ -333,3 +333,5 @@ def test_wide_grids_are_painted() -> None:
         painting_actions(np.zeros((1, 33), int), row)
     with pytest.raises(ValueError, match=r"`target` must be a grid, rows of colours; got the shape \(32,\)"):
         painting_actions(row, row[0])
+    with pytest.raises(ValueError, match=r"`grid` must have rows of one length; got \[\[1, 2\], \[3\]\]\."):
+        painting_actions([[1, 2], [3]], row)
