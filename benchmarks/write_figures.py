@@ -111,10 +111,10 @@ def arc_tables(result: dict[str, Any]) -> str:
     text = f"\n## {name}\n\njax {where['jax']}, python {where['python']}, {where['date'][:10]}"
     text += f", load average {where['load_average'][0]:.1f} at the start.\n" if on_cpu else ".\n"
     speeds = {
-        "formats": "actions",
+        "formats": "actions, packed observation",
         "observations": "bbox actions, 30×30",
-        "batch": "batch",
-        "peers": "beside peers",
+        "batch": "batch, packed observation",
+        "peers": "beside peers; ours with packed observation unless named",
     }
     for part, head in speeds.items():
         rows = [[row, count(f["steps/s"]), count(f["steps/CPU-s"])] for row, f in parts.get(part, {}).items()]
@@ -123,12 +123,22 @@ def arc_tables(result: dict[str, Any]) -> str:
         [row, *(f"{f[key]:.1f}" for key in ("per CPU-s", "least", "most"))]
         for row, f in parts.get("peers: ours over theirs", {}).items()
     ]
-    text += table(["ours", "times, per CPU-second", "least of the rounds", "most"], rows)
+    text += table(
+        [
+            "ours, with packed observation unless named",
+            "times, per CPU-second",
+            "least of the rounds",
+            "most",
+        ],
+        rows,
+    )
     rows = [
         [row, f"{1e6 * f['median_s']:,.0f} µs", count(f["steps/s"])]
         for row, f in parts.get("small", {}).items()
     ]
-    text += table(["small batches", "one step of the batch", "steps/s"], rows)
+    text += table(
+        ["small batches, packed observation unless named", "one step of the batch", "steps/s"], rows
+    )
     rows = [
         [row, *(f"{f[key]:.2f} s" for key in ("trace_s", "lower_s", "compile_s", "total CPU_s"))]
         for row, f in parts.get("compile", {}).items()

@@ -1,10 +1,14 @@
 """Our own arithmetic under JAX's usual promotion rules, whatever stricter rules a user sets for theirs."""
 
+import functools
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def with_usual_promotion(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -22,3 +26,13 @@ def with_usual_promotion(function: Callable[..., Any], *args: Any, **options: An
         stack.enter_context(jax.numpy_rank_promotion("allow"))
         stack.enter_context(jax.numpy_dtype_promotion("standard"))
         return function(*args, **options)
+
+
+def usual_promotion(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, called by `with_usual_promotion`."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        return with_usual_promotion(function, *args, **options)
+
+    return call

@@ -243,3 +243,6 @@ def test_headlines_of_jaxarc_name_their_observation() -> None:
     rows = [line for line in readme.splitlines() if line.startswith("| jaxarc:")]
     assert rows
     assert all("packed observation" in row or "default observation" in row for row in rows)
+    # What an environment gives by default stands beside the fastest, each with its ratios to both peers.
+    for named in ("packed observation", "default observation"):
+        assert any(f"{named}, B=1,024" in row and "times ARCLE" in row for row in rows)

@@ -7,7 +7,7 @@ SCENARIOS = {scenario.name: scenario for scenario in arc_compare.SCENARIOS}
 # Each compiles a program of its own, so the suite takes those that differ most; `make oracle` takes all.
 SAMPLE = (
     *("point 30x30", "bbox 30x30", "another format than the history's", "test pairs, two attempts"),
-    *("tiny point", "full words", "one row", "all pairs, autoreset"),
+    *("tiny point", "full words", "one row", "all pairs, autoreset", "no test pairs to go to"),
 )
 
 
@@ -30,9 +30,9 @@ def test_a_wrong_environment_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
     """The comparison can fail: an oracle whose moves go the other way disagrees."""
     apply = arc_compare.arc_oracle.apply
 
-    def inverted(grid, clipboard, source, operation, selection, canvas):
+    def inverted(grid, clipboard, source, operation, *rest):
         swapped = {20: 21, 21: 20, 22: 23, 23: 22}.get(operation, operation)
-        return apply(grid, clipboard, source, swapped, selection, canvas)
+        return apply(grid, clipboard, source, swapped, *rest)
 
     monkeypatch.setattr(arc_compare.arc_oracle, "apply", inverted)
     match = arc_compare.play(SCENARIOS["bbox 30x30"], steps=300, batch=64, seed=5)

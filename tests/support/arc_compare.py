@@ -39,7 +39,8 @@ KINDS = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 
 @dataclass(frozen=True)
 class Scenario:
-    """One way to play: a format, a canvas, rules, and the tasks to play on ("real" or "tiny")."""
+    """One way to play: a format, a canvas, rules, and the tasks to play on ("real", "tiny", or "bare": tiny ones
+    of which some have no test pairs)."""
 
     name: str
     format: str
@@ -75,6 +76,7 @@ SCENARIOS = (
         rules={"control_operations": True, "solve": "all", "max_attempts": 200},
         max_episode_steps=300,
     ),
+    Scenario("no test pairs to go to", "point", (4, 6), "bare", rules={"control_operations": True}),
     Scenario(
         "all pairs, autoreset",
         "mask",
@@ -99,7 +101,7 @@ SCENARIOS = (
 )
 
 
-def tiny_tasks(canvas: tuple[int, int], count: int = 24) -> TaskSet:
+def tiny_tasks(canvas: tuple[int, int], count: int = 24, least_tests: int = 1) -> TaskSet:
     """Tasks so small that random actions solve them, and some whose answer is their input."""
     rng = np.random.default_rng(7)
 
@@ -115,7 +117,7 @@ def tiny_tasks(canvas: tuple[int, int], count: int = 24) -> TaskSet:
     for number in range(count):
         most = (2, 4, 32)[number % 3]
         train = tuple(pair(most) for _ in range(int(rng.integers(1, 5))))
-        test = tuple(pair(most) for _ in range(int(rng.integers(1, 4))))
+        test = tuple(pair(most) for _ in range(int(rng.integers(least_tests, 4))))
         tasks.append(RawTask(f"tiny{number}", train, test, "made up"))
     return TaskSet.of(tasks)
 
@@ -126,7 +128,7 @@ def tasks_of(scenario: Scenario) -> TaskSet:
         import jaxarc.tasks
 
         return jaxarc.tasks.load("arc-agi-1", split="training")
-    return tiny_tasks(scenario.canvas)
+    return tiny_tasks(scenario.canvas, least_tests=0 if scenario.tasks == "bare" else 1)
 
 
 def config_of(scenario: Scenario) -> JaxArcConfig:

@@ -33,6 +33,7 @@ from jaxarc.envs.kernels.stepping import can_fuse, fused_step, unless_mapped
 from jaxarc.envs.observations import observe
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import planes
+from jaxworlds import replace
 
 BATCH = 18  # not a multiple of the environments of a program
 
@@ -67,10 +68,12 @@ def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
     if not isinstance(actions, MaskAction):
         return actions
     words, (of_kind, of_cells) = actions.selection, jr.split(key)
-    kind = jr.randint(of_kind, (BATCH, 1), 0, 5)
+    kind = jr.randint(of_kind, (BATCH, 1), 0, 6)
     few = planes.pack_mask(jr.uniform(of_cells, states.working_grid.shape) < 0.06)
     beside = words & ~planes.pack_mask(states.working_grid_mask)
-    chosen = jnp.select([kind == 0, kind == 1, kind == 2], [beside, jnp.zeros_like(words), few], words)
+    beyond = words | jnp.uint32(1 << 31)  # no canvas here has so many columns
+    kinds = [kind == 0, kind == 1, kind == 2, kind == 3]
+    chosen = jnp.select(kinds, [beside, jnp.zeros_like(words), few, beyond], words)
     return MaskAction(actions.operation, chosen)
 
 
@@ -112,6 +115,27 @@ def test_the_kernel_gives_the_same_bits(
         assert_equal(fused(states, bank, actions), want)
         states, ended = want[0], ended + int(want[3].sum())
     assert ended > BATCH
+
+
+@pytest.mark.parametrize("canvas", [(6, 7), (5, 5)])
+def test_tests_do_not_begin_again_on_demonstrations(canvas: tuple[int, int]) -> None:
+    """Tasks of which some have no test pairs, drawn where an episode for testing ends."""
+    config = config_of("bbox", canvas, "task", format="packed")
+    config = replace(config, environment=replace(config.environment, max_episode_steps=1))
+    tasks = arc_compare.tiny_tasks(canvas, least_tests=0)
+    bare = np.array([not raw.test for raw in tasks])
+    assert bare.any()
+    states, _ = batch_reset(
+        jr.split(jr.key(2), BATCH), config, tasks.bank.with_weights(~bare * 1.0), episode_mode=1
+    )
+    states, bank = with_tasks(states, None), tasks.bank.with_weights(bare + 0.5)
+    actions = random_actions(jr.key(3), config, BATCH)
+    plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
+    want = plain(states, bank, actions)
+    assert_equal(interpreted(states, bank, actions, config), want)
+    lost = np.isnan(want[0].similarity)
+    np.testing.assert_array_equal(lost, bare[want[0].task_index])
+    assert 0 < lost.sum() < BATCH
 
 
 def test_another_vmap_takes_the_plain_path() -> None:

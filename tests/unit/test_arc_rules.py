@@ -24,6 +24,7 @@ from jaxarc.envs import (
 )
 from jaxarc.envs import operations as ops
 from jaxarc.envs.scripted import painting_actions
+from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import RawTask, TaskSet, concatenate
 from jaxarc.tasks.bank import Grid
 from jaxworlds import CheckError, checking_on, replace
@@ -124,6 +125,24 @@ def test_only_an_empty_mask_means_everything() -> None:
         arc_step(state, do(31, 4, 4), config)
 
 
+def test_words_beyond_the_canvas_are_not_an_empty_mask() -> None:
+    """Packed masks: a bit for a column that the canvas does not have is a coordinate off the canvas."""
+    config = replace(CONTROL, action=UnifiedActionConfig())
+    state, _ = arc_reset(jax.random.key(0), config, tasks_of((SIZE, SIZE), tests=0))
+    words = np.zeros((3, SIDE), np.uint32)
+    words[0, 2] = 1 << SIDE
+    words[1, 0] = 1 | 1 << 31  # one cell of the grid, and one that does not exist
+    words[2, 0] = 1 << (SIDE - 1)  # of the canvas, off the grid
+    for operation in (31, 0, 20, 24, 28, 32, 33, 34):
+        for row, fine in zip(words, (False, False, operation >= 32), strict=True):
+            after, *_, info = arc_step(state, MaskAction(operation, row), config)
+            assert bool(info["valid_action"]) == fine
+            if not fine:
+                np.testing.assert_array_equal(after.planes, state.planes)
+    with checking_on(), pytest.raises(CheckError, match="must select cells of the canvas"):
+        arc_step(state, MaskAction(31, words[0]), config)
+
+
 def blank(grid: Any, selection: Any) -> Any:
     """Clears what is selected, or everything."""
     return jnp.where(selection | ~selection.any(), 0, grid)
@@ -162,6 +181,51 @@ def test_a_test_episode_is_not_solved_on_a_demonstration() -> None:
     state, rewards, _ = played(CONTROL, [do(36), do(37), paint, do(34)], episode_mode=1)
     assert bool(state.success)
     assert rewards == pytest.approx([-0.01, -0.01, -0.01, 9.99])
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+def test_a_test_episode_does_not_begin_again_on_a_demonstration(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights changed in training may draw a task without test pairs: its demonstrations are not a test."""
+    monkeypatch.setenv("JAXARC_KERNELS", kernels)
+    some = {name: tasks_of(([[1]], [[2]]), ([[3]], [[3]]), tests=n)[0] for name, n in (("a", 1), ("b", 0))}
+    bank = TaskSet.of([replace_id(task, name) for name, task in some.items()]).bank
+    config = replace(
+        CONTROL,
+        environment=EnvironmentConfig(max_episode_steps=1, autoreset="task", episode_mode="test"),
+        action=UnifiedActionConfig(),
+    )
+    for weights in ([1.0, 0.0], [0.0, 1.0]):
+        states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), config, bank.with_weights([1.0, 0.0]))
+        states = with_tasks(states, bank.with_weights(weights))
+        submit = PointAction(np.full(2, 34), np.zeros(2, int), np.zeros(2, int))
+        states, _, reward, done, info = batch_step(states, submit, config)
+        assert done.all()  # the test pair's input is its answer
+        assert info["success"].all()
+        assert not info["task_missing"].any()
+        states, _, reward, done, info = batch_step(states, submit, config)
+        lost = weights[0] == 0
+        assert (np.isnan(reward) == lost).all()
+        for flag in (info["task_missing"], info["truncated"], states.truncated, np.isnan(states.similarity)):
+            assert (np.asarray(flag) == lost).all()
+        assert (np.asarray(info["success"]) != lost).all()
+
+
+def replace_id(task: RawTask, name: str) -> RawTask:
+    return RawTask(name, task.train, task.test, task.source)
+
+
+def test_a_pair_that_is_not_there_is_an_invalid_action_and_no_missing_task() -> None:
+    bare = tasks_of(([[1, 0]], [[1, 2]]), tests=0)
+    actions = [do(37), do(38), do(41), do(2, 0, 1), do(34)]
+    state, rewards, infos = played(CONTROL, actions, bare)
+    assert [bool(info["valid_action"]) for info in infos] == [False, False, False, True, True]
+    assert not any(bool(info["task_missing"]) for info in infos)
+    assert rewards == pytest.approx([-0.01, -0.01, -0.01, 0.49, 9.99])
+    assert bool(state.success)
+    with checking_on(), pytest.raises(CheckError, match="a control operation name a pair that is there"):
+        played(CONTROL, [do(37)], bare)
 
 
 def test_an_episode_of_demonstrations_is_not_solved_on_a_test_pair() -> None:
@@ -269,3 +333,5 @@ def test_wide_grids_are_painted() -> None:
         painting_actions(np.zeros((1, 33), int), row)
     with pytest.raises(ValueError, match=r"`target` must be a grid, rows of colours; got the shape \(32,\)"):
         painting_actions(row, row[0])
+    with pytest.raises(ValueError, match=r"`grid` must have rows of one length; got \[\[1, 2\], \[3\]\]\."):
+        painting_actions([[1, 2], [3]], row)

@@ -144,6 +144,35 @@ def test_inside_a_program_what_is_missing_is_an_outcome(
     assert flagged(step_with(after[0], small.bank)) == [False, False, True, True]
 
 
+def test_a_pair_that_does_not_fit_is_missing_as_soon_as_it_comes() -> None:
+    """Gone to by a control operation, or drawn for the next episode, from tasks that only a program knows."""
+    action = UnifiedActionConfig(control_operations=True)
+    config = JaxArcConfig(dataset=UnifiedDatasetConfig(5, 5), action=action)
+    fits, not_all = (TaskSet.of([made("a", 2, side, 2)]) for side in (3, 9))
+    states, _ = batch_reset(keys(), config, fits, initial_pair_idx=0)
+    go = PointAction(jnp.array([35, 36, 32, 39]), *jnp.zeros((2, BATCH), jnp.int32))
+    step = jax.jit(lambda states, bank: batch_step(swapped(states, bank), go, config))
+    assert flagged(step(states, fits.bank)) == [False] * 4
+    assert flagged(step(states, not_all.bank)) == [True, True, False, False]
+    # Of a state whose task is gone, operations that exist and those that do not.
+    beyond, _ = batch_reset(keys(), config, TaskSet.of([made(n, 2, 3, 2) for n in "abc"]), task_index=2)
+    assert flagged(step(beyond, fits.bank)) == [True] * 4
+
+    again = JaxArcConfig(
+        environment=EnvironmentConfig(autoreset="task", max_episode_steps=1),
+        dataset=UnifiedDatasetConfig(5, 5),
+    )
+    small, both = (TaskSet.of([made("a", 2, 2), made("b", side, 2)]).bank for side in (3, 9))
+    states, _ = batch_reset(keys(), again, small, task_index=0)
+    ends = jax.jit(lambda states, bank: batch_step(swapped(states, bank), inputs_copied(), again))
+    after, _, reward, done, info = ends(states, both.with_weights([0.0, 1.0]))
+    assert done.all()
+    assert not info["task_missing"].any()
+    assert np.isfinite(reward).all()
+    assert np.isnan(after.similarity).all()
+    assert after.truncated.all()
+
+
 def test_a_rollout_counts_no_number_of_what_is_missing(small: TaskSet) -> None:
     states, seen = batch_reset(keys(), CONFIG, small, task_index=np.array([0, 1, 2, 0]))
     few = small.subset(["a", "b"]).bank
@@ -193,6 +222,18 @@ def test_a_mapped_reset_warns_that_it_copies_the_tasks(small: TaskSet) -> None:
         jax.vmap(arc_reset, in_axes=(0, None, 0))(keys(), create_test_config(6, 5), own)
 
 
+def test_a_batch_of_copies_warns_when_it_is_stepped(small: TaskSet) -> None:
+    """However the copies came about: in a loop over keys, or by stacking states."""
+    looped, _ = jax.lax.map(lambda key: arc_reset(key, CONFIG, small), keys())
+    alone = [arc_reset(key, CONFIG, small)[0] for key in keys()]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
+    want = batch_step(batch_reset(keys(), CONFIG, small)[0], inputs_copied(), CONFIG)[0].planes
+    for states in (looped, stacked):
+        with pytest.warns(UserWarning, match=r"copy of the tasks for each .* \(4 × .* MB\).*batch_reset"):
+            after, *_ = batch_step(states, inputs_copied(), CONFIG)
+        np.testing.assert_array_equal(after.planes, want)
+
+
 def test_a_mapped_step_names_the_batched_one(small: TaskSet) -> None:
     states, _ = batch_reset(keys(), CONFIG, small)
     actions = random_actions(jax.random.key(1), CONFIG, BATCH)
@@ -203,6 +244,13 @@ def test_a_mapped_step_names_the_batched_one(small: TaskSet) -> None:
         jax.vmap(lambda state, action: arc_step(state, action, CONFIG))(states, actions)
     with pytest.raises(ValueError, match=remedy):
         jax.vmap(lambda both: arc_step(*both, CONFIG))((states, actions))
+    with pytest.raises(ValueError, match=remedy):
+        jax.vmap(lambda **given: arc_step(given["state"], given["action"], CONFIG))(
+            state=states, action=actions
+        )
+    for mapped in (eqx.filter_vmap(arc_step), eqx.filter_vmap(arc_step, in_axes=(0, 0, None))):
+        with pytest.raises(ValueError, match=remedy):
+            mapped(states, actions, CONFIG)
     axes = state_axes(states)
     step = jax.vmap(arc_step, in_axes=(axes, 0, None), out_axes=(axes, 0, 0, 0, 0))
     after, *_ = step(states, actions, CONFIG)

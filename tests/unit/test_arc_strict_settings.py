@@ -26,9 +26,11 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
 )
-from jaxarc.envs.episodes import random_actions, random_policy, rollout
+from jaxarc.envs.episodes import Played, random_actions, random_policy, rollout
 from jaxarc.envs.exporting import CLASSES
 from jaxarc.envs.functional import _batch_step
+from jaxarc.performance import create_optimized_episode_runner
+from jaxarc.tasks import augment_bank, augment_task, inverse, random_augmentation, random_augmentations
 from jaxarc.testing import create_mock_task
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -72,6 +74,19 @@ def test_one_environment_under_strict_promotion() -> None:
         assert action.to_selection_mask((5, 5)).shape == (5, 5)
     state, *_ = arc_step(state, BboxAction(1, 0, 0, 1, 1), CONFIG)
     assert state.working_grid[0, 0] == 1
+
+
+@pytest.mark.usefixtures("strict")
+def test_tasks_are_changed_and_episodes_run_under_strict_promotion() -> None:
+    task = create_mock_task(4, canvas=5)
+    change = random_augmentation(jax.random.key(0))
+    back = augment_task(augment_task(task, change), inverse(change))
+    np.testing.assert_array_equal(back.input_grids_examples, task.input_grids_examples)
+    many = random_augmentations(jax.random.key(1), task.bank)
+    assert len(augment_bank(task.bank, many)) == 1
+    assert len(task.bank.with_weights([2.0])) == 1
+    run = create_optimized_episode_runner(CONFIG, task, max_steps=2)
+    assert int(run(jax.random.key(0), None)["episode_length"]) == 2
 
 
 def test_what_a_user_writes_stays_under_the_users_rules() -> None:
@@ -126,6 +141,22 @@ def test_a_step_is_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     jax.tree.map(np.testing.assert_array_equal, again, expected)
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("flatbuffers") is None, reason="jax writes programs with flatbuffers"
+)
+def test_a_rollout_is_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXARC_KERNELS", "off")
+    states, seen = batch_reset(
+        jax.random.split(jax.random.key(0), 3), CONFIG, create_mock_task(4, canvas=5).bank
+    )
+    play = jax.jit(lambda *given: rollout(random_policy(CONFIG), None, *given, CONFIG, 3))
+    key = jax.random.PRNGKey(2)
+    read = export.deserialize(export.export(play)(states, seen, key).serialize())
+    again = read.call(states, seen, key)
+    assert isinstance(again, Played)
+    jax.tree.map(np.testing.assert_array_equal, again, play(states, seen, key))
+
+
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_what_stands_beside_the_arrays_survives_export(kind: type) -> None:
     """What `jax.export` keeps of a class, without its file format."""
@@ -135,7 +166,9 @@ def test_what_stands_beside_the_arrays_survives_export(kind: type) -> None:
         jax.random.split(jax.random.key(0), 3), CONFIG, create_mock_task(4, canvas=5).bank
     )
     task = create_mock_task(4, canvas=5)
-    made = (states, states.action_history, seen, seen.demonstrations, states.task_data, task)
+    zero, none = jnp.zeros(3), jnp.zeros(3, jnp.int32)
+    made: tuple[Any, ...] = (Played(states, seen, zero, none, none, none),) if kind is Played else ()
+    made += (states, states.action_history, seen, seen.demonstrations, states.task_data, task)
     made += (PointAction(1, 2, 3), BboxAction(1, 0, 0, 1, 1), MaskAction(1, np.ones((5, 5), bool)))
     one = next((value for value in made if isinstance(value, kind)), None)
     if one is None:  # a grid

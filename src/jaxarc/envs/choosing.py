@@ -1,5 +1,6 @@
 """What people pass to reset and step, looked at before anything is compiled: wrong choices raise, in words."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxworlds._demands import demand_key
 
 from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
 from .config import JaxArcConfig
-from .state import ArcEnvState, demand_tasks
+from .state import ArcEnvState, demand_tasks, is_shared
 
 
 def prepared(
@@ -127,3 +128,17 @@ def demand_match(state: Any, config: Any, *, batched: bool) -> None:
             f"{config.canvas[1]}. Step with the config of the reset."
         )
     demand_tasks(state, state.task_data)
+    if batched:
+        _warn_of_copies(state.task_data)
+
+
+def _warn_of_copies(task_data: JaxArcTask | TaskBank) -> None:
+    """Warn if every environment of a batch holds a bank of many tasks, as `lax.map` and `jnp.stack` leave them."""
+    if not isinstance(task_data, TaskBank) or is_shared(task_data) or len(task_data) == 1:
+        return
+    count = task_data.first_pair.shape[0]
+    warnings.warn(
+        f"`states` hold a copy of the tasks for each environment ({count} × {task_data.nbytes / count / 1e6:.2f} MB), and "
+        "are stepped without kernels. Reset with `batch_reset(keys, config, task_data)`: there the tasks stand once.",
+        stacklevel=4,
+    )

@@ -11,6 +11,7 @@ from jax import export
 from ..tasks.bank import Grid, JaxArcTask, TaskBank
 from .adapter import config_from_dict, config_to_dict
 from .config import JaxArcConfig
+from .episodes import Played
 from .history import ActionHistory
 from .observations import ArcObservation, Demonstrations
 from .state import ArcEnvState
@@ -18,14 +19,14 @@ from .structured_actions import BboxAction, MaskAction, PointAction
 from .vmap_guard import VmapGuard
 
 CLASSES = (
-    *(ActionHistory, ArcEnvState, ArcObservation, Demonstrations),
+    *(ActionHistory, ArcEnvState, ArcObservation, Demonstrations, Played),
     *(TaskBank, JaxArcTask, Grid, PointAction, BboxAction, MaskAction),
 )
-"""The classes of this package that a step takes or gives."""
+"""The classes of this package that a reset, a step or a rollout takes or gives."""
 
 
 def register() -> None:
-    """Tell `jax.export` how to write the classes that a step takes or gives."""
+    """Tell `jax.export` how to write what a reset, a step or a rollout takes or gives."""
     for kind in CLASSES:
         _register_module(kind)
     export.register_pytree_node_serialization(

@@ -25,7 +25,18 @@ from .kernels.looking import fused_look
 from .kernels.stepping import can_fuse, fused_step, kernels_exist, unless_mapped
 from .kernels.switch import switched_on
 from .observations import ArcObservation, observe
-from .rules import asked, begun, drawn, judged, reported, restarted, with_workspace
+from .rules import (
+    asked,
+    begun,
+    begun_as_asked,
+    drawn,
+    grids_fit,
+    judged,
+    reported,
+    restarted,
+    with_workspace,
+    without_result,
+)
 from .state import ArcEnvState, consistent, has_pair, is_shared, join_tasks
 from .structured_actions import AbstractAction, demand_action
 
@@ -187,7 +198,7 @@ def _reset_one(
     wanted = took[0] if task is None else task, mode, took[2] if pair is None else pair
     same = [one == other for one, other in zip(took, wanted, strict=True)]
     there = has_pair(state, bank) & same[0] & same[1] & same[2]
-    state = _without_result(state, ~there)
+    state = without_result(state, ~there)
     if on_error is not None:
         state = check(state, ~there, MISSING, on_error=on_error)
     return state, observe(state, bank, config)
@@ -196,20 +207,6 @@ def _reset_one(
 def _is_there(states: ArcEnvState, bank: TaskBank) -> Array:
     """Whether the bank has what a state is at, and it never lacked it before: what was lost stays lost until a reset."""
     return has_pair(states, bank) & ~jnp.isnan(states.similarity)
-
-
-def _without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:
-    """The state; where its task is `missing`, over and without a similarity."""
-    return eqx.tree_at(
-        lambda s: (s.similarity, s.terminated, s.truncated, s.success),
-        state,
-        (
-            jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
-            state.terminated & ~missing,
-            state.truncated | missing,
-            state.success & ~missing,
-        ),
-    )
 
 
 def _flagged(there: Array, made: Any) -> Any:
@@ -226,7 +223,7 @@ def _flagged(there: Array, made: Any) -> Any:
         "valid_action": info["valid_action"] & there,
         "task_missing": missing,
     }
-    return _without_result(state, missing), seen, jnp.where(missing, lost, reward), done | missing, info
+    return without_result(state, missing), seen, jnp.where(missing, lost, reward), done | missing, info
 
 
 def _key_words(key: Array) -> Array:
@@ -314,8 +311,9 @@ def _step_one(
     is_control, pair_start = jnp.zeros((), bool), None
     if config.action.control_operations:
         pair_start = native.agreement(bank.input_at(place, rows), bank, place)
-        worked, is_control, there = switch_pair(worked, bank, operation)
-        fits &= there
+        worked, is_control, exists = switch_pair(worked, bank, operation)
+        fits &= exists
+        there &= grids_fit(worked, bank)
         place = bank.place_of(worked.task_index, worked.episode_mode, worked.pair_index)
     submits = operation == ops.SUBMIT
     if state.solved is not None:
@@ -340,6 +338,7 @@ def _step_one(
     if config.environment.autoreset is None:
         return _flagged(there, (after, last_seen, reward, done, info))
     new = restarted(after, bank, done, config)
+    new = without_result(new, done & ~begun_as_asked(new, state.reset_mode, bank))
     return _flagged(there, (new, observe(new, bank, config), reward, done, info))
 
 

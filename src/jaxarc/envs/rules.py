@@ -18,7 +18,7 @@ from .draws import threefry
 from .history import ActionHistory, empty_history, remember
 from .kernels import native
 from .rewards import Transition, reward_of
-from .state import ArcEnvState
+from .state import ArcEnvState, has_pair
 from .structured_actions import AbstractAction
 
 # --- what is asked for ---
@@ -344,6 +344,35 @@ def restarted(state: ArcEnvState, bank: TaskBank, done: Array, config: JaxArcCon
     chosen = jax.tree.map(lambda a, b: jnp.where(done, a, b), new, changed(state))
     after = eqx.tree_at(changed, state, chosen, is_leaf=lambda leaf: leaf is None)
     return with_workspace(after, fresh.space)
+
+
+def begun_as_asked(state: ArcEnvState, mode: Array, bank: TaskBank) -> Bool[Array, "*b"]:
+    """Whether a new episode is of the `mode` of the one before, and its grids fit the canvas.
+
+    `drawn` takes a demonstration where a task has no test pair: an episode for testing must not go on with that.
+    """
+    return (state.reset_mode == mode) & grids_fit(state, bank)
+
+
+def grids_fit(state: ArcEnvState, bank: TaskBank) -> Bool[Array, "*b"]:
+    """Whether the grids of a pair that exists fit the canvas."""
+    if bank.height <= state.planes.shape[-1] and bank.width <= state.canvas_width:
+        return jnp.ones(state.height.shape, bool)  # whatever was packed for a smaller canvas fits
+    return has_pair(state, bank)
+
+
+def without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:
+    """The state; where its task is `missing`, over and without a similarity."""
+    return eqx.tree_at(
+        lambda s: (s.similarity, s.terminated, s.truncated, s.success),
+        state,
+        (
+            jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
+            state.terminated & ~missing,
+            state.truncated | missing,
+            state.success & ~missing,
+        ),
+    )
 
 
 def with_workspace(state: ArcEnvState, space: ops.Workspace) -> ArcEnvState:

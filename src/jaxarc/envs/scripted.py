@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
+from jaxworlds._demands import short
+
 from ..tasks.planes import MAX_SIDE
 from .config import JaxArcConfig
 from .functional import batch_step
@@ -102,7 +104,10 @@ def _played(
 
 def _cropped(grid: Any, name: str) -> np.ndarray:
     """A grid without the cells that are marked as outside."""
-    cells = np.asarray(grid)
+    try:
+        cells = np.asarray(grid)
+    except ValueError:  # rows of different length
+        raise ValueError(f"`{name}` must have rows of one length; got {short(grid)}.") from None
     if cells.ndim != 2:
         raise ValueError(
             f"`{name}` must be a grid, rows of colours; got the shape {cells.shape}. One row is [[1, 2, 3]]."

@@ -25,7 +25,7 @@ class AbstractAction(eqx.Module):
 
     @abc.abstractmethod
     def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
-        """Whether every coordinate lies on the canvas: of one action, or of each of a batch of points or boxes."""
+        """Whether every coordinate lies on the canvas: of one action, or of each of a batch."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*b height width"]:
         """The selection as a mask of `grid_shape`; coordinates outside of it select nothing."""
@@ -78,7 +78,10 @@ class BboxAction(AbstractAction):
 
 
 class MaskAction(AbstractAction):
-    """Acts on any set of cells: `selection` is a mask (height, width), or packed, one uint32 word per row."""
+    """Acts on any set of cells: `selection` is a mask (height, width), or packed, one uint32 word per row.
+
+    Bit `c` of a word is column `c`. Words that mark columns off the canvas make the action invalid.
+    """
 
     operation: Int32[Array, "*b"]
     selection: Bool[Array, "*b height width"] | UInt32[Array, "*b height"]
@@ -116,7 +119,10 @@ class MaskAction(AbstractAction):
         return words & planes.low_bits(jnp.int32(width))
 
     def on_canvas(self, height: int, width: int) -> Bool[Array, "*b"]:
-        return jnp.bool_(True)
+        if not self.is_packed:
+            return jnp.ones(self.operation.shape, bool)
+        off = jnp.uint32(0xFFFFFFFF) & ~planes.low_bits(jnp.int32(width))
+        return ~jnp.any((self.selection & off) != 0, axis=-1)
 
 
 def demand_action(action: Any) -> AbstractAction:

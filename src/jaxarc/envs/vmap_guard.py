@@ -57,7 +57,8 @@ class VmapGuard:
 
 def _demand_unmapped_tasks(local: dict[str, Any]) -> None:
     """Raise if `jax.vmap` is about to map the shared tasks of a batch."""
-    for state in _mapped(local.get("args", ()), local.get("in_axes")):
+    by_name = _mapped(local.get("kwargs", {}), 0)  # jax always maps what is passed by name
+    for state in (*_mapped(local.get("args", ()), local.get("in_axes")), *by_name):
         has_tasks = bool(jax.tree.leaves(state.task_data))
         if has_tasks and getattr(state.height, "ndim", 0) and VmapGuard.is_shared(state.task_data):
             raise ValueError(
@@ -103,11 +104,13 @@ def _depth_of_user(here: FrameType, around: FrameType) -> int:
 
 
 def _mapped(node: Any, axes: Any) -> Iterator[Any]:
-    """The states within arguments or results whose leaves all have one and the same axis mapped."""
+    """The states within arguments or results whose tasks are mapped: all of the state along one axis, or leaf by leaf."""
     if axes is None:
         return
     if isinstance(node, VmapGuard.state_class):
-        if isinstance(axes, int):
+        # `eqx.filter_vmap` names an axis for each leaf, and so does `state_axes`.
+        each = jax.tree.leaves(axes.task_data) if isinstance(axes, VmapGuard.state_class) else [axes]
+        if any(isinstance(axis, int) for axis in each):
             yield node
         return
     many = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, Int8, Int32, PRNGKeyArray, UInt32
 
 from jaxworlds._demands import demand_key
+from jaxworlds._promotion import usual_promotion
 from jaxworlds.checking import check
 
 from . import planes
@@ -94,6 +95,7 @@ def random_augmentations(
     return _draw_many(demand_key(key), bank.num_train, bank.max_pairs, *options)
 
 
+@usual_promotion
 @eqx.filter_jit
 def inverse(augmentation: Augmentation) -> Augmentation:
     """The augmentation that undoes this one; of many at a time, if there are many."""
@@ -146,6 +148,7 @@ def augment_task(task: JaxArcTask, augmentation: Augmentation, *, keep_canvas: b
     return _seen_task(task, augmentation, order, canvas)
 
 
+@usual_promotion
 @eqx.filter_jit
 def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
     transposed = jnp.asarray(_TRANSPOSED)[augmentation.symmetry]
@@ -162,6 +165,7 @@ def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
     return Grid(planes.fit_rows(full, rows), height, width)
 
 
+@usual_promotion
 @eqx.filter_jit
 def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> TaskBank:
     places = jnp.arange(bank.inputs.shape[0], dtype=jnp.int32)
@@ -197,6 +201,7 @@ def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> T
     )
 
 
+@usual_promotion
 @eqx.filter_jit
 def _seen_task(
     task: JaxArcTask, augmentation: Augmentation, order: Int32[Array, " slots"], canvas: tuple[int, int]
@@ -228,12 +233,14 @@ def _seen_task(
     )
 
 
+@usual_promotion
 @eqx.filter_jit
 def _draw_many(key: Array, counts: Int32[Array, " tasks"], slots: int, *options: Any) -> Augmentation:
     keys = jr.split(key, counts.shape[0])
     return jax.vmap(lambda one, count: _draw(one, count, slots, *options))(keys, counts)
 
 
+@usual_promotion
 @eqx.filter_jit
 def _draw(
     key: Array,

@@ -65,7 +65,8 @@ class Told(NamedTuple):
     flags: Int32[Array, " b"]
     """Cells that agree with the target and cells of both (11 bits each), then one bit each for what `BITS` names."""
     begun: Int32[Array, " b"]
-    """Cells that agree and cells of both where a new episode began; means nothing elsewhere."""
+    """Cells that agree and cells of both where a new episode began, and whether that is of another mode than the one
+    before (see `rules.begun_as_asked`); means nothing elsewhere."""
     steps: Int32[Array, " b"]
     attempts: Int32[Array, " b"]
 
@@ -78,6 +79,21 @@ class Told(NamedTuple):
     def union(self) -> Array:
         """Cells of the grid and of the target."""
         return (self.flags >> 11) & 0x7FF
+
+    @property
+    def begun_agree(self) -> Array:
+        """Cells that agree where a new episode began."""
+        return self.begun & 0x7FF
+
+    @property
+    def begun_union(self) -> Array:
+        """Cells of the grid and of the target where a new episode began."""
+        return (self.begun >> 11) & 0x7FF
+
+    @property
+    def begun_in_mode(self) -> Array:
+        """Whether a new episode is of the mode of the one before."""
+        return (self.begun >> 22) == 0
 
     def bit(self, name: str) -> Array:
         """One of the flags."""
@@ -291,8 +307,9 @@ def _kernel(
         some = lambda array, index: load(array.at[index], mask=ends, other=jnp.zeros((), array.dtype))  # noqa: E731
         how, held = config.environment.autoreset, dataclasses.replace(bank, read=some)
         keys = some(old.key, at * 2), some(old.key, at * 2 + 1)
+        last_mode = some(old.reset_mode, at)
         begin = drawn(
-            *(keys, held, some(old.reset_mode, at)),
+            *(keys, held, last_mode),
             None if how == "task" else task,
             some(old.reset_pair, at) if how == "same" else None,
         )
@@ -315,7 +332,8 @@ def _kernel(
         both = _union(near, wide, far, broad)
 
         agrees, begun = worker.begin(ordered, ends, begin.place, shared)
-        write(told.begun, agrees | (both << 11), ends)
+        other_mode = (begin.mode != last_mode).astype(jnp.int32)
+        write(told.begun, agrees | (both << 11) | (other_mode << 22), ends)
         return agrees, begun
 
     any_ends = jnp.max(ends.astype(jnp.int32)) == 1

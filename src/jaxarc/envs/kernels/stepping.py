@@ -16,7 +16,7 @@ from jaxworlds.static import replace
 
 from ...tasks.bank import TaskBank
 from ..config import JaxArcConfig
-from ..rules import Outcome, Tally, reported, similarity, with_outcome
+from ..rules import Outcome, Tally, grids_fit, reported, similarity, with_outcome, without_result
 from ..state import ArcEnvState
 from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from .looking import fused_look
@@ -88,7 +88,9 @@ def fused_step(
     ordered = actions
     if isinstance(actions, MaskAction):
         words = jax.vmap(lambda action: action.selection_rows(rows, cols))(actions)
-        ordered = MaskAction(actions.operation, words)
+        # The kernel looks at coordinates of points and boxes only.
+        on_canvas = jax.vmap(lambda action: action.on_canvas(rows, cols))(actions)
+        ordered = MaskAction(jnp.where(on_canvas, actions.operation, jnp.int32(-1)), words)
     kept = Kept(*(getattr(states, name) for name in Kept._fields))
     per_program = functools.partial(_per_program, config.canvas)
     new, told = kernel_step(kept, bank, ordered, config, per_program=per_program, interpret=interpret)
@@ -108,9 +110,10 @@ def fused_step(
         end = eqx.tree_at(lambda s: s.similarity, end, outcome.near)
         info["final_observation"] = look(end)
         return end, info["final_observation"], report.reward, done, info
-    near = jnp.where(done, similarity(told.begun & 0x7FF, told.begun >> 11), outcome.near)
+    near = jnp.where(done, similarity(told.begun_agree, told.begun_union), outcome.near)
     length = jnp.where(done, 0, report.history.length)
     end = eqx.tree_at(lambda s: (s.similarity, s.action_history.length), end, (near, length))
+    end = without_result(end, done & ~(told.begun_in_mode & grids_fit(end, bank)))
     info["final_observation"] = look(_before_restart(states, bank, ordered, outcome, config, interpret))
     return end, look(end), report.reward, done, info
 
