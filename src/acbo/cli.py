@@ -1,8 +1,9 @@
 """The command `acbo`: optimize, show, train, eval and bench."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -104,6 +105,9 @@ class Evaluate(Spreading):
 
     Example: acbo eval mine.safetensors --strategies random gp_ei --sizes 5 --out cells.csv
     """
+
+    spellings: ClassVar[Mapping[str, str]] = {"strategy=": "strategies"}
+    """How messages name the options."""
 
     policy: tyro.conf.Positional[str] = "default"
     """A file of `acbo train`, or `default` for the policy of the package."""

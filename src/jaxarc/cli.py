@@ -82,10 +82,10 @@ class Rollout(Spreading):
 
     def what_fits(self) -> str:
         """A batch that fits, for who asked for too many environments."""
-        from ._commands.playing import fitting_environments
+        from ._commands.playing import chosen_tasks, fewer_environments
 
-        most = fitting_environments(self.dataset, self.split, self.task, self.format, self.policy, self.steps)
-        return f"`--environments {most}` fits; got {self.environments}."
+        tasks = chosen_tasks(self.dataset, self.split, self.task)
+        return fewer_environments(tasks, (self.format,), self.policy, self.steps, self.environments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +148,14 @@ class Bench(Computing):
         from ._commands.timing import bench
 
         return bench(**self.own_options())
+
+    def what_fits(self) -> str:
+        """A batch that fits, for who asked for too many environments."""
+        from ._commands.playing import fewer_environments
+        from ._commands.timing import tasks_within
+
+        tasks = tasks_within(self.dataset, self.canvas)
+        return fewer_environments(tasks, self.formats, "random", self.steps, self.environments)
 
 
 Command = (

@@ -182,13 +182,13 @@ def run_command(
 
     from_shell = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments == ["--version"]:
-        say(f"{program} {__version__}")
-        sys.exit(0)
     description = f"{description} Version {__version__}, which `--version` prints alone."
     tidy(commands)
     degrade_output()
-    with wrapped_output(), plain_option_errors():
+    with heeded_reader(), wrapped_output(), plain_option_errors():
+        if arguments == ["--version"]:
+            say(f"{program} {__version__}")
+            sys.exit(0)
         command = tyro.cli(
             commands,
             args=arguments or ["--help"],  # who types the bare name wants to know what there is
@@ -217,7 +217,7 @@ def run_command(
     except RuntimeError as error:
         if isinstance(error, _WRONG):
             _end(
-                f"{program}: {spelled_for(command, one_line(error))}",
+                f"{program}: {typed_message(command, error)}",
                 LOST if _is_missing(error) else BAD_INPUT,
             )
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -225,14 +225,51 @@ def run_command(
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except _WRONG as error:
         code = LOST if _is_missing(error) else BAD_INPUT
-        _end(f"{program}: {spelled_for(command, one_line(error))}", code)
+        _end(f"{program}: {typed_message(command, error)}", code)
 
 
-def _end_unread() -> NoReturn:
+def typed_message(command: Any, error: BaseException) -> str:
+    """What is wrong in a line, with remedies that can be typed at the command line."""
+    text = one_line(error)
+    misfit = re.match(
+        r"(`\w+` must be what the checkpointed run had|.*: the file does not fit `like`:)", text
+    )
+    if misfit and getattr(command, "resume", False):
+        return (
+            f"`--resume` must be typed with the options of the run in {getattr(command, 'checkpoint', None)}, and the same data; "
+            f"that run had other ones ({_other_than_saved(command)}). Type those, or give `--checkpoint` another folder."
+        )
+    return spelled_for(command, text)
+
+
+def _other_than_saved(command: Computing) -> str:
+    """The options that say what a run computes, with their values: some of them are not those of the run that was saved."""
+    how = {*_WRITTEN, "checkpoint_every", "resume", "json"}
+    given = [(name, value) for name, value in command.own_options().items() if name not in how]
+    said = [f"--{name.replace('_', '-')} {value}" for name, value in given if value not in (None, (), "")]
+    return f"now {', '.join(said)}"
+
+
+@contextlib.contextmanager
+def heeded_reader() -> Iterator[None]:
+    """Meanwhile a reader that has gone, such as `head`, ends the process without a word, and a full disk with a line."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, and not while Python ends
+    except BrokenPipeError:
+        _end_unread()
+    except OSError as error:
+        print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+        _end_unread(BAD_INPUT)
+
+
+def _end_unread(code: int = PIPE_CLOSED) -> NoReturn:
     """End where a reader such as `head` has seen enough."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(PIPE_CLOSED)
+    sys.exit(code)
 
 
 def out_of_memory(command: Any, error: BaseException) -> str:
@@ -241,6 +278,10 @@ def out_of_memory(command: Any, error: BaseException) -> str:
         r"(?:allocat\w*|request\w*)[^0-9]{0,20}([0-9.]+ ?[KMGT]?i?B?(?:ytes)?)", str(error), re.IGNORECASE
     )
     asked = f" ({needed[1].strip()} asked for at once)" if needed else ""
+    if refused := re.search(
+        r"needs ([0-9.]+ \w+) beyond its arguments.*? and ([0-9.]+ \w+) are free", str(error)
+    ):
+        asked = f" ({refused[1]} needed, {refused[2]} free)"
     remedy = "Ask for less at a time: fewer environments, particles, samples or steps."
     tell = getattr(command, "what_fits", None)
     with contextlib.suppress(Exception):  # an estimate that fails must not hide what happened
@@ -282,7 +323,13 @@ def _simplify(error: UnicodeError) -> tuple[str, int]:
 
 
 def degrade_output() -> None:
-    """Let output that knows no Unicode (`LANG=C`) be shown in simpler characters instead of ending in an error."""
+    """Let output that knows no Unicode (`LANG=C`) be shown in simpler characters instead of ending in an error.
+
+    Where there is no output at all (`>&-`), what is said goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
     codecs.register_error("jaxworlds-simplify", _simplify)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and (stream.errors in ("strict", "surrogateescape")):

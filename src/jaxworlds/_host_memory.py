@@ -23,7 +23,7 @@ def process_memory() -> tuple[int, int]:
 
 
 def host_memory_free(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes this process can still take: what the machine, or its control group, has left."""
+    """Bytes this process can still take: what the machine, its control group or `ulimit -v` has left."""
     meminfo = proc / "meminfo"
     if not meminfo.exists():  # not Linux
         try:
@@ -36,7 +36,18 @@ def host_memory_free(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cg
         return int(psutil.virtual_memory().available)
     rows = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
     available = rows.get("MemAvailable", rows["MemTotal"])
-    return min([int(available.split()[0]) * 1024, *_group_rooms(proc, groups)])
+    return min([int(available.split()[0]) * 1024, *_group_rooms(proc, groups), *_address_rooms(proc)])
+
+
+def _address_rooms(proc: Path) -> list[int]:
+    """Bytes of addresses left, where `ulimit -v` bounds them."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    sizes = proc / "self" / "statm"
+    if limit == resource.RLIM_INFINITY or not sizes.exists():
+        return []
+    return [max(0, limit - int(sizes.read_text().split()[0]) * resource.getpagesize())]
 
 
 def _group_rooms(proc: Path, groups: Path) -> list[int]:

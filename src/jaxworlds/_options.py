@@ -7,17 +7,37 @@ from collections.abc import Mapping
 from typing import Any
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
+_DEMANDED = re.compile(r"^`([A-Za-z_][A-Za-z_0-9]*)` must ")
 _ARGUMENT = re.compile(r"^([A-Za-z_][A-Za-z_0-9]*)(?:=(.*))?$", re.DOTALL)
+
+
+# What the driver of runs advises in Python, as every command says it that can go on from a checkpoint.
+_RESUMING = {
+    "Call `resume` to continue it, pass another folder, or `Checkpoint(folder, overwrite=True)`.": (
+        "Type the same command with `--resume` to go on with it, or give `--checkpoint` another folder."
+    ),
+    "free some space and `resume`, or pass another folder.": (
+        "free some space and type the same command with `--resume`, or give `--checkpoint` another folder."
+    ),
+    "Give `resume` what that run was given, or take another folder.": (
+        "Type the options of that run, or give `--checkpoint` another folder."
+    ),
+    "is a state but not a checkpoint of a run. Load it with `load_state`.": (
+        "is a saved state but not that of a run. Give `--checkpoint` the folder of a run."
+    ),
+}
 
 
 def spelled_for(command: Any, text: str) -> str:
     """The message with `name=value` in backticks written as `--name value`, where `command` has such an option.
 
-    A command's `spellings` say which option stands for an argument of another name, and what to type in place of other
-    words in backticks. What has no option stays as it is.
+    So is an argument that a message begins with. A command's `spellings` say which option stands for an argument of another
+    name, and what to type in place of other words in backticks. What has no option stays as it is.
     """
     options = {field.name: field for field in dataclasses.fields(command)}
     spellings: Mapping[str, str] = getattr(command, "spellings", {})
+    if "resume" in options:
+        spellings = {**_RESUMING, **spellings}
 
     def typed(found: re.Match[str]) -> str:
         whole = found[1]
@@ -35,7 +55,16 @@ def spelled_for(command: Any, text: str) -> str:
     for phrase, typed_phrase in spellings.items():
         if " " in phrase:
             text = text.replace(phrase, typed_phrase)
-    return _QUOTED.sub(typed, text)
+    text = _QUOTED.sub(typed, text)
+    demanded = _DEMANDED.match(text)
+    if demanded and demanded[1] in options and not _is_positional(options[demanded[1]]):
+        text = f"`{_option(demanded[1], None)}`{text[demanded.end(1) + 1 :]}"
+    return text
+
+
+def _is_positional(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is typed by its place on the line, without its name."""
+    return any("ositional" in str(mark) for mark in getattr(field.type, "__metadata__", ()))
 
 
 def _option(name: str, value: str | None) -> str:

@@ -75,7 +75,7 @@ def _try(name: str, check: Callable[[], str]) -> Finding:
         "memory": "update jaxlib, or give `memory_limit_gb` to `jaxworlds.configure`",
         "compile": "reinstall jax and jaxlib of one version; on a GPU check the driver with `nvidia-smi`",
         "callback": "avoid taps and progress from inside programs here; sampling between chunks still works",
-        "sharding": "run on one device (`mesh=None`), and report this",
+        "sharding": "run on one device: leave `--devices` out, or `mesh=None` in Python; and report this",
     }
     began = time.perf_counter()
     try:
@@ -134,8 +134,8 @@ def _cache(report: RuntimeReport) -> Finding:
         return Finding(
             "cache",
             "note",
-            "off: every process compiles anew",
-            'call `jaxworlds.configure(cache_dir="auto")`',
+            "off: every process compiles again",
+            "unset JAXWORLDS_CACHE_DIR; in Python leave `cache_dir` of `jaxworlds.configure` out",
         )
     if not os.access(report.cache_dir, os.W_OK):
         return Finding(
@@ -279,13 +279,16 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
                 "versions",
                 "bad",
                 f"jax {report.jax} with jaxlib {report.jaxlib}",
-                "install one version of both",
+                "type `pip install -U jax jaxlib`",
             )
         )
     if report.backend == "cpu" and shutil.which("nvidia-smi") and not environment.get("JAX_PLATFORMS"):
         odd.append(
             Finding(
-                "gpu", "note", "there is an NVIDIA driver, but jax runs on the CPU", "install `jax[cuda13]`"
+                "gpu",
+                "note",
+                "there is an NVIDIA driver, but jax runs on the CPU",
+                "type `pip install 'jax[cuda13]'`",
             )
         )
     config: Any = jax.config
@@ -299,7 +302,7 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
                 "nans",
                 "note",
                 "JAX_DEBUG_NANS is set: every program runs slower",
-                "unset it outside debugging",
+                "unset JAX_DEBUG_NANS outside debugging",
             )
         )
     if "--xla_backend_optimization_level=0" in environment.get("XLA_FLAGS", ""):
@@ -310,7 +313,7 @@ def _oddities(report: RuntimeReport, environment: dict[str, str]) -> list[Findin
                 "flags",
                 "note",
                 "XLA_PYTHON_CLIENT_MEM_FRACTION is the old name",
-                "use XLA_CLIENT_MEM_FRACTION",
+                "unset it, and set XLA_CLIENT_MEM_FRACTION to its value",
             )
         )
     return odd

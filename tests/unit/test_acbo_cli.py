@@ -263,7 +263,7 @@ def test_weights_are_shown_and_other_files_are_not(
     assert "must be a saved optimization" in capsys.readouterr().err
     (tmp_path / "bad.safetensors").write_bytes(b"\xff" * 100)
     assert run_cli("show", tmp_path / "bad.safetensors") == 2
-    assert "header cannot be read" in capsys.readouterr().err
+    assert "must be a safetensors file; its header claims" in capsys.readouterr().err
     assert run_cli("show", tmp_path / "none.json") == 2
     assert "none.json" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,36 @@ def test_a_reader_that_has_seen_enough_is_no_fault() -> None:
     assert said == b""
 
 
+@pytest.mark.parametrize("line", [["--help"], ["--version"], ["rollout", "--help"]])
+def test_help_for_a_reader_that_has_seen_enough_is_no_fault(line: list[str]) -> None:
+    code = f"from jaxarc.cli import main; main({line!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(120) == 141
+    assert said == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize(("where", "code"), [(">/dev/full", 2), (">&-", 0)])
+def test_output_that_cannot_be_written_is_told_in_a_line(where: str, code: int) -> None:
+    for line in ("['--help']", "['data']"):
+        done = subprocess.run(
+            ["bash", "-c", f'exec {sys.executable} -c "from jaxarc.cli import main; main({line})" {where}'],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("\n") == (1 if code else 0)
+
+
 def test_a_named_pipe_is_refused_by_commands_and_loaders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +95,7 @@ def test_a_named_pipe_is_refused_by_commands_and_loaders(
     assert code == 2
     assert f"{pipe} is a named pipe" in said
     code, said = ended(jaxarc, ["rollout", "--dataset", str(pipe)], capsys)
-    assert (code, "`dataset` must be a file or a folder" in said) == (2, True)
+    assert (code, "`--dataset` must be a file or a folder" in said) == (2, True)
     tasks = tmp_path / "tasks.json"
     os.mkfifo(tasks)
     for read in (store.read_header, load):
@@ -182,6 +213,55 @@ def test_too_little_memory_is_one_line_with_what_fits(
     data.write_text(json.dumps({"a": {"train": [pair], "test": [pair]}}))
     code, said = ended(jaxarc, ["rollout", "--dataset", str(data), "--environments", "99999"], capsys)
     assert code == 2
-    assert "jaxarc: out of memory (107374182400 bytes asked for at once). `--environments " in said
-    assert "fits; got 99999." in said
+    assert "jaxarc: out of memory (107374182400 bytes asked for at once). Try `--environments 49999`" in said
+    monkeypatch.setattr(playing, "fitting_environments", lambda *_: 1024)
+    code, said = ended(jaxarc, ["rollout", "--dataset", str(data), "--environments", "99999"], capsys)
+    assert "`--environments 1024` fits; got 99999." in said
     assert "Ask for less" in out_of_memory(object(), MemoryError())
+
+
+@pytest.mark.parametrize("command", [["rollout"], ["bench", "--formats", "bbox", "--canvas", "2"]])
+def test_more_environments_than_memory_holds_are_refused_before_they_are_made(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "tasks.json"
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    data.write_text(json.dumps({"a": {"train": [pair], "test": [pair]}}))
+    given = 10**12
+    line = [*command, "--dataset", str(data), "--environments", str(given), "--steps", "2"]
+    code, said = ended(jaxarc, line, capsys)
+    assert code == 2
+    found = re.search(
+        r"jaxarc: out of memory \(.* GB needed, .* free\)\. `--environments (\d+)` fits; got", said
+    )
+    assert found is not None, said
+    assert 1 <= int(found[1]) < given
+
+
+def test_who_leaves_no_memory_to_plan_with_is_told_to_halve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jaxarc._commands import playing
+
+    def nothing(*_: object) -> int:
+        raise ValueError("no memory is left to plan with")
+
+    monkeypatch.setattr(playing, "fitting_environments", nothing)
+    data = tmp_path / "tasks.json"
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    data.write_text(json.dumps({"a": {"train": [pair], "test": [pair]}}))
+    said = playing.fewer_environments(load(data), ("bbox",), "random", 2, 1001)
+    assert said == "Try `--environments 500`; got 1001."
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
+def test_a_limit_of_the_shell_counts_as_memory() -> None:
+    code = "from jaxworlds._host_memory import host_memory_free; print(host_memory_free())"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 1000000; exec {sys.executable} -c '{code}'"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert 0 < int(done.stdout) < 1_024_000_000

@@ -477,6 +477,8 @@ def test_a_few_bytes_of_weights_that_declare_terabytes_are_not_shown(tmp_path: P
         weights_facts(made(data_offsets=[0, 8]))
     with pytest.raises(ValueError, match="does not lie behind the one before it"):
         weights_facts(made(shape=[1], data_offsets=[4, 8]))
+    with pytest.raises(ValueError, match="its header claims 1,125,899,906,842,624 bytes and 2 follow"):
+        weights_facts(_written(tmp_path, "b.safetensors", (1 << 50).to_bytes(8, "little") + b"{}"))
     assert weights_facts(made(shape=[2], data_offsets=[0, 8]))["numbers"] == 2
     assert weights_facts(made(shape=[8], dtype="F8_E4M3", data_offsets=[0, 8]))["numbers"] == 8
     assert weights_facts(made(shape=[8], dtype="BOOL", data_offsets=[0, 8]))["numbers"] == 8

@@ -1,6 +1,7 @@
 """Every remedy in a message can be typed where the reader is: an argument in Python, an option on a command line."""
 
 import ast
+import json
 import re
 import warnings
 from pathlib import Path
@@ -96,6 +97,13 @@ def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
         ("`time_span` must have a length", "`--span` must have a length"),
         ("`reduce=` and `nothing` stay", "`reduce=` and `nothing` stay"),
         ("`velocity` of the file", "`velocity` of the file"),
+        ("`dt` must be above 0", "`--dt` must be above 0"),
+        ("`nothing` must be above 0", "`nothing` must be above 0"),
+        ("`problem` must be there", "`problem` must be there"),
+        (
+            "Give `resume` what that run was given, or take another folder.",
+            "Type the options of that run, or give `--checkpoint` another folder.",
+        ),
     ],
 )
 def test_arguments_are_spelled_as_options(text: str, typed: str) -> None:
@@ -157,6 +165,104 @@ def test_remedies_of_a_command_line_work_when_typed(
     code, _, errors = command(capsys, "info", path, *remedies, "--select", "depth")
     assert code == 2
     assert "`--select` must be a dimension and a number, such as depth=0; got 'depth'" in errors
+
+
+def ended(main: Any, capsys: pytest.CaptureFixture[str], *line: Any) -> tuple[int, str]:
+    """The exit code of a command and what it said on stderr."""
+    with pytest.raises(SystemExit) as end:
+        main([str(one) for one in line])
+    return int(end.value.code or 0), " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> Path:
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    (tmp_path / "tasks.json").write_text(json.dumps({"a": {"train": [pair], "test": [pair]}}))
+    return tmp_path / "tasks.json"
+
+
+def test_a_checkpoint_of_another_run_is_told_by_options(
+    task_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxarc.cli import main as jaxarc
+
+    line = ["rollout", "--dataset", task_file, "--environments", 4, "--steps", 4]
+    line += ["--checkpoint", tmp_path / "run"]
+    assert ended(jaxarc, capsys, *line)[0] == 0
+    code, said = ended(jaxarc, capsys, *line)
+    assert code == 2
+    assert "`--checkpoint` must be a folder without a run" in said
+    assert "Type the same command with `--resume` to go on with it" in said
+    assert "overwrite=True" not in said
+    for other in (["--environments", 8], ["--seed", 5], ["--steps", 9]):
+        code, said = ended(jaxarc, capsys, *line, "--resume", *other)
+        assert code == 2
+        assert f"`--resume` must be typed with the options of the run in {tmp_path / 'run'}" in said
+        assert " ".join(map(str, other)) in said
+        assert "`like`" not in said
+        assert "`shared`" not in said
+    assert ended(jaxarc, capsys, *line, "--resume")[0] == 0
+
+
+def test_two_tasks_of_one_id_are_told_with_a_command_that_works(
+    task_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxarc.cli import main as jaxarc
+
+    folder = tmp_path / "many"
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "t.json").write_text(json.dumps(json.loads(task_file.read_text())["a"]))
+    code, said = ended(jaxarc, capsys, "rollout", "--dataset", folder, "--environments", 2, "--steps", 2)
+    assert code == 2
+    (typed,) = re.findall(r"`jaxarc (data FOLDER [^`]+)`", said)
+    out = tmp_path / "tasks.arcbank"
+    line = typed.replace("FOLDER", str(folder)).replace("tasks.arcbank", str(out)).split()
+    assert ended(jaxarc, capsys, *line)[0] == 0
+    assert ended(jaxarc, capsys, "rollout", "--dataset", out, "--environments", 2, "--steps", 2)[0] == 0
+
+
+def test_options_of_acbo_are_named_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    from acbo.cli import main as acbo
+
+    code, said = ended(acbo, capsys, "train", "--width", 33)
+    assert (code, "`--width` must be a multiple of 4; got 33" in said) == (2, True)
+    code, said = ended(acbo, capsys, "eval", "--strategies", "foo")
+    assert (code, "`--strategies` must be one of policy, random" in said) == (2, True)
+
+
+TWO_ENDS = 'model = "a = N(0, 1); b = a + N(0, 1); c = a + N(0, 1)"\n'
+DOSE = 'target = "y"\ndata = "rows.csv"\n[variables]\ndose = [0, 5]\ny = false\n'
+
+
+@pytest.mark.parametrize(
+    ("problem", "rows", "said", "typed"),
+    [
+        (TWO_ENDS, "", "`target` must be given", "target='b'\n" + TWO_ENDS),
+        ('target = "Y"\nmodel = "Y = N(0, 1) + x"\n', "", "`model` in ", 'model = "x = N(0, 1); Y = x"'),
+        ('graph = "dose -> y -> dose"\n' + DOSE, "", "`graph` in ", 'graph = "dose -> y"\n' + DOSE),
+        (DOSE, "dose,y\n1,2\n2,much\n", "column 'y' has 'much' in row 2 of ", None),
+        (DOSE, 'dose,y\n1,2\n2,"4,5"\n', "Write 4.5 with a point", None),
+        (DOSE, "dose,y\n1,2\n2,\n", "row 2 of the data of ", None),
+        (DOSE, "dose,y,id\n1,2,7\n", '"id" = false', DOSE + '"id" = false\n'),
+    ],
+)
+def test_remedies_of_a_problem_are_words_of_its_file(
+    problem: str, rows: str, said: str, typed: str | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    from acbo.optimizer.problem_file import read_problem
+
+    (tmp_path / "rows.csv").write_text(rows or "dose,y\n1,2\n2,3\n")
+    path = tmp_path / "problem.toml"
+    path.write_text(problem)
+    with pytest.raises(ValueError, match=re.escape(said)) as told:
+        read_problem(path).start()
+    assert "`text`" not in str(told.value)
+    assert "frame" not in str(told.value)
+    if typed is not None:
+        path.write_text(typed)
+        read_problem(path).start()
 
 
 def test_the_commands_share_how_files_are_read() -> None:

@@ -71,6 +71,9 @@ def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
     return facts
 
 
+_LONGEST_HEADER = 1 << 24
+
+
 class _SizeError(Exception):
     """Arrays take other bytes than the file holds."""
 
@@ -95,9 +98,13 @@ def weights_facts(path: Path) -> dict[str, Any]:
     """The arrays of a safetensors file and what is written beside them, read from its header alone."""
     with path.open("rb") as file:
         try:
-            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 1 << 24)))
+            held = path.stat().st_size - 8
+            length = int.from_bytes(file.read(8), "little")
+            if length > max(held, 0):
+                raise _SizeError(f"its header claims {length:,} bytes and {max(held, 0):,} follow")
+            header = json.loads(file.read(min(length, _LONGEST_HEADER)))
             facts = dict(header.pop("__metadata__", {}))
-            _check_sizes(header, path.stat().st_size - file.tell())
+            _check_sizes(header, held - length)
             arrays = {name: {"shape": row["shape"], "dtype": row["dtype"]} for name, row in header.items()}
             for row in arrays.values():
                 if not isinstance(row["dtype"], str) or not all(type(n) is int for n in row["shape"]):

@@ -18,11 +18,13 @@ Without a simulator the values are asked for in the terminal. A model or a bench
 target along; `graph = "known"` then tells its graph.
 """
 
+import contextlib
 import dataclasses
 import importlib
+import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +69,15 @@ class ProblemFile:
                 pandas.DataFrame([one_row(self.simulator({})) for _ in range(self.observations)]),
             ]
         data = pandas.concat(frames, ignore_index=True) if frames else None
-        return Optimizer(
-            **self._described(), data=data, intervened=marks, simulator=self.simulator, path=state
-        )
+        with words_of_file(self.path, graph="text", data="data"):
+            return Optimizer(
+                **self._described(), data=data, intervened=marks, simulator=self.simulator, path=state
+            )
 
     def settings(self) -> Settings:
         """The problem without its rows."""
-        return Optimizer(**self._described()).state.settings
+        with words_of_file(self.path, graph="text"):
+            return Optimizer(**self._described()).state.settings
 
     def resume(self, state: Path) -> Optimizer:
         """Go on with a saved optimization of this problem; budget and number of experiments are those of the file."""
@@ -105,9 +109,58 @@ class ProblemFile:
             found = pandas.read_csv(source)
         except (ValueError, OverflowError) as error:  # of pandas: of the parser, no columns, no text
             raise ValueError(
-                f"`data` must be a table of text in UTF-8, a row for each line; {source}: {str(error)[:200]}."
+                f"`data` must be a table of text in UTF-8, a row for each line and commas between cells; {source}: "
+                f"{str(error).strip()[:200]}."
             ) from error
+        described = self.options["variables"]
+        names = described if isinstance(described, Mapping) else [variable.name for variable in described]
+        for name in found.columns.intersection(list(names)):
+            _demand_numbers(found[name], name, source)
         return [found], self.options.get("intervened")
+
+
+def _demand_numbers(column: Any, name: str, source: Path) -> None:
+    """Refuse a column with a word in it, and name the word: pandas makes text of the whole column."""
+    if column.dtype.kind in "biufc":
+        return
+    for row, cell in enumerate(column, start=1):
+        try:
+            float(cell)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`data` must hold numbers; column {name!r} has {short(cell)} in row {row} of {source}.{_as_number(cell)}"
+            ) from None
+
+
+def _as_number(cell: Any) -> str:
+    """What to write in place of a number with a decimal comma, or of a word."""
+    try:
+        return f" Write {float(str(cell).replace(',', '.')):g} with a point."
+    except ValueError:
+        return " Write a number, or take the column out; a column that says what was set is named by `intervened`."
+
+
+@contextlib.contextmanager
+def words_of_file(path: Path, **words: str) -> Iterator[None]:
+    """Meanwhile errors name the words of a problem file, which stand for these arguments."""
+    try:
+        yield
+    except ValueError as error:
+        said = str(error).replace("Pass `", "Write `")
+        for word, argument in words.items():
+            said = said.replace(f"`{argument}`", f"`{word}` in {path}")
+        said = re.sub(
+            r"Drop it, as in frame\.drop\(columns=.*?\]\), or describe it in `variables`: \{'(.*?)': None\} for",
+            r'Take it out of the table, or write "\1" = false under [variables] for',
+            said,
+        )
+        if "data" in words:
+            said = re.sub(
+                r"`data\[(\d+)\]`", lambda found: f"row {int(found[1]) + 1} of the data of {path}", said
+            )
+        if said == str(error):
+            raise
+        raise ValueError(said) from error
 
 
 def read_problem(path: Path) -> ProblemFile:
@@ -166,7 +219,8 @@ def _source(
     if "simulator" in said:
         return _imported(path, str(said["simulator"])), None
     if "model" in said:
-        known: CausalModel | Benchmark = parse_model(said["model"])
+        with words_of_file(path, model="text"):
+            known: CausalModel | Benchmark = _model(said["model"], said.get("target"))
         model = known
     elif "benchmark" in said:
         known = BENCHMARKS[list(BENCHMARKS)[place(str(said["benchmark"]), tuple(BENCHMARKS), "benchmark")]]()
@@ -187,6 +241,16 @@ def _source(
     if options.get("graph") == "known":
         options["graph"] = [edge for edge in model.edges if not set(edge) & set(model.hidden)]
     return ModelSimulator(known, seed), optimum
+
+
+def _model(text: str, target: str | None) -> CausalModel:
+    """The model in a text; the problem's target is taken where the text leaves open which it is."""
+    try:
+        return parse_model(text)
+    except ValueError as error:
+        if target is None or not str(error).startswith("`target` must be given"):
+            raise
+        return parse_model(text, target=target)
 
 
 def _variable(model: CausalModel, name: str) -> Variable:

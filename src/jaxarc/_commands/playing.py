@@ -24,6 +24,7 @@ from jaxworlds._ending import code_of, stopped_by
 from jaxworlds._host import to_host
 from jaxworlds._timing import CompileEvents
 from jaxworlds.checkpoints import Checkpoint, holds_run
+from jaxworlds.memory import demand_memory, predict_memory, tree_bytes
 from jaxworlds.meshes import shard_worlds, spread_over
 from jaxworlds.planning import plan_batch_size
 from jaxworlds.rollout import Rollout, resume, run
@@ -48,6 +49,8 @@ from .sources import demand_id, load_tasks
 # 2.9 billion on an H200 (benchmarks/results).
 _PER_CHUNK, _PER_CHUNK_CPU = 1_000_000_000, 2_000_000
 _LONGEST_CHUNK = 2048
+_RESET = 1.1
+"""Memory that a reset takes, in what comes of it: 1,734 of 1,639 bytes an environment at 30×30 (measured 2026-11-19)."""
 
 
 @dataclass
@@ -108,6 +111,7 @@ def play(
         side = "×".join(map(str, config.canvas))
         say(f"{len(tasks)} tasks of {tasks.name}, {environments:,} environments at {side}, {format} actions")
         say(f"on {machine_words(where)}")
+    demand_room(environments, config, tasks, mesh)
     states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
     if policy == "paint":
         placed = states if mesh is None else shard_worlds(states, mesh, state_axes(states))
@@ -184,6 +188,8 @@ def compiled_play(config: JaxArcConfig, states: Any, steps: int) -> Program:
         )
         program = lowered.compile()
     seconds = time.perf_counter() - began
+    need = predict_memory(program)
+    demand_memory(need.peak - need.arguments, _fewer)
     return Program(lambda bare, bank, key: program(None, bare, bank, key), seconds, events.disk_hits > 0)
 
 
@@ -259,11 +265,22 @@ def _at_random(
     return _counted(found)
 
 
-def fitting_environments(
-    dataset: str, split: str | None, task: str | None, format: str, policy: str, steps: int
-) -> int:
+def demand_room(environments: int, config: JaxArcConfig, tasks: TaskSet, mesh: Any = None) -> None:
+    """Refuse a batch that memory cannot hold before any of it is made: most systems lend more than they have, and kill later."""
+    reset = jax.eval_shape(lambda key: arc_reset(key, config, tasks), jr.key(0))
+    needed = int(environments * _RESET * tree_bytes((join_tasks(reset[0], None), reset[1])))
+    parts = (
+        mesh.size if mesh is not None and jax.default_backend() == "cpu" else 1
+    )  # one memory for all of them
+    demand_memory(needed // parts, _fewer)
+
+
+def _fewer(share: float) -> str:
+    return "Take fewer `--environments`."
+
+
+def fitting_environments(tasks: TaskSet, format: str, policy: str, steps: int) -> int:
     """The largest power of two of environments that fits, as the compiled program tells; none that does not is tried."""
-    tasks = chosen_tasks(dataset, split, task)
     config = settings(tasks, format, policy, steps)
     bank = tasks.bank
 
@@ -278,6 +295,17 @@ def fitting_environments(
 
     plan = plan_batch_size(play_once, arguments, sizes=(64, 256), measure=False, fraction=0.5)
     return 1 << (plan.batch_size.bit_length() - 1)
+
+
+def fewer_environments(tasks: TaskSet, formats: tuple[str, ...], policy: str, steps: int, given: int) -> str:
+    """What to type after `given` environments were too many."""
+    try:
+        fitting = min(fitting_environments(tasks, form, policy, steps) for form in formats)
+    except ValueError:  # so little is left that nothing can be planned
+        fitting = given
+    if fitting < given:
+        return f"`--environments {fitting}` fits; got {given}."
+    return f"Try `--environments {max(given // 2, 1)}`; got {given}."  # memory was short of what it is now
 
 
 def chunk_length(environments: int, steps: int) -> int:

@@ -22,6 +22,10 @@ def typed_remedies() -> Iterator[None]:
             ),
             ("Pass `flat_rows=True`", "Pass `--flat-rows` to `jaxarc data`"),
             ("Pass `null_as=0`", "Pass `--null-as 0` to `jaxarc data`"),
+            (
+                "For folders pass `id_from='path'`, or a `pattern` that leaves one of the files out.",
+                "`jaxarc data FOLDER --id-from path --out tasks.arcbank` gives each an id of its own.",
+            ),
         ):
             said = said.replace(inside, typed)
         if said == str(error):

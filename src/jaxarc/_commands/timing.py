@@ -13,7 +13,7 @@ from jaxworlds.measuring import format_seconds
 from ..envs.functional import batch_reset
 from ..envs.state import join_tasks
 from ..tasks.taskset import TaskSet
-from .playing import compiled_play, settings
+from .playing import compiled_play, demand_room, settings
 from .sources import load_tasks
 
 
@@ -34,7 +34,7 @@ def bench(
         raise ValueError("`--formats` must name at least one of point, bbox, mask; got none.")
     if not 1 <= canvas <= 32:
         raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
-    tasks = load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
+    tasks = tasks_within(dataset, canvas)
     where = machine()
     found = {}
     for form in formats:
@@ -66,9 +66,15 @@ def bench(
     return 0
 
 
+def tasks_within(dataset: str, canvas: int) -> TaskSet:
+    """The tasks whose grids fit a square of this side, laid out on it."""
+    return load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
+
+
 def time_format(tasks: TaskSet, form: Any, environments: int, steps: int, rounds: int) -> dict[str, Any]:
     """Steps a second: the median of `rounds` calls, each waited for; the first call is not counted."""
     config = settings(tasks, form, "random", steps)
+    demand_room(environments, config, tasks)
     states, _ = batch_reset(jr.split(jr.key(0), environments), config, tasks)
     program = compiled_play(config, states, steps)
     bare, bank, taken = join_tasks(states, None), states.task_data, []
