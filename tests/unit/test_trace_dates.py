@@ -264,7 +264,7 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
     if suffix == "nc":
         path = run.save(tmp_path / "run.nc")
         with xarray.open_dataset(path, engine="h5netcdf") as data:  # any reader of CF sees the dates
-            np.testing.assert_array_equal(data.time.values, run.dates)
+            np.testing.assert_array_equal(data.time.values, np.stack([run.dates] * run.particles))
         with xarray.open_dataset(path, engine="h5netcdf", decode_times=False) as data:
             assert data.time.attrs["units"] == "seconds since 2015-11-16 06:00:00"
             assert data.time.attrs["calendar"] == "standard"
