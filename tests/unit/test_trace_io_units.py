@@ -95,6 +95,49 @@ def test_units_that_contradict_each_other_are_refused(tmp_path):
     assert opened.times.tolist() == [0.0, 1.0, 2.0]  # the remedy of the message, where the times are given
 
 
+def opened_by_xarray(folder, told):
+    """What xarray makes of a file with its own rules for dates, which know only `units` and `calendar`."""
+    flow(told).to_netcdf(folder / "dated.nc", engine="h5netcdf")
+    with xarray.open_dataset(folder / "dated.nc", engine="h5netcdf") as data:
+        return data.load()
+
+
+def test_what_xarray_did_not_read_of_a_time_is_not_lost(tmp_path):
+    """xarray made dates of the standard calendar, or of one of two units, without a word."""
+    noleap = {"units": "days since 2000-02-28", "Calendar": "NoLeap"}
+    data = opened_by_xarray(tmp_path, noleap)
+    with pytest.raises(DatasetError, match=r"made by the standard calendar, but it says calendar = 'NoLeap'"):
+        open_dataset(data)
+    with xarray.open_dataset(tmp_path / "dated.nc", engine="h5netcdf", decode_times=False) as raw:
+        raw = raw.load()  # the remedy
+    assert open_dataset(raw).epoch == open_dataset(tmp_path / "dated.nc").epoch
+    assert open_dataset(raw).epoch.calendar == "noleap"
+    data = opened_by_xarray(tmp_path, {"units": SINCE, "Unit": "hours since 1950-01-01"})
+    for given in (data, tmp_path / "dated.nc"):
+        with pytest.raises(DatasetError, match=rf"'{SINCE}' and Unit = 'hours since .* contradict each other"):
+            open_dataset(given)
+    for same in ({"Calendar": "gregorian"}, {"calendar": "gregorian", "Calendar": "Standard"}, {"Unit": SINCE}):
+        data = opened_by_xarray(tmp_path, {"units": SINCE, **same})
+        assert open_dataset(data).epoch == open_dataset(tmp_path / "dated.nc").epoch
+
+
+@pytest.mark.parametrize(("unit", "size"), [("milliseconds", 1e-3), ("microseconds", 1e-6)])
+def test_short_steps_after_a_date_are_the_same_numbers_both_ways(tmp_path, unit, size):
+    """Seconds from 1970 in double precision lose them: the two ways gave 0.00100005 and 0.00099993."""
+    data = opened_by_xarray(tmp_path, {"units": f"{unit} since 2000-01-01"})
+    for given in (data, tmp_path / "dated.nc"):
+        assert open_dataset(given).times.tolist() == [0.0, size, 2 * size]
+
+
+def test_months_are_read_where_they_have_one_length(tmp_path):
+    (times, _), said = both_ways(tmp_path, flow({"units": "months since 2000-01-01", "calendar": "360_day"}))
+    assert times == [0.0, 30 * 86400.0, 60 * 86400.0]
+    assert not said
+    for units, why in (("years since 2000-01-01", "are months or years"), ("fortnights", "are not known")):
+        message, _ = both_ways(tmp_path, flow({"units": units, "calendar": "360_day"}))
+        assert f"its units '{units}' {why}" in message
+
+
 @pytest.mark.parametrize("name", ["Units", "unit", "velocity_units", "UnitsOfVelocity"])
 def test_units_of_velocities_and_places_under_any_spelling(tmp_path, name):
     (_, values), said = both_ways(tmp_path, flow(speed={name: "cm/s"}))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .cf_units import parse_speed, parse_unit, time_unit
+from .cf_units import known_calendar, parse_speed, parse_unit, time_unit
 
 _SPELLINGS = {
     "units": ("units", "unit", "udunits"),
@@ -37,7 +37,7 @@ def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
         name = str(key)
         try:
             found = _decoded(name, variable)
-            attributes, reason = cf_attributes(found.attrs, found.ndim)
+            attributes, reason = cf_attributes(_said_of(found), found.ndim)
         except (ValueError, TypeError) as error:
             refused[name] = str(error)[:300]
             variables[name] = variable
@@ -49,6 +49,15 @@ def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
         if reason:
             refused[name] = reason
     return SimpleNamespace(variables=variables, attrs=dict(getattr(data, "attrs", {}))), refused
+
+
+def _said_of(variable: Any) -> dict[Any, Any]:
+    """The attributes of a variable; with them the unit and calendar by which xarray made dates of its numbers."""
+    if variable.dtype.kind not in "MmO":
+        return variable.attrs
+    encoding = getattr(variable, "encoding", {})
+    used = {word: encoding[word] for word in ("units", "calendar") if isinstance(encoding.get(word), str)}
+    return {**used, **variable.attrs}
 
 
 def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[str, Any], str]:
@@ -72,7 +81,8 @@ def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[
             told = {name: value for name, value in found.items() if _says_unit(name, value, dimensions)}
         if not told:
             continue
-        if len({_meaning(value) for value in told.values()}) > 1:
+        meaning = known_calendar if wanted == "calendar" else _meaning
+        if len({meaning(value) for value in told.values()}) > 1:
             listed = " and ".join(f"{name} = {value[:60]!r}" for name, value in told.items())
             reasons.append(f"its attributes {listed} contradict each other; keep the right one as `{wanted}`")
         chosen = told.get(wanted) or next(iter(told.values()))
@@ -86,7 +96,7 @@ def since_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
     for name, value in attributes.items():
         said = re.search(r"\b([A-Za-z]+\s+since\s+-?\d.*)$", value, re.I) if isinstance(value, str) else None
         if said is not None and time_unit(said[1].split()[0]) is not None:
-            found[name] = said[1].strip(" )]}.")
+            found[name] = re.sub(r"[()\[\]{}]", " ", said[1]).strip(" .")
     return next(iter(found.items())) if len(set(found.values())) == 1 else None
 
 
