@@ -10,7 +10,7 @@ import tyro
 from jaxworlds._commands import Computing, Spreading, run_command
 from jaxworlds.runtime import configure
 
-from .settings import DOUBLE
+from .settings import DOUBLE, HELD, WATER
 
 Missing = Literal["land", "zero", "fill"]
 
@@ -56,6 +56,15 @@ class Reading(Computing):
         "integrator_name": "--integrator",
         "pattern": "FILE",
         "boundary_condition": "--boundary",
+        "resolution": "--lattice",
+        "table": "--seeds",
+        "file": "FILE",
+        **dict.fromkeys(
+            (f"{WATER.format(where=where)}" for where in ("inside", "in water")),
+            "Give `--bounds` or `--seeds` within the field, or draw them there in a problem file: "
+            '`seeds = {kind = "random", n = 1000, inside = "field"}`',
+        ),
+        HELD: "Give `--bounds` that hold them",
         DOUBLE: "use double precision: `--dtype float64`",
     }
     """Which option stands for an argument of another name in a message."""
@@ -202,6 +211,8 @@ class Bench(Computing):
     """What to time."""
     json: bool = False
     """Print one JSON object for scripts."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"integrator_name": "--integrators"}
 
     def compute(self) -> int:
         from ._commands.timing import bench

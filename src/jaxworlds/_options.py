@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
+_DEMANDS = re.compile(r" (must|names|demands|and `)")
 _ARGUMENT = re.compile(r"^([A-Za-z_][A-Za-z_0-9]*)(?:=(.*))?$", re.DOTALL)
 
 
@@ -28,14 +29,26 @@ def spelled_for(command: Any, text: str) -> str:
             return found[0]
         name, value = argument[1], argument[2]
         option = spellings.get(f"{name}=", name).rstrip("=")
-        if option not in options or (value is None and f"{name}=" not in spellings):
+        if option not in options:
             return found[0]
+        # A bare name may be a word of a file: it is the option's where the message demands something of it.
+        if value is None and f"{name}=" not in spellings:
+            said = spellings and _DEMANDS.match(text, found.end()) and not _is_positional(options[option])
+            return f"`{_option(option, None)}`" if said else found[0]
         return f"`{_option(option, value)}`"
 
     for phrase, typed_phrase in spellings.items():
         if " " in phrase:
             text = text.replace(phrase, typed_phrase)
     return _QUOTED.sub(typed, text)
+
+
+def _is_positional(field: Any) -> bool:
+    """Whether a value stands alone on the command line, without the name of its option."""
+    return any(
+        "Positional" in str(mark) or "positional" in str(mark)
+        for mark in getattr(field.type, "__metadata__", ())
+    )
 
 
 def _option(name: str, value: str | None) -> str:

@@ -114,9 +114,15 @@ def test_what_xarray_did_not_read_of_a_time_is_not_lost(tmp_path):
     assert open_dataset(raw).epoch.calendar == "noleap"
     data = opened_by_xarray(tmp_path, {"units": SINCE, "Unit": "hours since 1950-01-01"})
     for given in (data, tmp_path / "dated.nc"):
-        with pytest.raises(DatasetError, match=rf"'{SINCE}' and Unit = 'hours since .* contradict each other"):
+        with pytest.raises(
+            DatasetError, match=rf"'{SINCE}' and Unit = 'hours since .* contradict each other"
+        ):
             open_dataset(given)
-    for same in ({"Calendar": "gregorian"}, {"calendar": "gregorian", "Calendar": "Standard"}, {"Unit": SINCE}):
+    for same in (
+        {"Calendar": "gregorian"},
+        {"calendar": "gregorian", "Calendar": "Standard"},
+        {"Unit": SINCE},
+    ):
         data = opened_by_xarray(tmp_path, {"units": SINCE, **same})
         assert open_dataset(data).epoch == open_dataset(tmp_path / "dated.nc").epoch
 

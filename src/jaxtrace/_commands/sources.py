@@ -47,6 +47,13 @@ def read_trajectory(name: str) -> Trajectory:
     return found
 
 
+def dated_as_said(found: Trajectory, epoch: Epoch | None) -> Trajectory:
+    """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
+    if epoch is not None and found.epoch is not None and epoch != found.epoch:
+        raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
+    return found if epoch is None else found.dated(epoch)
+
+
 def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
     """The field of a file, a pattern or a flow's name."""
     if name in FLOWS:

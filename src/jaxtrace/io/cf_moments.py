@@ -117,7 +117,9 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                 ) from error
             # Seconds from 1970 hold microseconds, as dates do, and noise below them.
             times = [round((moment.time or 0.0) - start, 6) for moment in found]
-            found = [moment._replace(time=time, epoch=epoch) for moment, time in zip(found, times, strict=True)]
+            found = [
+                moment._replace(time=time, epoch=epoch) for moment, time in zip(found, times, strict=True)
+            ]
     return found
 
 

@@ -108,7 +108,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     except DatasetError:
         raise
     except ValueError as error:
-        raise DatasetError(f"{source.name}: {error}.") from error
+        raise DatasetError(f"{source.name}: {str(error).rstrip('.')}.") from error
     tell_native_names(names, any(along.values.ndim > 1 for along in grid.places))
     for along in grid.places:
         if along.name in source.refused:
@@ -204,7 +204,7 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
     if options.velocity is not None:
         if isinstance(options.velocity, str) or not 2 <= len(options.velocity) <= 3:
             raise ValueError(
-                f"`velocity` must name two or three variables, such as ('u', 'v'); got {options.velocity!r}. "
+                f"`velocity` must name two or three variables, such as `velocity=('u', 'v')`; got {options.velocity!r}. "
                 f"{where} holds {listed}."
             )
         for name in options.velocity:
