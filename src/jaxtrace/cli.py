@@ -31,6 +31,10 @@ class Reading(Computing):
     """In metres, where m/s meet longitudes and latitudes; 6371000 unless given."""
     select: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "DIMENSION=N ..."})
     """One index along a dimension of NetCDF or Zarr, such as depth=0."""
+    attributes: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"word": "VARIABLE.ATTRIBUTE=VALUE ..."}
+    )
+    """What NetCDF or Zarr do not say, or say wrongly, of a variable, such as nav_lon.units=degrees_east."""
     keep_units: bool = False
     """Leave velocities as they are in the file, in place of converting them to units of the coordinates."""
     dim: int | None = None

@@ -67,8 +67,17 @@ def _option(name: str, value: str | None) -> str:
 
 def _shell(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={_shell(part)}" for key, part in value.items())
+        pairs = [
+            (f"{key}.{name}", one) if isinstance(part, dict) else (key, part)
+            for key, part in value.items()
+            for name, one in (part.items() if isinstance(part, dict) else [("", None)])
+        ]
+        return " ".join(_quoted(f"{key}={'none' if one is None else one}") for key, one in pairs)
     if isinstance(value, list | tuple):
         return " ".join(map(_shell, value))
-    text = "none" if value is None else str(value)
+    return _quoted("none" if value is None else str(value))
+
+
+def _quoted(text: str) -> str:
+    """A word as a shell takes it."""
     return f'"{text}"' if re.search(r"[\s*?\[\]()&;|<>$]", text) else text

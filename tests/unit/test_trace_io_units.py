@@ -1,10 +1,13 @@
 """Units and degrees as files spell them: one rule by path and through xarray, and nothing taken for degrees that is none."""
 
+import ast
+import re
 import warnings
 
 import numpy as np
 import pytest
 
+from jaxtrace.cli import main
 from jaxtrace.io import DatasetError, open_dataset
 from jaxtrace.io.cf_attributes import cf_attributes
 from jaxtrace.io.cf_units import decode_times, parse_calendar
@@ -83,7 +86,7 @@ def test_units_that_contradict_each_other_are_refused(tmp_path):
     message, _ = both_ways(tmp_path, flow({"units": "s", "Unit": SINCE}))
     assert "variable 'time': its attributes" in message
     assert "units = 's'" in message
-    assert f"Unit = '{SINCE}' contradict each other; keep the right one as `units`" in message
+    assert f"Unit = '{SINCE}' contradict each other; say which counts: `attributes={{'time': " in message
     message, _ = both_ways(tmp_path, flow(speed={"units": "m/s", "UNITS": "cm/s"}))
     assert "variable 'u': its attributes units = 'm/s' and UNITS = 'cm/s' contradict" in message
     message, _ = both_ways(tmp_path, flow(x={"Unit": "km", "units": "m"}))
@@ -264,7 +267,7 @@ def test_metres_in_longitudes_are_not_unwrapped(tmp_path):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ({"lo": 0.0, "hi": 500.0}, r"\(0 … 500\) may be degrees or metres, and units do not say which\. Set the `units` of"),
+        ({"lo": 0.0, "hi": 500.0}, r"\(0 … 500\) may be degrees or metres, and units do not say which\. For metres pass `a"),
         ({"lo": 0.0, "hi": 5000.0, "lat": (0.0, 80.0)}, r"'nav_lat' \(0 … 80\) may be degrees or metres"),
         ({"lo": 0.0, "hi": 80.0, "x": {"units": "m"}}, r"may be degrees or metres"),
         ({"x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}}, r"'nav_lon' .* units 'degrees_east', but these are"),
@@ -282,6 +285,65 @@ def test_metres_in_longitudes_are_not_unwrapped(tmp_path):
 def test_coordinates_that_may_be_degrees_or_metres_are_refused(made, said):
     with pytest.raises(DatasetError, match=said):
         open_dataset(curved(**made))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"lo": 0.0, "hi": 500.0},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "degrees_east"}, "y": {"units": "furlong"}},
+        {"x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "grad"}, "y": {"units": "grad"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m", "Unit": "km"}, "y": {"units": "m"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m"}, "y": {"units": "m"}, "mark": -9999.0},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m"}, "y": {"units": "m"}, "mark": -1e20},
+    ],
+)
+@pytest.mark.parametrize("line", [False, True])
+def test_what_a_file_does_not_say_can_be_given(tmp_path, capsys, made, line):
+    """The remedies were to change the file, for which neither Python nor the command line had a word."""
+    mark = made.get("mark")
+    data = curved(**{name: value for name, value in made.items() if name != "mark"})
+    for name in ("u", "v") if mark else ():
+        data[name][0, 0] = mark
+        data[name].attrs |= {"FillValue": mark} if mark == -9999.0 else {}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={n: {"_FillValue": None} for n in "uv"})
+    given: dict = {}
+    typed: list = []
+    for _ in range(3):
+        if line:
+            with pytest.raises(SystemExit) as ended:
+                main(["info", str(tmp_path / "a.nc"), *(["--attributes", *typed] if typed else [])])
+            message = capsys.readouterr().err if ended.value.code else ""
+            typed += re.findall(r"`--attributes ([^`]+)`", message)[0].split() if message else []
+        else:
+            message = ""
+            try:
+                opened = open_dataset(tmp_path / "a.nc", attributes=given)
+            except DatasetError as error:
+                message = str(error)
+                for name, said in ast.literal_eval(re.findall(r"`attributes=([^`]+)`", message)[0]).items():
+                    given.setdefault(name, {}).update(said)
+        if not message:
+            break
+    assert not message
+    assert typed or given
+    if mark and not line:
+        assert "1 of them land" in str(opened)
+
+
+def test_attributes_that_cannot_be_given_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"`attributes` must name variables of .*: time, u, v, x, y; got 'lon'"
+    ):
+        open_dataset(flow(), attributes={"lon": {"units": "m"}})
+    with pytest.raises(DatasetError, match=r"'time': its dates are made already, so that its units can no"):
+        open_dataset(opened_by_xarray(tmp_path, {"units": SINCE}), attributes={"time": {"units": "s"}})
+    opened = open_dataset(tmp_path / "dated.nc", attributes={"time": {"units": "hours since 2000-01-01"}})
+    assert (str(opened.epoch), opened.times[1]) == ("2000-01-01", 3600.0)
+    (tmp_path / "a.vtk").write_text("# vtk DataFile Version 3.0")
+    with pytest.raises(ValueError, match="`attributes` must be left out for VTK files"):
+        open_dataset(tmp_path / "a.vtk", attributes={"u": {"units": "m/s"}})
 
 
 def test_the_remedies_of_such_coordinates_work():

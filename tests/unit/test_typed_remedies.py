@@ -88,6 +88,10 @@ def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
     [
         ("Pass `select={'depth': 0}`.", "Pass `--select depth=0`."),
         ("Pass `velocity=('u', 'v')`.", "Pass `--velocity u v`."),
+        (
+            "`attributes={'x': {'units': 'm'}, 'u': {'standard_name': 'a b'}}`",
+            '`--attributes x.units=m "u.standard_name=a b"`',
+        ),
         ("`velocity=('u', 'v', None)`", "`--velocity u v none`"),
         ("`velocity='flow rate'`", '`--velocity "flow rate"`'),
         ("pass `convert_units=False`", "pass `--keep-units`"),
