@@ -33,7 +33,9 @@ def spelled_for(command: Any, text: str) -> str:
             return found[0]
         # A bare name may be a word of a file: it is the option's where the message demands something of it.
         if value is None and f"{name}=" not in spellings:
-            said = spellings and _DEMANDS.match(text, found.end()) and not _is_positional(options[option])
+            part = text[: found.start()].endswith(" of ")  # `inside` of `seeds`: words of a file
+            said = spellings and not part and _DEMANDS.match(text, found.end())
+            said = said and not _is_positional(options[option])
             return f"`{_option(option, None)}`" if said else found[0]
         return f"`{_option(option, value)}`"
 

@@ -105,6 +105,7 @@ def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
         ("`earth_radius` must be", "`--earth-radius` must be"),
         ("`file` must name", "`FILE` must name"),
         ("`problem` must be", "`problem` must be"),
+        ("`inside` of `seeds` must be", "`inside` of `seeds` must be"),
     ],
 )
 def test_arguments_are_spelled_as_options(text: str, typed: str) -> None:
