@@ -43,9 +43,7 @@ def checkout(revision: str) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            subprocess.run(
-                ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(folder)], check=True
-            )
+            subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(folder)], check=True)
 
 
 class Version:
@@ -105,9 +103,7 @@ def compare(jobs: list[str], versions: dict[str, Version], rounds: int) -> dict[
             "CPU ratio": float(np.median(ratios)),
             "low": float(low),
             "high": float(high),
-            "ratio of the best": float(
-                seconds["after", "cpu_s"].min() / seconds["before", "cpu_s"].min()
-            ),
+            "ratio of the best": float(seconds["after", "cpu_s"].min() / seconds["before", "cpu_s"].min()),
             "wall ratio": float(np.median(seconds["after", "wall_s"] / seconds["before", "wall_s"])),
         }
         print(job, {name: round(value, 4) for name, value in rows[job].items()}, flush=True)

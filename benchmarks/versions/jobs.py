@@ -71,7 +71,6 @@ def _geographic(particles: int, steps: int) -> Run:
 
 def _driver() -> Run:
     from bench_core import grids, step
-
     from jaxworlds import run
 
     start = grids(1024)

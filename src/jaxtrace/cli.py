@@ -10,7 +10,7 @@ import tyro
 from jaxworlds._commands import Computing, Spreading, run_command
 from jaxworlds.runtime import configure
 
-from .settings import DOUBLE
+from .settings import DOUBLE, HELD, WATER
 
 Missing = Literal["land", "zero", "fill"]
 
@@ -31,6 +31,10 @@ class Reading(Computing):
     """In metres, where m/s meet longitudes and latitudes; 6371000 unless given."""
     select: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "DIMENSION=N ..."})
     """One index along a dimension of NetCDF or Zarr, such as depth=0."""
+    attributes: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"word": "VARIABLE.ATTRIBUTE=VALUE ..."}
+    )
+    """What NetCDF or Zarr do not say, or say wrongly, of a variable, such as nav_lon.units=degrees_east."""
     keep_units: bool = False
     """Leave velocities as they are in the file, in place of converting them to units of the coordinates."""
     dim: int | None = None
@@ -56,6 +60,15 @@ class Reading(Computing):
         "integrator_name": "--integrator",
         "pattern": "FILE",
         "boundary_condition": "--boundary",
+        "resolution": "--lattice",
+        "table": "--seeds",
+        "file": "FILE",
+        **dict.fromkeys(
+            (f"{WATER.format(where=where)}" for where in ("inside", "in water")),
+            "Give `--bounds` or `--seeds` within the field, or draw them there in a problem file: "
+            '`seeds = {kind = "random", n = 1000, inside = "field"}`',
+        ),
+        HELD: "Give `--bounds` that hold them",
         DOUBLE: "use double precision: `--dtype float64`",
     }
     """Which option stands for an argument of another name in a message."""
@@ -202,6 +215,8 @@ class Bench(Computing):
     """What to time."""
     json: bool = False
     """Print one JSON object for scripts."""
+
+    spellings: ClassVar[Mapping[str, str]] = {"integrator_name": "--integrators"}
 
     def compute(self) -> int:
         from ._commands.timing import bench

@@ -9,3 +9,10 @@ DOUBLE = (
     "`dtype='float64'`)"
 )
 """How to get more digits; a field keeps the precision in which it was made."""
+WATER = (
+    "Keep those {where} with `jaxtrace.tracking.seeding.seeds_inside(seeds, field)`, or draw them there: "
+    "`random_seeds(n, bounds, inside=field)`"
+)
+"""What to do about seeds outside the field, "inside" it or "in water"."""
+HELD = "Keep those inside with `jaxtrace.tracking.seeding.seeds_inside(seeds, boundary)`"
+"""What to do about seeds that a boundary does not hold."""

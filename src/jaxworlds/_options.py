@@ -8,6 +8,7 @@ from typing import Any
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _DEMANDED = re.compile(r"^`([A-Za-z_][A-Za-z_0-9]*)` must ")
+_DEMANDS = re.compile(r" (must|names|demands|and `)")
 _ARGUMENT = re.compile(r"^([A-Za-z_][A-Za-z_0-9]*)(?:=(.*))?$", re.DOTALL)
 
 
@@ -35,9 +36,8 @@ def spelled_for(command: Any, text: str) -> str:
     name, and what to type in place of other words in backticks. What has no option stays as it is.
     """
     options = {field.name: field for field in dataclasses.fields(command)}
-    spellings: Mapping[str, str] = getattr(command, "spellings", {})
-    if "resume" in options:
-        spellings = {**_RESUMING, **spellings}
+    own: Mapping[str, str] = getattr(command, "spellings", {})
+    spellings = {**_RESUMING, **own} if "resume" in options else own
 
     def typed(found: re.Match[str]) -> str:
         whole = found[1]
@@ -48,8 +48,14 @@ def spelled_for(command: Any, text: str) -> str:
             return found[0]
         name, value = argument[1], argument[2]
         option = spellings.get(f"{name}=", name).rstrip("=")
-        if option not in options or (value is None and f"{name}=" not in spellings):
+        if option not in options:
             return found[0]
+        # A bare name may be a word of a file: it is the option's where the message demands something of it.
+        if value is None and f"{name}=" not in spellings:
+            part = text[: found.start()].endswith(" of ")  # `inside` of `seeds`: words of a file
+            said = own and not part and _DEMANDS.match(text, found.end())
+            said = said and not _is_positional(options[option])
+            return f"`{_option(option, None)}`" if said else found[0]
         return f"`{_option(option, value)}`"
 
     for phrase, typed_phrase in spellings.items():
@@ -83,8 +89,17 @@ def _option(name: str, value: str | None) -> str:
 
 def _shell(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={_shell(part)}" for key, part in value.items())
+        pairs = [
+            (f"{key}.{name}", one) if isinstance(part, dict) else (key, part)
+            for key, part in value.items()
+            for name, one in (part.items() if isinstance(part, dict) else [("", None)])
+        ]
+        return " ".join(_quoted(f"{key}={'none' if one is None else one}") for key, one in pairs)
     if isinstance(value, list | tuple):
         return " ".join(map(_shell, value))
-    text = "none" if value is None else str(value)
+    return _quoted("none" if value is None else str(value))
+
+
+def _quoted(text: str) -> str:
+    """A word as a shell takes it."""
     return f'"{text}"' if re.search(r"[\s*?\[\]()&;|<>$]", text) else text

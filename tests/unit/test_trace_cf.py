@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrace import Epoch
 from jaxtrace._commands import sources
 from jaxtrace.cli import main
 from jaxtrace.fields import AnalyticField, Sphere
@@ -53,15 +54,93 @@ def test_attributes_are_those_that_the_checker_demands(tmp_path, dim, units):
     assert load_trajectory(path).ids.dtype == np.int64  # as they were in memory
 
 
+KINDS = {
+    "flat": (2, {"units": "m"}, {}),
+    "kilometres": (3, {"units": "km", "compress": True}, {}),
+    "globe": (2, {"units": "degrees"}, {}),
+    "depths": (3, {"units": "degrees", "positive": "down"}, {}),
+    "noleap": (2, {"units": "degrees"}, {"epoch": Epoch("2015-02-28", "noleap")}),
+    "undated": (3, {"units": "m"}, {"epoch": None}),
+    "whole numbers of 64 bits": (
+        2,
+        {"units": "degrees"},
+        {
+            "generation": np.zeros((3, 4), np.int64),
+            "patches": np.full(4, -1, np.int64),
+            "end_times": np.array([np.nan, 1.0, 2.0, 3.0]),
+            "reduced": {"mean": np.ones((3, 2)), "count": np.arange(3)},
+        },
+    ),
+    "identities in no order": (2, {"units": "degrees"}, {"ids": np.array([3, 1, 2, 1])}),
+    "a reduction alone": (
+        2,
+        {"units": "degrees"},
+        {"positions": None, "velocities": None, "alive": None, "ages": None, "reduced": np.ones((3, 2))},
+    ),
+}
+
+
+def save_kind(kind, path):
+    dim, options, changes = KINDS[kind]
+    one = dataclasses.replace(run(dim), **changes)
+    return one, save_trajectory(one, path, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_have_the_layout_of_cf_for_trajectories(tmp_path, kind):
+    """H.4.1: time and places over (trajectory, obs), told by `coordinates`; each variable named, no 64-bit numbers."""
+    one, path = save_kind(kind, tmp_path / "run.nc")
+    dim, options, _ = KINDS[kind]
+    both = ("trajectory", "obs")
+    names = [*(("lon", "lat") if options["units"] == "degrees" else ("x", "y")), "z"][:dim]
+    with xarray.open_dataset(path, engine="h5netcdf", decode_times=False, decode_coords=False) as data:
+        assert (data.attrs["Conventions"], data.attrs["featureType"]) == ("CF-1.8", "trajectory")
+        assert [name for name in data.variables if data[name].attrs.get("cf_role")] == [
+            "trajectory_id" if kind == "identities in no order" else "trajectory"
+        ]
+        for name, variable in data.variables.items():
+            assert variable.attrs["long_name"], name
+            assert variable.dtype not in (np.int64, np.uint32, np.uint64), name
+            near = variable.attrs.get("coordinates", "").split()
+            if name not in ("time", *names):
+                assert near == (["time", *names] if variable.dims == both else [])
+        assert data.time.dims == both
+        np.testing.assert_array_equal(data.time, np.stack([one.times] * one.particles))
+        np.testing.assert_array_equal(data.obs, one.times)
+        if one.positions is not None:
+            assert [data[name].dims for name in names] == [both] * dim
+        if options["units"] == "degrees":
+            assert [data[name].attrs["axis"] for name in names if name in data] == ["X", "Y", "Z"][
+                : dim if one.positions is not None else 0
+            ]
+        if one.epoch is not None:
+            assert data.time.attrs["axis"] == "T"
+    again = load_trajectory(path)
+    for name in ("ids", "generation", "patches", "times"):
+        value = getattr(one, name)
+        if value is not None:
+            assert getattr(again, name).dtype == value.dtype
+            np.testing.assert_array_equal(getattr(again, name), value)
+
+
 @pytest.mark.skipif(CHECKER is None, reason="not installed: pip install compliance-checker")
-@pytest.mark.parametrize("dim", [2, 3])
-@pytest.mark.parametrize("units", ["m", "degrees"])
-def test_the_checker_of_ioos_finds_no_error(tmp_path, dim, units):
-    path = save_trajectory(run(dim), tmp_path / "run.nc", units=units)
-    # Lenient: errors alone. One time for all particles makes it warn (9.1) of a "mapped-grid" instead of a trajectory.
-    line = [str(CHECKER), "-t", "cf:1.8", "-c", "lenient", str(path)]
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checker_of_ioos_has_nothing_to_say(tmp_path, kind):
+    _, path = save_kind(kind, tmp_path / "run.nc")
+    line = [str(CHECKER), "-t", "cf:1.8", "-c", "strict", str(path)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert "All tests passed" in done.stdout, done.stdout
+
+
+def test_files_of_older_versions_with_one_time_for_all_are_read(tmp_path):
+    one, path = save_kind("globe", tmp_path / "run.nc")
+    with xarray.open_dataset(path, engine="h5netcdf", decode_times=False, decode_coords=False) as data:
+        older = data.load().drop_vars("time").rename_vars(obs="time").swap_dims(obs="time")
+    older = older.assign_coords(time=("time", one.times, {"units": "seconds since 2015-11-16 06:00:00"}))
+    older.to_netcdf(tmp_path / "older.nc", engine="h5netcdf")
+    again = load_trajectory(tmp_path / "older.nc")
+    np.testing.assert_array_equal(again.times, one.times)
+    np.testing.assert_array_equal(again.positions, one.positions)
 
 
 def attributes(path, name):

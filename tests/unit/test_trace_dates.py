@@ -264,7 +264,7 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
     if suffix == "nc":
         path = run.save(tmp_path / "run.nc")
         with xarray.open_dataset(path, engine="h5netcdf") as data:  # any reader of CF sees the dates
-            np.testing.assert_array_equal(data.time.values, run.dates)
+            np.testing.assert_array_equal(data.time.values, np.stack([run.dates] * run.particles))
         with xarray.open_dataset(path, engine="h5netcdf", decode_times=False) as data:
             assert data.time.attrs["units"] == "seconds since 2015-11-16 06:00:00"
             assert data.time.attrs["calendar"] == "standard"
@@ -278,6 +278,30 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
         assert load_trajectory(run.save(path, since=DATES[0])).epoch == run.epoch
 
 
+@pytest.mark.parametrize("suffix", ["vtp", "pvd"])
+def test_files_for_paraview_say_their_dates(run, tmp_path, suffix):
+    vtk = pytest.importorskip("vtk", reason="vtk is not installed")
+
+    def texts(path):
+        reader = vtk.vtkXMLPolyDataReader()
+        reader.SetFileName(str(path))
+        reader.Update()
+        held = reader.GetOutput().GetFieldData()
+        names = ("date_of_time_0", "date")
+        return [
+            None if held.HasArray(name) == 0 else held.GetAbstractArray(name).GetValue(0) for name in names
+        ]
+
+    path = run.save(tmp_path / f"run.{suffix}")
+    if suffix == "vtp":
+        assert texts(path) == ["2015-11-16 06:00", None]
+        assert texts(run.dated(None).save(path)) == [None, None]
+        return
+    frames = sorted((tmp_path / "run_frames").glob("*.vtp"))
+    assert texts(frames[-1]) == ["2015-11-16 06:00", "2015-11-18 06:00"]
+    assert texts(tmp_path / "run_paths.vtp")[0] == "2015-11-16 06:00"
+
+
 def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monkeypatch):
     pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
     from jaxtrace.io import cf_trajectories, saving
@@ -289,6 +313,7 @@ def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monk
 
     monkeypatch.setattr(cf_trajectories, "header_text", older)
     assert load_trajectory(run.save(tmp_path / "a.nc")).epoch == run.epoch
+    assert load_trajectory(run.save(tmp_path / "a.zarr")).epoch == run.epoch  # was lost
     assert load_trajectory(run.dated(None).save(tmp_path / "b.nc")).epoch is None
 
 

@@ -193,7 +193,7 @@ def test_other_calendars_count_days_alike():
     np.testing.assert_allclose(open_dataset(data).times, np.arange(4) * 86400.0)
     months = box().assign_coords(time=(("time",), [0, 1, 2, 3], {"units": "months since 2000-01-01"}))
     with pytest.raises(
-        DatasetError, match=r"variable 'time': units 'months since 2000-01-01' have no fixed length"
+        DatasetError, match=r"variable 'time': its units 'months since 2000-01-01' are months or years, which"
     ):
         open_dataset(months)
 

@@ -117,11 +117,11 @@ def test_netcdf_speaks_cf(tmp_path):
         assert data.attrs["featureType"] == "trajectory"
         assert data.attrs["Conventions"].startswith("CF-1.")
         assert data.trajectory.attrs["cf_role"] == "trajectory_id"
-        assert data.lon.dims == ("trajectory", "time")
+        assert data.lon.dims == data.time.dims == ("trajectory", "obs")
         assert data.lon.attrs["standard_name"] == "longitude"
         assert data.lat.attrs["units"] == "degrees_north"
         assert data.outcomes.attrs["flag_meanings"].split()[0] == "still_moving_at_the_last_time"
-        assert data.time.values[1] == np.datetime64("2015-11-16T06:00:00.1")
+        assert data.time.values[3, 1] == np.datetime64("2015-11-16T06:00:00.1")
         np.testing.assert_array_equal(data.lon.sel(trajectory=12), one.positions[:, 2, 0])
     assert_same(one.dated("2015-11-16 06:00"), load_trajectory(tmp_path / "a.nc"))
     plain = trajectory_dataset(one)

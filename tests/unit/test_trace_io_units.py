@@ -1,10 +1,13 @@
 """Units and degrees as files spell them: one rule by path and through xarray, and nothing taken for degrees that is none."""
 
+import ast
+import re
 import warnings
 
 import numpy as np
 import pytest
 
+from jaxtrace.cli import main
 from jaxtrace.io import DatasetError, open_dataset
 from jaxtrace.io.cf_attributes import cf_attributes
 from jaxtrace.io.cf_units import decode_times, parse_calendar
@@ -83,7 +86,7 @@ def test_units_that_contradict_each_other_are_refused(tmp_path):
     message, _ = both_ways(tmp_path, flow({"units": "s", "Unit": SINCE}))
     assert "variable 'time': its attributes" in message
     assert "units = 's'" in message
-    assert f"Unit = '{SINCE}' contradict each other; keep the right one as `units`" in message
+    assert f"Unit = '{SINCE}' contradict each other; say which counts: `attributes={{'time': " in message
     message, _ = both_ways(tmp_path, flow(speed={"units": "m/s", "UNITS": "cm/s"}))
     assert "variable 'u': its attributes units = 'm/s' and UNITS = 'cm/s' contradict" in message
     message, _ = both_ways(tmp_path, flow(x={"Unit": "km", "units": "m"}))
@@ -93,6 +96,55 @@ def test_units_that_contradict_each_other_are_refused(tmp_path):
     assert not said
     opened = open_dataset(flow({"units": "s", "Unit": SINCE}), times=[0.0, 1.0, 2.0])
     assert opened.times.tolist() == [0.0, 1.0, 2.0]  # the remedy of the message, where the times are given
+
+
+def opened_by_xarray(folder, told):
+    """What xarray makes of a file with its own rules for dates, which know only `units` and `calendar`."""
+    flow(told).to_netcdf(folder / "dated.nc", engine="h5netcdf")
+    with xarray.open_dataset(folder / "dated.nc", engine="h5netcdf") as data:
+        return data.load()
+
+
+def test_what_xarray_did_not_read_of_a_time_is_not_lost(tmp_path):
+    """xarray made dates of the standard calendar, or of one of two units, without a word."""
+    noleap = {"units": "days since 2000-02-28", "Calendar": "NoLeap"}
+    data = opened_by_xarray(tmp_path, noleap)
+    with pytest.raises(DatasetError, match=r"made by the standard calendar, but it says calendar = 'NoLeap'"):
+        open_dataset(data)
+    with xarray.open_dataset(tmp_path / "dated.nc", engine="h5netcdf", decode_times=False) as raw:
+        raw = raw.load()  # the remedy
+    assert open_dataset(raw).epoch == open_dataset(tmp_path / "dated.nc").epoch
+    assert open_dataset(raw).epoch.calendar == "noleap"
+    data = opened_by_xarray(tmp_path, {"units": SINCE, "Unit": "hours since 1950-01-01"})
+    for given in (data, tmp_path / "dated.nc"):
+        with pytest.raises(
+            DatasetError, match=rf"'{SINCE}' and Unit = 'hours since .* contradict each other"
+        ):
+            open_dataset(given)
+    for same in (
+        {"Calendar": "gregorian"},
+        {"calendar": "gregorian", "Calendar": "Standard"},
+        {"Unit": SINCE},
+    ):
+        data = opened_by_xarray(tmp_path, {"units": SINCE, **same})
+        assert open_dataset(data).epoch == open_dataset(tmp_path / "dated.nc").epoch
+
+
+@pytest.mark.parametrize(("unit", "size"), [("milliseconds", 1e-3), ("microseconds", 1e-6)])
+def test_short_steps_after_a_date_are_the_same_numbers_both_ways(tmp_path, unit, size):
+    """Seconds from 1970 in double precision lose them: the two ways gave 0.00100005 and 0.00099993."""
+    data = opened_by_xarray(tmp_path, {"units": f"{unit} since 2000-01-01"})
+    for given in (data, tmp_path / "dated.nc"):
+        assert open_dataset(given).times.tolist() == [0.0, size, 2 * size]
+
+
+def test_months_are_read_where_they_have_one_length(tmp_path):
+    (times, _), said = both_ways(tmp_path, flow({"units": "months since 2000-01-01", "calendar": "360_day"}))
+    assert times == [0.0, 30 * 86400.0, 60 * 86400.0]
+    assert not said
+    for units, why in (("years since 2000-01-01", "are months or years"), ("fortnights", "are not known")):
+        message, _ = both_ways(tmp_path, flow({"units": units, "calendar": "360_day"}))
+        assert f"its units '{units}' {why}" in message
 
 
 @pytest.mark.parametrize("name", ["Units", "unit", "velocity_units", "UnitsOfVelocity"])
@@ -215,7 +267,7 @@ def test_metres_in_longitudes_are_not_unwrapped(tmp_path):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ({"lo": 0.0, "hi": 500.0}, r"\(0 … 500\) may be degrees or metres, and units do not say which\. Set the `units` of"),
+        ({"lo": 0.0, "hi": 500.0}, r"\(0 … 500\) may be degrees or metres, and units do not say which\. For metres pass `a"),
         ({"lo": 0.0, "hi": 5000.0, "lat": (0.0, 80.0)}, r"'nav_lat' \(0 … 80\) may be degrees or metres"),
         ({"lo": 0.0, "hi": 80.0, "x": {"units": "m"}}, r"may be degrees or metres"),
         ({"x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}}, r"'nav_lon' .* units 'degrees_east', but these are"),
@@ -233,6 +285,65 @@ def test_metres_in_longitudes_are_not_unwrapped(tmp_path):
 def test_coordinates_that_may_be_degrees_or_metres_are_refused(made, said):
     with pytest.raises(DatasetError, match=said):
         open_dataset(curved(**made))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"lo": 0.0, "hi": 500.0},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "degrees_east"}, "y": {"units": "furlong"}},
+        {"x": {"units": "degrees_east"}, "y": {"units": "degrees_north"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "grad"}, "y": {"units": "grad"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m", "Unit": "km"}, "y": {"units": "m"}},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m"}, "y": {"units": "m"}, "mark": -9999.0},
+        {"lo": 0.0, "hi": 80.0, "x": {"units": "m"}, "y": {"units": "m"}, "mark": -1e20},
+    ],
+)
+@pytest.mark.parametrize("line", [False, True])
+def test_what_a_file_does_not_say_can_be_given(tmp_path, capsys, made, line):
+    """The remedies were to change the file, for which neither Python nor the command line had a word."""
+    mark = made.get("mark")
+    data = curved(**{name: value for name, value in made.items() if name != "mark"})
+    for name in ("u", "v") if mark else ():
+        data[name][0, 0] = mark
+        data[name].attrs |= {"FillValue": mark} if mark == -9999.0 else {}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={n: {"_FillValue": None} for n in "uv"})
+    given: dict = {}
+    typed: list = []
+    for _ in range(3):
+        if line:
+            with pytest.raises(SystemExit) as ended:
+                main(["info", str(tmp_path / "a.nc"), *(["--attributes", *typed] if typed else [])])
+            message = capsys.readouterr().err if ended.value.code else ""
+            typed += re.findall(r"`--attributes ([^`]+)`", message)[0].split() if message else []
+        else:
+            message = ""
+            try:
+                opened = open_dataset(tmp_path / "a.nc", attributes=given)
+            except DatasetError as error:
+                message = str(error)
+                for name, said in ast.literal_eval(re.findall(r"`attributes=([^`]+)`", message)[0]).items():
+                    given.setdefault(name, {}).update(said)
+        if not message:
+            break
+    assert not message
+    assert typed or given
+    if mark and not line:
+        assert "1 of them land" in str(opened)
+
+
+def test_attributes_that_cannot_be_given_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"`attributes` must name variables of .*: time, u, v, x, y; got 'lon'"
+    ):
+        open_dataset(flow(), attributes={"lon": {"units": "m"}})
+    with pytest.raises(DatasetError, match=r"'time': its dates are made already, so that its units can no"):
+        open_dataset(opened_by_xarray(tmp_path, {"units": SINCE}), attributes={"time": {"units": "s"}})
+    opened = open_dataset(tmp_path / "dated.nc", attributes={"time": {"units": "hours since 2000-01-01"}})
+    assert (str(opened.epoch), opened.times[1]) == ("2000-01-01", 3600.0)
+    (tmp_path / "a.vtk").write_text("# vtk DataFile Version 3.0")
+    with pytest.raises(ValueError, match="`attributes` must be left out for VTK files"):
+        open_dataset(tmp_path / "a.vtk", attributes={"u": {"units": "m/s"}})
 
 
 def test_the_remedies_of_such_coordinates_work():

@@ -20,6 +20,7 @@ ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 PYTHON_ONLY = {
     "at": "plot_positions; `--at` takes times and dates alone",
     "centring": "grids made by hand",
+    "decode_times": "an open xarray data set",
     "differentiable": "gradients",
     "every": "plots from Python",
     "extrapolation": "an argument of fields",
@@ -88,6 +89,10 @@ def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
     [
         ("Pass `select={'depth': 0}`.", "Pass `--select depth=0`."),
         ("Pass `velocity=('u', 'v')`.", "Pass `--velocity u v`."),
+        (
+            "`attributes={'x': {'units': 'm'}, 'u': {'standard_name': 'a b'}}`",
+            '`--attributes x.units=m "u.standard_name=a b"`',
+        ),
         ("`velocity=('u', 'v', None)`", "`--velocity u v none`"),
         ("`velocity='flow rate'`", '`--velocity "flow rate"`'),
         ("pass `convert_units=False`", "pass `--keep-units`"),
@@ -104,6 +109,11 @@ def test_every_argument_in_a_message_of_jaxtrace_has_an_option() -> None:
             "Give `resume` what that run was given, or take another folder.",
             "Type the options of that run, or give `--checkpoint` another folder.",
         ),
+        ("`dt` must be positive", "`--dt` must be positive"),
+        ("`earth_radius` must be", "`--earth-radius` must be"),
+        ("`file` must name", "`FILE` must name"),
+        ("`problem` must be", "`problem` must be"),
+        ("`inside` of `seeds` must be", "`inside` of `seeds` must be"),
     ],
 )
 def test_arguments_are_spelled_as_options(text: str, typed: str) -> None:
@@ -263,6 +273,58 @@ def test_remedies_of_a_problem_are_words_of_its_file(
     if typed is not None:
         path.write_text(typed)
         read_problem(path).start()
+
+
+def test_seeds_outside_are_told_with_what_a_command_can_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice was functions of Python, `seeds_inside` and `random_seeds`."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
+    flow = (("y", "x"), np.full((4, 5), 0.01, np.float32), {"units": "m/s"})
+    places = {name: (name, np.arange(n), {"units": "m"}) for name, n in (("y", 4.0), ("x", 5.0))}
+    xarray.Dataset({"u": flow, "v": flow}, places).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    short = ("--span", 0, 1, "--times", 2)
+    for corner, code in ((10, 2), (2, 0)):
+        box = ("--bounds", corner, corner, 20, 20)
+        ended, _, errors = command(capsys, "run", tmp_path / "a.nc", *box, *short)
+        assert ended == code
+        assert "Give `--bounds` or `--seeds` within the field, or draw them there in a problem file" in errors
+        assert "seeds_inside" not in errors
+    said = re.findall(r"`(seeds = {[^`]*})`", errors)[0]  # the remedy, as it stands
+    (tmp_path / "p.toml").write_text(f'field = "a.nc"\nbounds = [2, 2, 20, 20]\n{said}\n')
+    code, found, errors = command(capsys, "run", tmp_path / "p.toml", *short)
+    assert code == 0, errors
+    assert "began outside" not in found + errors
+
+
+def test_bench_names_integrators_that_need_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended in a traceback; what it advises in place of it runs."""
+    for name in ("euler_maruyama", "inertial"):
+        code, _, errors = command(capsys, "bench", "--integrators", name)
+        assert code == 2
+        assert f"`--integrators` must need no options; {name} needs" in errors
+        typed = re.findall(r"`jaxtrace ([^`]+)`", errors)[0].split()
+        code, said, errors = command(capsys, *typed, "--particles", 2, "--times", 2)
+        assert code == 0, errors
+        assert "particle-steps/s" in said
+    code, _, errors = command(capsys, "bench", "--integrators", "rk5")
+    assert (code, "`--integrators` must be one of" in errors) == (2, True)
+
+
+def test_a_lattice_of_one_number_and_dates_of_trajectories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--lattice 3` was refused with "must be one number", and `info --since` did nothing."""
+    path = tmp_path / "a.npz"
+    line = ("run", "double_gyre", "--lattice", 3, "--times", 2, "--span", 0, 1, "--out", path)
+    code, said, errors = command(capsys, *line)
+    assert code == 0, errors
+    assert "9 particles" in said
+    assert (
+        "from 2015-11-16 00:00:00 to 2015-11-16 00:00:01"
+        in command(capsys, "info", path, "--since", "2015-11-16")[1]
+    )
 
 
 def test_the_commands_share_how_files_are_read() -> None:

@@ -15,7 +15,7 @@ from ..io.dataset import SHARE
 from ..io.series import find_files, is_store
 from ..io.vtk_files import SUFFIXES
 from ..tracking.trajectory import Trajectory
-from .sources import FLOWS, is_trajectory
+from .sources import FLOWS, dated_as_said, is_trajectory
 
 
 def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
@@ -25,7 +25,7 @@ def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
             f"`file` must name a file; {file} is a formula. `jaxtrace run {file}` moves particles through it."
         )
     if is_trajectory(file):
-        found = load_trajectory(file)
+        found = dated_as_said(load_trajectory(file), reading.get("epoch"))
         if json:
             print_json(trajectory_facts(found))
         else:

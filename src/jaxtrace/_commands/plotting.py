@@ -11,13 +11,13 @@ import numpy as np
 from jaxworlds._commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
-from ..fields.epoch import Epoch, epoch_of
+from ..fields.epoch import epoch_of
 from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
 from ..visualization.drawing import Look
 from ..visualization.shown import axis_numbers
-from .sources import box_of, is_trajectory, moment_of, open_field, read_trajectory
+from .sources import box_of, dated_as_said, is_trajectory, moment_of, open_field, read_trajectory
 
 STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
 
@@ -43,7 +43,7 @@ def plot(
         draw_field(file, out, at, dims, bounds, units, reading)
         say(f"wrote {out}")
         return 0
-    found = _dated(read_trajectory(file), reading.pop("epoch", None))
+    found = dated_as_said(read_trajectory(file), reading.pop("epoch", None))
     moment = None if at is None else moment_of(at, found.epoch, "at")
     if out is None:
         columns = shutil.get_terminal_size().columns
@@ -73,13 +73,6 @@ def frame_words(found: Trajectory, at: float | None, dims: str | None) -> str:
         for axis in axis_numbers(dims or "xy", found.positions.shape[-1])[:2]
     ]
     return f"{', '.join(ends)}, {Look('id', epoch=found.epoch).time(float(found.times[row]))}"
-
-
-def _dated(found: Trajectory, epoch: Epoch | None) -> Trajectory:
-    """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
-    if epoch is not None and found.epoch is not None and epoch != found.epoch:
-        raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
-    return found if epoch is None else found.dated(epoch)
 
 
 def draw_field(

@@ -195,7 +195,8 @@ def with_options(problem: Problem, reading: Mapping[str, Any], **given: Any) -> 
             raise ValueError(f"`--particles` must be at least 1; got {particles}.")
         changed["seeds"] = {"kind": "even", "n": particles}
     elif lattice:
-        changed["seeds"] = {"kind": "lattice", "resolution": lattice, "include_boundaries": False}
+        resolution = lattice[0] if len(lattice) == 1 else lattice
+        changed["seeds"] = {"kind": "lattice", "resolution": resolution, "include_boundaries": False}
     elif table is not None:
         changed["seeds"] = {"kind": "table", "table": str(table)}
     kept = dict(reading)
@@ -292,7 +293,9 @@ def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], wher
             and "`" in str(error)
         ):
             raise
-        raise ValueError(f"`{where}` of kind {kind} cannot be made: {str(error)[:200]}.") from error
+        raise ValueError(
+            f"`{where}` of kind {kind} cannot be made: {str(error)[:200].rstrip('.')}."
+        ) from error
 
 
 def _corners(bounds: Any) -> Any:

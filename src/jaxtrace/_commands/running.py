@@ -74,7 +74,7 @@ def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:
     except TypeError as error:  # an option that the integrator does not have
         example = "`--option diffusivity=0.1`, or `options = {diffusivity = 0.1}` in a problem file"
         raise ValueError(
-            f"`options` must be those of {wanted.integrator}; {_missing(error)}. Write them as {example}."
+            f"`options` must be those of {wanted.integrator}; {_missing(error).rstrip('.')}. Write them as {example}."
         ) from error
 
 

@@ -47,6 +47,13 @@ def read_trajectory(name: str) -> Trajectory:
     return found
 
 
+def dated_as_said(found: Trajectory, epoch: Epoch | None) -> Trajectory:
+    """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
+    if epoch is not None and found.epoch is not None and epoch != found.epoch:
+        raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
+    return found if epoch is None else found.dated(epoch)
+
+
 def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
     """The field of a file, a pattern or a flow's name."""
     if name in FLOWS:
@@ -73,6 +80,11 @@ def reading_of(said: Mapping[str, Any]) -> dict[str, Any]:
         given["velocity"] = velocity_names(given["velocity"])
     if "select" in given:
         given["select"] = dict(_index(one) for one in given["select"])
+    if "attributes" in given:
+        found: dict[str, dict[str, Any]] = {}
+        for variable, attribute, value in map(_attribute, given["attributes"]):
+            found.setdefault(variable, {})[attribute] = value
+        given["attributes"] = found
     if "slice_times" in given:
         given["times"] = [_moment(one) for one in given.pop("slice_times")]
     if "since" in given:
@@ -86,6 +98,21 @@ def _index(said: str) -> tuple[str, int]:
     if not name or not number.lstrip("-").isdecimal():
         raise ValueError(f"`--select` must be a dimension and a number, such as depth=0; got {said!r}.")
     return name, int(number)
+
+
+def _attribute(said: str) -> tuple[str, str, Any]:
+    """A variable, an attribute of it and its value, from `nav_lon.units=m`."""
+    word, equals, value = said.partition("=")
+    variable, dot, attribute = word.rpartition(".")
+    if not (variable and dot and attribute and equals):
+        raise ValueError(
+            f"`--attributes` must be a variable, its attribute and a value, such as nav_lon.units=m; got {said!r}."
+        )
+    return (
+        variable,
+        attribute,
+        _moment(value) if attribute.startswith(("_", "missing", "scale", "add")) else value,
+    )
 
 
 def _moment(said: str) -> Any:

@@ -9,6 +9,7 @@ from jaxworlds._commands import machine, machine_words, print_json, show_table, 
 from jaxworlds.measuring import format_seconds
 
 from ..fields import TimeSeriesField, UniformGrid, double_gyre
+from ..integrators.naming import integrator_named
 from ..tracking import create_tracker
 from ..tracking.boundary import reflective_boundary
 from ..tracking.seeding import low_discrepancy_seeds
@@ -23,6 +24,8 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
     if not integrators:
         raise ValueError("`--integrators` must name at least one; got none.")
+    for name in integrators:
+        _demand_ready(name)
     where, field = machine(), sampled_gyre()
     found = {}
     for name in integrators:
@@ -44,6 +47,18 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
     title = f"{particles:,} particles, {steps} steps, double gyre in {SLICES} slices of {shape} nodes, mirrors around"
     show_table(title, ("integrator", "particle-steps/s", "a run", "compiling"), rows, machine_words(where))
     return 0
+
+
+def _demand_ready(name: str) -> None:
+    """Refuse an integrator that cannot be timed by its name alone."""
+    try:
+        integrator_named(name)
+    except TypeError as error:
+        needs = str(error).partition(": ")[2] or str(error)
+        raise ValueError(
+            f"`--integrators` must need no options; {name} needs {needs}. Time it as `jaxtrace run double_gyre "
+            f"--integrator {name} --option {needs.split(' ')[0].strip(chr(39))}=0.1`, which tells its rate."
+        ) from error
 
 
 def sampled_gyre() -> TimeSeriesField:

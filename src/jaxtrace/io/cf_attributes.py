@@ -10,12 +10,12 @@ One rule for files, Zarr stores and xarray data sets:
 
 import re
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .cf_units import parse_speed, parse_unit, time_unit
+from .cf_units import known_calendar, parse_speed, parse_unit, time_unit
 
 _SPELLINGS = {
     "units": ("units", "unit", "udunits"),
@@ -30,14 +30,21 @@ _FILL = ("fillvalue", "missingvalue", "nodata", "nodatavalue")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
-    """A data set with its variables' attributes under their CF names, and why some variables cannot be used, by name."""
+def tidy_data(
+    data: Any, given: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> tuple[Any, dict[str, str]]:
+    """A data set with its variables' attributes under their CF names, and why some variables cannot be used, by name.
+
+    What is `given` for a variable counts in place of what it says itself.
+    """
     variables, refused = {}, {}
     for key, variable in data.variables.items():
         name = str(key)
         try:
+            if given.get(name):
+                variable = _replaced(variable, given[name])
             found = _decoded(name, variable)
-            attributes, reason = cf_attributes(found.attrs, found.ndim)
+            attributes, reason = cf_attributes(_said_of(found), found.ndim, name)
         except (ValueError, TypeError) as error:
             refused[name] = str(error)[:300]
             variables[name] = variable
@@ -51,8 +58,43 @@ def tidy_data(data: Any) -> tuple[Any, dict[str, str]]:
     return SimpleNamespace(variables=variables, attrs=dict(getattr(data, "attrs", {}))), refused
 
 
-def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[str, Any], str]:
-    """Attributes with the CF names added, texts cleaned; and the reason why they contradict each other, or ""."""
+def _replaced(variable: Any, given: Mapping[str, Any]) -> Any:
+    """A variable with attributes in place of its own, also of those with another spelling of their names."""
+    kept = dict(variable.attrs)
+    for name, value in given.items():
+        groups = [names for names in _SPELLINGS.values() if _bare(name) in names]
+        groups += [_FILL] if name in ("_FillValue", "missing_value") else []
+        if variable.dtype.kind in "MmO" and name in ("units", "calendar"):
+            raise ValueError(
+                f"its dates are made already, so that its {name} can no longer be given. Open the data set with "
+                "`decode_times=False`"
+            )
+        for other in [one for one in kept if any(_bare(one) in names for names in groups)]:
+            del kept[other]
+        kept[name] = value
+    found = variable.copy(deep=False)
+    found.attrs = kept
+    return found
+
+
+def _bare(name: Any) -> str:
+    """A name of an attribute without case and punctuation."""
+    return re.sub(r"[^a-z]", "", str(name).lower())
+
+
+def _said_of(variable: Any) -> dict[Any, Any]:
+    """The attributes of a variable; with them the unit and calendar by which xarray made dates of its numbers."""
+    if variable.dtype.kind not in "MmO":
+        return variable.attrs
+    encoding = getattr(variable, "encoding", {})
+    used = {word: encoding[word] for word in ("units", "calendar") if isinstance(encoding.get(word), str)}
+    return {**used, **variable.attrs}
+
+
+def cf_attributes(
+    attributes: Mapping[Any, Any], dimensions: int, variable: str = "NAME"
+) -> tuple[dict[str, Any], str]:
+    """Attributes with the CF names added, texts cleaned; and the reason why those of a variable contradict, or ""."""
     found = {str(name): _plain_text(value) for name, value in attributes.items()}
     for wanted in _SPELLINGS:
         if wanted in found and not isinstance(
@@ -66,15 +108,19 @@ def cf_attributes(attributes: Mapping[Any, Any], dimensions: int) -> tuple[dict[
         told = {
             name: value
             for name, value in found.items()
-            if isinstance(value, str) and value and re.sub(r"[^a-z]", "", name.lower()) in spellings
+            if isinstance(value, str) and value and _bare(name) in spellings
         }
         if wanted == "units" and not told:
             told = {name: value for name, value in found.items() if _says_unit(name, value, dimensions)}
         if not told:
             continue
-        if len({_meaning(value) for value in told.values()}) > 1:
+        meaning = known_calendar if wanted == "calendar" else _meaning
+        if len({meaning(value) for value in told.values()}) > 1:
             listed = " and ".join(f"{name} = {value[:60]!r}" for name, value in told.items())
-            reasons.append(f"its attributes {listed} contradict each other; keep the right one as `{wanted}`")
+            reasons.append(
+                f"its attributes {listed} contradict each other; say which counts: "
+                f"`attributes={{{variable!r}: {{{wanted!r}: {next(iter(told.values()))[:60]!r}}}}}`"
+            )
         chosen = told.get(wanted) or next(iter(told.values()))
         found[wanted] = chosen.lower() if wanted == "standard_name" else chosen
     return found, "; ".join(reasons)
@@ -86,7 +132,7 @@ def since_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
     for name, value in attributes.items():
         said = re.search(r"\b([A-Za-z]+\s+since\s+-?\d.*)$", value, re.I) if isinstance(value, str) else None
         if said is not None and time_unit(said[1].split()[0]) is not None:
-            found[name] = said[1].strip(" )]}.")
+            found[name] = re.sub(r"[()\[\]{}]", " ", said[1]).strip(" .")
     return next(iter(found.items())) if len(set(found.values())) == 1 else None
 
 
@@ -94,7 +140,7 @@ def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
     """Attributes that name a missing value, but not as `_FillValue` or `missing_value`, which are applied already."""
     found = {}
     for name, value in attributes.items():
-        if name in _UNDECODED or re.sub(r"[^a-z]", "", name.lower()) not in _FILL:
+        if name in _UNDECODED or _bare(name) not in _FILL:
             continue
         try:
             number = float(value)

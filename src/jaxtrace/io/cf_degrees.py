@@ -10,7 +10,6 @@ from .cf_units import Unit, parse_unit
 
 _LARGEST = {"X": 720.0, "Y": 90 * (1 + 1e-6)}
 """No longitude or latitude is beyond these; longitudes may count on from another turn."""
-_REMEDY = 'Set the `units` of both: "degrees_east" and "degrees_north", or "m"'
 
 
 def may_be_degrees(values: Float[np.ndarray, "..."], role: str) -> bool:
@@ -37,11 +36,13 @@ def settle_degrees(places: list[Coordinate], convert_units: bool) -> list[Coordi
             guess or metre for guess, metre in zip(assumed, metric, strict=True)
         ):
             raise ValueError(
-                f"coordinates {_range(x)} and {_range(y)} may be degrees or metres, and units do not say which. {_REMEDY}"
+                f"coordinates {_range(x)} and {_range(y)} may be degrees or metres, and units do not say which. "
+                f"For metres {units_remedy(x, y, 'm')}, or in the same way degrees_east and degrees_north"
             )
         names = " and ".join(_range(place) for place, guess in zip((x, y), assumed, strict=True) if guess)
         warnings.warn(
-            f"{names}: coordinates without units that cannot be degrees; they are taken as metres. {_REMEDY}.",
+            f"{names}: coordinates without units that cannot be degrees; they are taken as metres. To say so without "
+            f"this warning: {units_remedy(x, y, 'm')}.",
             UserWarning,
             stacklevel=2,
         )
@@ -52,9 +53,16 @@ def settle_degrees(places: list[Coordinate], convert_units: bool) -> list[Coordi
     if convert_units and _is_angle(x) != _is_angle(y):
         angle, other = (x, y) if _is_angle(x) else (y, x)
         raise ValueError(
-            f"coordinate {angle.name!r} is in degrees, but {other.name!r} with units {other.told!r} is not. {_REMEDY}"
+            f"coordinate {angle.name!r} is in degrees, but {other.name!r} with units {other.told!r} is not. "
+            f"If both are, {units_remedy(x, y, 'degrees_east', 'degrees_north')}"
         )
     return [x, y, *places[2:]]
+
+
+def units_remedy(x: Coordinate, y: Coordinate, unit: str, other: str = "") -> str:
+    """How to say the units of both coordinates."""
+    given = {x.name: {"units": unit}, y.name: {"units": other or unit}}
+    return f"pass `attributes={given}`"
 
 
 def assumed_degrees(places: list[Coordinate]) -> list[str]:
@@ -69,8 +77,8 @@ def _demand_agreement(place: Coordinate, role: str) -> None:
         return
     if told.kind == "angle" and not fits:
         raise ValueError(
-            f"coordinate {_range(place)} has units {place.told!r}, but these are no degrees. If they are metres, set its `units` "
-            'to "m"'
+            f"coordinate {_range(place)} has units {place.told!r}, but these are no degrees. If they are metres, pass "
+            f"`attributes={{{place.name!r}: {{'units': 'm'}}}}` for both coordinates"
         )
     if told.kind == "length" and fits and place.standard in ("longitude", "latitude"):
         raise ValueError(

@@ -23,8 +23,8 @@ def tell_directions(dataset: Any, name: str, x: Coordinate, x_dim: str) -> None:
         if standard.startswith("x_") or _turned(dataset, x_dim) > STRAIGHT:
             warnings.warn(
                 f"variable {name!r} does not say that it points east, and the rows of the grid, along which it may point, are "
-                "curved in longitude and latitude; it is used as if it pointed east. Rotate the velocity first, or set its "
-                "`standard_name`.",
+                "curved in longitude and latitude; it is used as if it pointed east. Rotate the velocity first, or say that "
+                f"it does: `attributes={{{name!r}: {{'standard_name': 'eastward_sea_water_velocity'}}}}`.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from ..fields.sphere import Sphere
 from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
-from .cf_degrees import assumed_degrees, settle_degrees
+from .cf_degrees import assumed_degrees, settle_degrees, units_remedy
 from .cf_directions import tell_directions
 from .cf_staggered import REASON
 from .cf_units import Unit, parse_speed, speed_factor
@@ -236,7 +236,8 @@ def _scales(
         if speed is not None and place.counted:
             raise ValueError(
                 f"variable {name!r} is in {attributes.get('units')}, but coordinate {place.name!r} with units {place.told!r} "
-                "does not say how long it is. Set its units, take one index with `select=`, leave this component out with "
+                f"does not say how long it is. If it is metres, pass `attributes={{{place.name!r}: {{'units': 'm'}}}}`; or take "
+                "one index with `select=`, leave this component out with "
                 f"`velocity={tuple(None if one == name else one for one in names)!r}`, or pass `convert_units=False` to use the "
                 "velocity as it is"
             )
@@ -287,8 +288,9 @@ def _check_sphere(names: tuple[str | None, ...], grid: GridOnFile, kinds: set[st
     x, y = grid.places[:2]
     if not all(place.unit is not None and place.unit.kind == "angle" for place in (x, y)):
         raise ValueError(
-            f"coordinates {x.name!r} and {y.name!r} must both be in degrees, or none of them, for a velocity in m/s. Set "
-            "their units, or pass `convert_units=False` to use the velocity as it is"
+            f"coordinates {x.name!r} and {y.name!r} must both be in degrees, or none of them, for a velocity in m/s. "
+            f"If they are, {units_remedy(x, y, 'degrees_east', 'degrees_north')}, or pass `convert_units=False` to use the "
+            "velocity as it is"
         )
     if len(kinds) > 1:
         raise ValueError(
@@ -308,8 +310,8 @@ def _upward(name: str, attributes: Any, place: Coordinate, speed: Unit | None) -
     down = place.positive == "down"
     if down and not standard.startswith(("upward", "downward")):
         warnings.warn(
-            f"variable {name!r} does not say whether it points up; it is taken as upward, against {place.name!r}. Set its "
-            "`standard_name` otherwise.",
+            f"variable {name!r} does not say whether it points up; it is taken as upward, against {place.name!r}. "
+            f"Otherwise pass `attributes={{{name!r}: {{'standard_name': 'downward_sea_water_velocity'}}}}`.",
             UserWarning,
             stacklevel=2,
         )

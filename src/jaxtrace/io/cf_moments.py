@@ -115,7 +115,11 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                 raise DatasetError(
                     f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`."
                 ) from error
-            found = [moment._replace(time=(moment.time or 0.0) - start, epoch=epoch) for moment in found]
+            # Seconds from 1970 hold microseconds, as dates do, and noise below them.
+            times = [round((moment.time or 0.0) - start, 6) for moment in found]
+            found = [
+                moment._replace(time=time, epoch=epoch) for moment, time in zip(found, times, strict=True)
+            ]
     return found
 
 

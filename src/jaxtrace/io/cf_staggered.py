@@ -9,8 +9,8 @@ from .cf_axes import dimension_roles, named_coordinates
 
 REASON = (
     "on different points of a staggered C-grid, as in files of NEMO, ROMS, MITgcm or WRF. Velocity components on different "
-    "points are not read yet: bring both to common nodes, turn them to east and north where the rows are turned, and pass the "
-    "xarray data set with both"
+    "points are not read yet: bring both to common nodes, turn them to east and north where the rows are turned, and read a "
+    "file or an xarray data set with both"
 )
 """Why components cannot be used together, and what helps."""
 

@@ -41,11 +41,12 @@ _TOLD: dict[str, tuple[str, str]] = {
 def trajectory_dataset(
     trajectory: Trajectory, *, units: str = "m", since: Any = None, positive: str = "up"
 ) -> Any:
-    """A trajectory as an `xarray.Dataset` with the dimensions trajectory and time, by the CF conventions.
+    """A trajectory as an `xarray.Dataset` with the dimensions trajectory and obs, by the CF conventions (H.4.1).
 
-    `units` are those of the positions; "degrees" makes the first two longitude and latitude. `since` is the date of time 0
-    ("2015-11-16 06:00") for a trajectory that has none; without one times are plain seconds, which CF counts as no time
-    coordinate. `positive` is the direction in which the third coordinate grows, "down" for depths.
+    Positions and `time` have both dimensions; `obs` holds the recorded times in seconds from time 0. `units` are those of the
+    positions; "degrees" makes the first two longitude and latitude. `since` is the date of time 0 ("2015-11-16 06:00") for a
+    trajectory that has none; without one `time` is in plain seconds, which CF counts as no time coordinate. `positive` is the
+    direction in which the third coordinate grows, "down" for depths.
     """
     check_choice("positive", positive, ("up", "down"))
     epoch = _epoch_of(trajectory, since)
@@ -56,62 +57,84 @@ def trajectory_dataset(
             'NetCDF and Zarr need the package xarray: pip install "jaxworlds[trace]".'
         ) from error
     places = _PLACES.get(units, _PLACES["m"])
-    both, one = ("trajectory", "time"), ("trajectory",)
-    data: dict[str, Any] = {}
+    both, one = ("trajectory", "obs"), ("trajectory",)
+    coordinates = _moments(trajectory, epoch)
     if trajectory.positions is not None:
         for k in range(trajectory.positions.shape[-1]):
-            name, long, standard, axis = places[k]
-            unit = {"X": "degrees_east", "Y": "degrees_north"}.get(axis, "m") if units == "degrees" else units
-            told = {"long_name": long, "units": unit}
-            if (
-                units == "degrees" or axis == "Z"
-            ):  # the checker takes other axes X and Y for longitude and latitude
-                told["axis"] = axis
-            if axis == "Z":
-                told["positive"] = positive
-                told["long_name"] = long if positive == "up" else "depth"
-            data[name] = (
-                both,
-                trajectory.positions[..., k].T,
-                told | ({"standard_name": standard} if standard else {}),
-            )
+            told = _place_attributes(places[k], units, positive)
+            coordinates[places[k][0]] = (both, trajectory.positions[..., k].T, told)
+    data: dict[str, Any] = {}
     if trajectory.velocities is not None:
         for k in range(trajectory.velocities.shape[-1]):
             told = {"long_name": f"velocity along {places[k][0]}", "units": f"{units} s-1"}
             data["uvw"[k]] = (both, trajectory.velocities[..., k].T, told)
     for name, (long, unit) in _TOLD.items():
-        values = getattr(trajectory, name)
+        values = _narrow(getattr(trajectory, name))
         if values is not None:
             told: dict[str, Any] = {"long_name": long} | ({"units": unit} if unit else {})
             data[name] = (both, values.T, told) if values.ndim > 1 else (one, values, told)
     data["outcomes"][2]["flag_values"] = np.arange(
-        len(trajectory.outcome_names), dtype=trajectory.outcomes.dtype
+        len(trajectory.outcome_names), dtype=data["outcomes"][1].dtype
     )
     data["outcomes"][2]["flag_meanings"] = " ".join(map(_flag, trajectory.outcome_names))
     extra: dict[str, np.ndarray] = {}
     header = header_text(trajectory.dated(epoch), extra)
     for name, values in extra.items():
-        data[name] = (tuple(f"{name}_{k}" for k in range(values.ndim)), values)
-    # What has the standard name or the axis of time must count from a date; seconds from none are a plain coordinate.
-    clock = {"long_name": "time since time 0, which has no date", "units": "s"}
-    if epoch is not None:
-        clock = {"long_name": "time", "standard_name": "time", "axis": "T", "units": epoch.units}
-        clock["calendar"] = epoch.calendar
-    number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
-    ids = _plain_ids(trajectory.ids)
-    coordinates = {
-        "time": ("time", trajectory.times, clock),
-        "trajectory": ("trajectory", ids, number),
-    }
+        dims = tuple(f"{name}_{k}" for k in range(values.ndim))
+        data[name] = (dims, _narrow(values), {"long_name": f"result of reduce: {name}"})
+    around = " ".join(name for name, entry in coordinates.items() if entry[0] == both)
+    types = [values.dtype for _, values, *_ in (*coordinates.values(), *data.values())]
     attributes = {
-        "Conventions": "CF-1.9" if ids.dtype.kind == "u" or ids.dtype == np.int64 else "CF-1.8",
+        "Conventions": "CF-1.9" if any(one.kind == "u" or one == np.int64 for one in types) else "CF-1.8",
         "history": f"written by jaxtrace {__version__}",
         "featureType": "trajectory",
         "title": "particle trajectories",
         "source": "jaxtrace",
         "jaxtrace": header,
     }
-    return xarray.Dataset(data, coordinates, attributes)
+    dataset = xarray.Dataset(data, coordinates, attributes)
+    for variable in dataset.data_vars.values():
+        # Said here, so that xarray and `write_zarr` write the same; what has other dimensions has no place.
+        variable.encoding["coordinates"] = around if variable.dims == both else None
+    return dataset
+
+
+def _moments(trajectory: Trajectory, epoch: Epoch | None) -> dict[str, Any]:
+    """Identities, recorded times in seconds, and the time of each observation, as a date where there is one."""
+    # What has the standard name or the axis of time must count from a date; seconds from none are another coordinate.
+    clock = {"long_name": "time since time 0, which has no date", "units": "s"}
+    since = "time 0"
+    if epoch is not None:
+        clock = {"long_name": "time", "standard_name": "time", "axis": "T", "units": epoch.units}
+        clock["calendar"] = epoch.calendar
+        since = str(epoch)
+    number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
+    recorded = {"long_name": f"recorded time, counted from {since}", "units": "s"}
+    shape = (trajectory.particles, len(trajectory))
+    ids = _narrow(trajectory.ids)
+    return {
+        _ids_name(ids): ("trajectory", ids, number),
+        "obs": ("obs", trajectory.times, recorded),
+        "time": (("trajectory", "obs"), np.broadcast_to(trajectory.times, shape), clock),
+    }
+
+
+def _ids_name(ids: np.ndarray) -> str:
+    """The name of the identities: that of their dimension only where they rise or fall, as CF demands of it."""
+    steps = np.diff(ids.astype(np.float64)) if ids.dtype.kind in "iu" else np.ones(1)
+    return "trajectory" if np.all(steps > 0) or np.all(steps < 0) else "trajectory_id"
+
+
+def _place_attributes(place: tuple[str, str, str | None, str], units: str, positive: str) -> dict[str, str]:
+    """Attributes of one coordinate of the positions."""
+    _, long, standard, axis = place
+    unit = {"X": "degrees_east", "Y": "degrees_north"}.get(axis, "m") if units == "degrees" else units
+    told = {"long_name": long, "units": unit} | ({"standard_name": standard} if standard else {})
+    if units == "degrees" or axis == "Z":  # the checker takes other axes X and Y for longitude and latitude
+        told["axis"] = axis
+    if axis == "Z":
+        told |= {"positive": positive} | ({"long_name": "depth"} if positive == "down" else {})
+    return told
 
 
 def _flag(name: str) -> str:
@@ -119,11 +142,13 @@ def _flag(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+@-]+", "_", name).strip("_")
 
 
-def _plain_ids(ids: np.ndarray) -> np.ndarray:
-    """Identities as numbers of 32 bits where they fit: CF 1.8 has no longer ones, CF 1.9 has."""
-    if ids.dtype.kind in "iu" and ids.size and abs(int(ids.min())) < 2**31 and int(ids.max()) < 2**31:
-        return ids.astype(np.int32)
-    return ids
+def _narrow(values: Any) -> Any:
+    """Whole numbers in 32 bits with a sign where they fit: CF 1.8 has no longer ones and none without, CF 1.9 has."""
+    if values is None or values.dtype.kind not in "iu" or values.dtype.itemsize < 4:
+        return values
+    if not values.size or (int(values.min()) >= -(2**31) and int(values.max()) < 2**31):
+        return values.astype(np.int32)
+    return values
 
 
 def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
@@ -149,15 +174,12 @@ def write_netcdf(
 ) -> None:
     """Write a trajectory to a NetCDF 4 file."""
     dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
-    around = [name for name in ("lon", "lat", "x", "y", "z") if name in dataset.variables]
-    for name, variable in dataset.data_vars.items():
-        if variable.dims == ("trajectory", "time") and name not in around and around:
-            variable.attrs["coordinates"] = " ".join(["time", *around])
-    squeezed = {"zlib": True, "complevel": 1} if compress else {}
+    squeezed = {"zlib": True, "complevel": 1}
     encoding = {
         str(name): {
             **({"_FillValue": None} if variable.dtype.kind == "f" else {}),
-            **(squeezed if variable.ndim else {}),
+            # The same times for each particle pack to next to nothing.
+            **(squeezed if variable.ndim and (compress or name == "time") else {}),
         }
         for name, variable in dataset.variables.items()
         if variable.dtype.kind != "U"
@@ -193,16 +215,23 @@ def from_variables(
 ) -> Trajectory:
     """The trajectory from the variables of its data set, by their names, and the attribute `jaxtrace`.
 
-    `clock` are the attributes of the time: files of older versions say the date of time 0 there alone.
+    `clock` are the attributes of the time: files of older versions say the date of time 0 there alone, and have one time for
+    all particles in place of `obs`.
     """
     if header is None:
         raise DatasetError(
             f"{path}: the file was not written by `save_trajectory`; it has no attribute 'jaxtrace'."
         )
+    stored = {"trajectory": stored.get("trajectory_id"), **stored}  # where they are in no order
+    kept = _types(header)
+    stored = {
+        name: values.astype(kept[name])
+        if name in kept and getattr(values, "dtype", None) == np.int32
+        else values
+        for name, values in stored.items()
+    }
     arrays: dict[str, Any] = {name: stored.get(name) for name in ARRAYS}
-    arrays["ids"], arrays["times"] = stored.get("trajectory"), stored.get("time")
-    if arrays["ids"] is not None and np.asarray(arrays["ids"]).dtype == np.int32:
-        arrays["ids"] = np.asarray(arrays["ids"], np.dtype(_type_of_ids(header)))
+    arrays["ids"], arrays["times"] = stored.get("trajectory"), stored.get("obs", stored.get("time"))
     for name in ("alive", "ages", "generation"):
         arrays[name] = None if arrays[name] is None else np.ascontiguousarray(arrays[name].T)
     names = ("lon", "lat", "z") if "lon" in stored else ("x", "y", "z")
@@ -214,17 +243,17 @@ def from_variables(
     return from_parts(path, arrays, str(header), stored, _since(clock or {}))
 
 
-def _type_of_ids(header: Any) -> str:
-    """The type that identities had in memory, which a file may keep in fewer bits."""
+def _types(header: Any) -> dict[str, np.dtype]:
+    """The types that whole numbers had in memory, where a file may keep them in fewer bits."""
     try:
-        found = json.loads(str(header)).get("ids", "int32")
-    except (ValueError, AttributeError, RecursionError):
-        return "int32"
-    return (
-        found
-        if found in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        else "int32"
-    )
+        found = json.loads(str(header))["types"].items()
+    except (ValueError, AttributeError, RecursionError, KeyError, TypeError):
+        return {}
+    return {
+        "trajectory" if name == "ids" else str(name): np.dtype(kind)
+        for name, kind in found
+        if kind in ("int64", "uint32", "uint64")
+    }
 
 
 def _since(clock: Mapping[str, Any]) -> Epoch | None:

@@ -28,7 +28,8 @@ _METRES = {
     **dict.fromkeys(("mm", "millimetre", "millimeter"), 1e-3),
 }
 _PASCALS = {"pa": 1.0, "pascal": 1.0, "hpa": 1e2, "mbar": 1e2, "millibar": 1e2, "dbar": 1e4, "bar": 1e5}
-_ANGLE = re.compile(r"^deg(?:ree)?s?(?:[_\s]?(east|north|e|n|true))?$")
+_ANGLE = re.compile(r"^(?:(?:decimal[_\s])?deg(?:ree)?s?|°)(?:[_\s]?(east|north|e|n|true))?$")
+_LONG = re.compile(r"^\s*(months?|mons?|years?|yrs?|common_years?|decades?|centur(y|ies))\s*$", re.I)
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1.0),
     **dict.fromkeys(("ns", "nsec", "nanosecond"), 1e-9),
@@ -96,6 +97,7 @@ def decode_times(
     not known comes back as the text of the file.
     """
     if np.issubdtype(values.dtype, np.datetime64):
+        _demand_common(attributes)
         seconds = _seconds(values - np.datetime64("1970-01-01"))
         return seconds, _reference(seconds, "proleptic_gregorian"), False
     if np.issubdtype(values.dtype, np.timedelta64):
@@ -110,12 +112,14 @@ def decode_times(
     if units in ("", "1"):
         return numbers, None, True
     unit, date = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")[:2]
-    seconds = time_unit(unit)
+    seconds, calendar = time_unit(unit), parse_calendar(attributes.get("calendar"))
+    if seconds is None and calendar == "360_day" and unit.strip().lower() in ("month", "months"):
+        seconds = 30 * 86400.0  # nowhere else have months one length
     if seconds is None:
-        raise ValueError(f"units {units[:60]!r} have no fixed length in seconds; pass `times=`")
+        why = "are months or years, which have no fixed length" if _LONG.match(unit) else "are not known"
+        raise ValueError(f"its units {units[:60]!r} {why}; pass `times=`")
     if not date:
         return numbers * seconds, None, False
-    calendar = parse_calendar(attributes.get("calendar"))
     try:
         known = checked_calendar(calendar)
     except ValueError:
@@ -125,6 +129,16 @@ def decode_times(
     except ValueError as error:
         raise ValueError(f"{str(error).replace('`date`', 'the date')[:-1]}; pass `times=`") from error
     return found, _reference(found, known), False
+
+
+def _demand_common(attributes: Mapping[str, Any]) -> None:
+    """Refuse dates that xarray made by the standard calendar where the file names another one in a spelling of its own."""
+    said = attributes.get("calendar")
+    if said and known_calendar(said) not in ("standard", "proleptic_gregorian"):
+        raise ValueError(
+            f"its dates were made by the standard calendar, but it says calendar = {str(said)[:60]!r}. Open the data set with "
+            "`decode_times=False`, so that this calendar is used"
+        )
 
 
 def _reference(seconds: Float[np.ndarray, " n"], calendar: str) -> Epoch:
@@ -156,6 +170,15 @@ def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
     if fine:
         return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
     return values.astype("timedelta64[us]").astype(np.int64) / 1e6
+
+
+def known_calendar(text: Any) -> str:
+    """The calendar under its first name; unknown ones as `parse_calendar` has them."""
+    name = parse_calendar(text)
+    try:
+        return checked_calendar(name)
+    except ValueError:
+        return name
 
 
 def parse_calendar(text: Any) -> str:

@@ -115,6 +115,7 @@ def open_dataset(
     partly_missing: Literal["land", "zero"] = "land",
     cell_data: CellData | None = None,
     select: Mapping[str, int] | None = None,
+    attributes: Mapping[str, Mapping[str, Any]] | None = None,
     convert_units: bool = True,
     earth_radius: float = EARTH_RADIUS,
     epoch: Any = None,
@@ -128,6 +129,7 @@ def open_dataset(
 
     For NetCDF and Zarr: values that are missing in every slice are land, or zero velocity with `missing="zero"`. Nodes where only
     some components are missing are land too; with `partly_missing="zero"` these components are zero there.
+    `attributes` gives what the files do not say of a variable, or say wrongly: `{"nav_lon": {"units": "m"}}`.
     `land_values` says how land nodes count beside wet ones; `select` takes one index along a dimension (`{"depth": 0}`);
     velocities are converted to units of the coordinates per second unless `convert_units=False`; m/s on longitudes and
     latitudes stay m/s in the data and become degrees at each particle, on a sphere of `earth_radius` metres. A chunk that a Zarr
@@ -156,6 +158,7 @@ def open_dataset(
         partly_missing=partly_missing,
         cell_data=cell_data,
         select=dict(select or {}),
+        attributes={name: dict(given) for name, given in (attributes or {}).items()},
         convert_units=convert_units,
         earth_radius=earth_radius,
         epoch=epoch,
@@ -167,6 +170,10 @@ def open_dataset(
     entries = find_files(pattern)
     suffix = entries[0].paths[0].suffix.lower()
     if suffix in SUFFIXES:
+        if chosen.attributes:
+            raise ValueError(
+                "`attributes` must be left out for VTK files, which have none; it is for NetCDF and Zarr."
+            )
         return open_vtk(entries, chosen)
     if suffix in NETCDF_SUFFIXES:
         return open_netcdf([path for entry in entries for path in entry.paths], chosen)

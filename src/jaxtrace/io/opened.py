@@ -35,6 +35,7 @@ class Options:
     partly_missing: Literal["land", "zero"] = "land"
     cell_data: CellData | None = None
     select: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     convert_units: bool = True
     earth_radius: float = EARTH_RADIUS
     epoch: Any = None

@@ -124,10 +124,19 @@ def header_text(trajectory: Trajectory, arrays: dict[str, np.ndarray]) -> str:
         "outcome_names": list(trajectory.outcome_names),
         "info": _flattened(trajectory.info, "info", None),
         "reduced": _flattened(trajectory.reduced, "reduced", arrays),
-        "ids": str(trajectory.ids.dtype),
+        "types": wide_types({**{name: getattr(trajectory, name) for name in ARRAYS}, **arrays}),
         "epoch": None if trajectory.epoch is None else dataclasses.asdict(trajectory.epoch),
     }
     return json.dumps(plain)
+
+
+def wide_types(arrays: dict[str, Any]) -> dict[str, str]:
+    """The types of whole numbers that a file may keep in 32 bits with a sign, by the names of their arrays."""
+    return {
+        name: str(values.dtype)
+        for name, values in arrays.items()
+        if values is not None and str(values.dtype) in ("int64", "uint32", "uint64")
+    }
 
 
 def from_parts(

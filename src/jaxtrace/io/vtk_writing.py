@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from jaxworlds.store import atomic_write
 
+from ..fields.epoch import Epoch
 from ..tracking.trajectory import Trajectory
 from .vtk_tools import complaints, vtk
 
@@ -17,7 +18,7 @@ def write_paths(trajectory: Trajectory, path: Path) -> None:
     """The path of each particle as a line; a slot that is filled again begins a new one.
 
     A line begins where the particle was released and ends where it ended. Points carry time, age and velocity, lines the
-    particle's identity, outcome, patch and time of release.
+    particle's identity, outcome, patch and time of release. Field data say the date of time 0, where it is known.
     """
     positions = _positions(trajectory)
     at, start = _segments(trajectory, positions)
@@ -35,7 +36,7 @@ def write_paths(trajectory: Trajectory, path: Path) -> None:
     }
     if trajectory.generation is not None:
         lines["generation"] = trajectory.generation[moment[start[:-1]], owner]
-    _write(path, _three(positions[moment, particle]), start, along, lines, "lines")
+    _write(path, _three(positions[moment, particle]), start, along, lines, "lines", epoch=trajectory.epoch)
 
 
 def write_frames(trajectory: Trajectory, path: Path) -> None:
@@ -65,6 +66,7 @@ def write_frames(trajectory: Trajectory, path: Path) -> None:
             {},
             "points",
             float(time),
+            trajectory.epoch,
         )
         rows.append(
             f'    <DataSet timestep="{float(time)!r}" part="0" file={quoteattr(f"{folder.name}/{name}")}/>'
@@ -129,8 +131,9 @@ def _write(
     on_cells: dict[str, np.ndarray],
     kind: str,
     time: float | None = None,
+    epoch: Epoch | None = None,
 ) -> None:
-    """One `.vtp` whose cells are the runs of points between the numbers in `start`."""
+    """One `.vtp` whose cells are the runs of points between the numbers in `start`; dates are texts in its field data."""
     tools = vtk()
     found, places, cells = tools.model.vtkPolyData(), tools.core.vtkPoints(), tools.model.vtkCellArray()
     places.SetData(_array(tools, points))
@@ -146,6 +149,10 @@ def _write(
             data.AddArray(_array(tools, values, name))
     if time is not None:
         found.GetFieldData().AddArray(_array(tools, np.array([time]), "TimeValue"))
+    if epoch is not None:
+        dates = {"date_of_time_0": str(epoch)} | ({} if time is None else {"date": epoch.text(time)})
+        for name, text in dates.items():
+            found.GetFieldData().AddArray(_array(tools, np.array([text]), name))
     writer = tools.xml.vtkXMLPolyDataWriter()
     writer.SetInputData(found)
     writer.SetDataModeToAppended()

@@ -76,7 +76,8 @@ def open_file(path: Path) -> Any:
 
 def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     """The velocity field in data sets that are open: which variables, when, where, and which values are land."""
-    tidied = [tidy_data(source.data) for source in sources]
+    _demand_known(sources, options)
+    tidied = [tidy_data(source.data, options.attributes) for source in sources]
     sources = [
         source._replace(data=data, refused={**refused, **source.refused})
         for source, (data, refused) in zip(sources, tidied, strict=True)
@@ -108,7 +109,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     except DatasetError:
         raise
     except ValueError as error:
-        raise DatasetError(f"{source.name}: {error}.") from error
+        raise DatasetError(f"{source.name}: {str(error).rstrip('.')}.") from error
     tell_native_names(names, any(along.values.ndim > 1 for along in grid.places))
     for along in grid.places:
         if along.name in source.refused:
@@ -190,6 +191,16 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     )
 
 
+def _demand_known(sources: list[Source], options: Options) -> None:
+    """Refuse attributes of variables that no file has."""
+    known = {str(name) for source in sources for name in source.data.variables}
+    for name in options.attributes:
+        if name not in known:
+            raise ValueError(
+                f"`attributes` must name variables of {sources[0].name}: {', '.join(sorted(known))}; got {name!r}."
+            )
+
+
 def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, ...], str]:
     """The variables of the components and why: as named, by their standard names, or by their names."""
     fields: dict[str, Any] = {}
@@ -204,7 +215,7 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
     if options.velocity is not None:
         if isinstance(options.velocity, str) or not 2 <= len(options.velocity) <= 3:
             raise ValueError(
-                f"`velocity` must name two or three variables, such as ('u', 'v'); got {options.velocity!r}. "
+                f"`velocity` must name two or three variables, such as `velocity=('u', 'v')`; got {options.velocity!r}. "
                 f"{where} holds {listed}."
             )
         for name in options.velocity:
@@ -316,13 +327,13 @@ def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options)
         count = int(np.count_nonzero(found == np.asarray(mark, found.dtype)))
         if count:
             raise DatasetError(
-                f"{where} holds {count:,} values equal to its attribute {word} = {mark:g}. CF calls that `_FillValue`: rename "
-                f"the attribute, or pass the xarray data set with these values as NaN (`data.where(data != {mark:g})`)."
+                f"{where} holds {count:,} values equal to its attribute {word} = {mark:g}. CF calls that `_FillValue`: pass "
+                f"`attributes={{{name!r}: {{'_FillValue': {mark:g}}}}}`."
             )
-    largest = float(np.nanmax(np.abs(found), initial=0.0))
-    if not np.isfinite(largest) or largest > HUGE:
+    largest = max((float(np.nanmax(found, initial=0.0)), float(np.nanmin(found, initial=0.0))), key=abs)
+    if not abs(largest) <= HUGE:
         raise DatasetError(
-            f"{where} holds values up to {largest:.3g}, which mark missing ones without saying so. Set the variable's "
-            "`_FillValue` to that number."
+            f"{where} holds values up to {largest:.3g}, which mark missing ones without saying so. Pass "
+            f"`attributes={{{name!r}: {{'_FillValue': {largest:.9g}}}}}`."
         )
     return found * grid.scales[k]

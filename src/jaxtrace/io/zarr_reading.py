@@ -66,14 +66,15 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
     return StoreData(variables, contents.attributes, refused)
 
 
-def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All values of a store as they are stored, and its attributes. A chunk that is not there is an error."""
+def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """All values of a store as they are stored, its attributes, and those of its time. A chunk that is not there is an error."""
     store = open_store(path)
     contents = read_contents(store)
     bare = (
         (name, dataclasses.replace(array, fill=None, marked=False)) for name, array in contents.arrays.items()
     )
-    return {name: ArrayReader(store, array).read() for name, array in bare}, contents.attributes
+    clock = contents.arrays["time"].attributes if "time" in contents.arrays else {}
+    return {name: ArrayReader(store, array).read() for name, array in bare}, contents.attributes, clock
 
 
 def attributes_of(path: Path) -> dict[str, Any]:

@@ -52,7 +52,12 @@ def write_zarr(
                 "compressor": _PACKED if compress else None,
                 "dimension_separator": ".",
             }
-            listed[f"{name}/.zattrs"] = {"_ARRAY_DIMENSIONS": list(variable.dims), **_plain(variable.attrs)}
+            around = variable.encoding.get("coordinates")
+            listed[f"{name}/.zattrs"] = {
+                "_ARRAY_DIMENSIONS": list(variable.dims),
+                **_plain(variable.attrs),
+                **({"coordinates": around} if around else {}),
+            }
             (folder / str(name)).mkdir()
             for key, part in _chunks(values, chunks):
                 (folder / str(name) / key).write_bytes(part.tobytes() if pack is None else pack(part))
@@ -63,8 +68,8 @@ def write_zarr(
 
 def read_zarr(path: Path) -> Trajectory:
     """Read a trajectory that `write_zarr` wrote, from its folder or a zip archive of it."""
-    stored, attributes = read_arrays(path)
-    return from_variables(path, stored, attributes.get("jaxtrace"))
+    stored, attributes, clock = read_arrays(path)
+    return from_variables(path, stored, attributes.get("jaxtrace"), clock)
 
 
 def refuse_other(path: Path) -> None:

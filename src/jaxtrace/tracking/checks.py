@@ -15,7 +15,7 @@ from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
-from ..settings import DOUBLE
+from ..settings import DOUBLE, HELD, WATER
 from .bouncing import AbstractBoundary
 from .moving import sees_differences
 from .particles import Outcome
@@ -118,7 +118,7 @@ def barred_seeds(
         f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_counted(barred)}, the "
         f"first is number {first} at {written(seeds[first])}"
     )
-    remedy = "Keep those inside with `jaxtrace.tracking.seeding.seeds_inside(seeds, boundary)`."
+    remedy = f"{HELD}."
     if barred.all():
         raise ValueError(f"{message}. Move them, or the boundary.")
     then = f"They stay where they are, with the outcome {Outcome.BEGAN_OUTSIDE.sentence!r}."
@@ -151,10 +151,7 @@ def tell_seeds_outside(
         message += f" ({', '.join(parts)})"
     first = int(np.flatnonzero(lost)[0])
     message += f". The first is number {first} at {written(seeds[first])}"
-    remedy = (
-        f"Keep those {where} with `jaxtrace.tracking.seeding.seeds_inside(seeds, field)`, or draw them there: "
-        "`random_seeds(n, bounds, inside=field)`."
-    )
+    remedy = f"{WATER.format(where=where)}."
     if began.all():
         raise ValueError(f"{message}. Are they in the field's coordinates? {remedy}")
     warnings.warn(

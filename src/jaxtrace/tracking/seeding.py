@@ -401,7 +401,7 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
             f"{path} must be a table of text in UTF-8, its values between commas; {error}."
         ) from error
     if len(rows) < 2:
-        raise ValueError(f"{path} must hold a header and at least one row; it has {len(rows)} lines.")
+        raise ValueError(f"{path} must hold a header and at least one row; its lines are {len(rows)}.")
     header, *body = rows
     for number, row in enumerate(body, start=2):
         if len(row) != len(header):
