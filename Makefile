@@ -71,6 +71,7 @@ bench: $(STAMP)  ## measure what the README claims, next to a peer
 	@$(BIN)/python benchmarks/bench_core.py
 	@$(BIN)/python benchmarks/bench_arc.py --setup-peers .peers
 	@$(BIN)/python benchmarks/bench_trace.py --setup-peers .peers
+	@$(BIN)/python benchmarks/bench_trace_geo.py
 	@$(BIN)/python benchmarks/bench_acbo_inference.py --setup-peers .peers
 	@$(BIN)/python benchmarks/bench_acbo_policy.py
 

@@ -125,3 +125,70 @@ def ocean_dataset(lon, lat, times, data):
             "lon": ("lon", lon, {"units": "degrees_east", "standard_name": "longitude"}),
         },
     )
+
+
+def tracked_in_space(lon, lat, times, data, seeds, span, dt, radius=RADIUS):
+    """The same by steps of RK4 for unit vectors: at home at the poles and on any turn, where `tracked` is not.
+
+    Velocities are interpolated between the nodes as `interpolated` does it and turned into space at the particle. Columns that go
+    round the globe have no edge. NaN for particles that left the grid.
+    """
+    lon, lat, times = (np.asarray(part, np.float64) for part in (lon, lat, times))
+    point = on_axes(seeds)
+    steps = round(abs(span[1] - span[0]) / dt)
+    dt = (span[1] - span[0]) / steps
+
+    def rate(p, t):
+        east, north = np.arctan2(p[:, 1], p[:, 0]), np.arctan2(p[:, 2], np.hypot(p[:, 0], p[:, 1]))
+        at = np.stack([lon[0] + np.mod(np.rad2deg(east) - lon[0], 360.0), np.rad2deg(north)], -1)
+        u, v = interpolated(lon, lat, times, data, at, t).T[..., None]
+        zero = np.zeros_like(east)
+        eastward = np.stack([-np.sin(east), np.cos(east), zero], -1)
+        northward = np.stack(
+            [-np.sin(north) * np.cos(east), -np.sin(north) * np.sin(east), np.cos(north)], -1
+        )
+        return (u * eastward + v * northward) / radius
+
+    for step in range(steps):
+        t = span[0] + step * dt
+        k1 = rate(point, t)
+        k2 = rate(point + dt / 2 * k1, t + dt / 2)
+        k3 = rate(point + dt / 2 * k2, t + dt / 2)
+        k4 = rate(point + dt * k3, t + dt)
+        point = point + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        point = point / np.linalg.norm(point, axis=1, keepdims=True)
+    x, y, z = point.T
+    return np.stack([np.rad2deg(np.arctan2(y, x)), np.rad2deg(np.arctan2(z, np.hypot(x, y)))], -1)
+
+
+def eddies(lon, lat, days=20, seed=0, length=300e3, speed=0.15, radius=RADIUS):
+    """Daily slices of drifting eddies in m/s as float32, (times, data): smooth on the sphere, the poles included.
+
+    The stream function is a sum of waves in space along random directions, `length` metres from crest to crest.
+    """
+    key = np.random.default_rng(seed)
+    x, y = np.meshgrid(lon, lat)
+    point = on_axes(np.stack([x.ravel(), y.ravel()], -1))
+    a, b = np.deg2rad(x.ravel()), np.deg2rad(y.ravel())
+    east = np.stack([-np.sin(a), np.cos(a), 0 * a], -1)
+    north = np.stack([-np.sin(b) * np.cos(a), -np.sin(b) * np.sin(a), np.cos(b)], -1)
+    waves = []
+    for _ in range(12):
+        way = key.normal(size=3)
+        number = 2 * np.pi * radius / (length * key.uniform(0.7, 2.0)) * way / np.linalg.norm(way)
+        across = np.cross(point, number / np.linalg.norm(number))
+        waves.append(
+            (
+                point @ number + key.uniform(0, 2 * np.pi),
+                key.uniform(-0.3, 0.3),
+                across,
+                key.uniform(0.5, 1.5),
+            )
+        )
+    times, data = 86_400.0 * np.arange(days + 1), []
+    for k in range(days + 1):
+        flow = sum(
+            speed * size * np.cos(angle + drift * k)[:, None] * across for angle, drift, across, size in waves
+        )
+        data.append(np.stack([(flow * east).sum(-1), (flow * north).sum(-1)], -1).reshape(*x.shape, 2))
+    return times, np.stack(data).astype(np.float32)

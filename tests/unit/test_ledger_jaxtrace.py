@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import jaxtrace as jt
 from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.io import load_optimized_dataset
+from jaxtrace.tracking import collecting
 from jaxtrace.tracking.boundary import (
     clamping_boundary,
     continuous_inlet_boundary_factory,
@@ -546,6 +548,28 @@ def test_the_run_says_how_fast_it_was() -> None:
     assert info["particle_steps"] == 24 * 20
     assert 0 <= info["compile_seconds"] <= info["seconds"]
     assert info["particle_steps_per_second"] >= info["particle_steps"] / info["seconds"]
+
+
+def test_the_rate_counts_the_call_from_its_beginning_to_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning before the compiled loop and collecting behind it, as a stopwatch around the call does."""
+    tracker = jt.create_tracker("rk4", flow(), batch_size=10)
+    tracker.track_particles(seeds(), (0.0, 2.0), 3, 0.1)
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.4)
+        return outcomes(*arguments)
+
+    outcomes = collecting._outcomes
+    monkeypatch.setattr(collecting, "_outcomes", slow)
+    begin = time.perf_counter()
+    info = tracker.track_particles(seeds(), (0.0, 2.0), 3, 0.1).info
+    passed = time.perf_counter() - begin
+    assert 0.4 <= info["seconds"] <= passed
+    assert info["particle_steps_per_second"] == info["particle_steps"] / (
+        info["seconds"] - info["compile_seconds"]
+    )
+    assert info["loop_seconds"] <= info["seconds"] - 0.4
+    assert info["loop_particle_steps_per_second"] == info["particle_steps"] / info["loop_seconds"]
 
 
 # --- what the original got wrong ---

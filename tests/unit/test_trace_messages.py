@@ -1,5 +1,6 @@
 """Messages that say what to write instead."""
 
+import math
 import re
 
 import jax.numpy as jnp
@@ -21,6 +22,20 @@ def test_no_seeds_are_told():
 def test_numpy_inside_a_formula_is_told():
     with pytest.raises(TypeError, match=r"must compute with jax\.numpy.*`jnp\.sin"):
         AnalyticField(lambda x, t: np.sin(np.asarray(x)), 2)
+
+
+def test_math_and_branches_inside_a_formula_are_told():
+    with pytest.raises(TypeError, match=r"`function` must compute with jax\.numpy.*`math\.sin"):
+        AnalyticField(lambda x, t: math.sin(x[0]) * x, 2)
+    with pytest.raises(TypeError, match=r"`function` must not branch on numbers by `if`.*`jnp\.where"):
+        AnalyticField(lambda x, t: x if x[0] > 0 else -x, 2)
+    for wrong, told in (
+        (lambda x, t: np.sin(x[0]), "jnp.sin"),
+        (lambda x, t: 1.0 if t > 0 else 2.0, "jnp.where"),
+    ):
+        with pytest.raises(TypeError, match=rf"`diffusivity` must .*`{told}"):
+            create_tracker("euler_maruyama", double_gyre(), diffusivity=wrong)
+    create_tracker("euler_maruyama", double_gyre(), diffusivity=lambda x, t: 1e-3 * (1 + jnp.sin(x[0])))
 
 
 def _run(field, dt, boundary=None, integrator="rk4", **options):
@@ -70,6 +85,19 @@ def test_long_steps_that_are_right_are_not_told():
     _run(AnalyticField(lambda x, t: jnp.array([50.0 * x[1], 0.0]), 2), 100.0)
     create_tracker("dopri5", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 200.0), 3, dt=100.0)
     create_tracker("rk4", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 100.0), 1001, dt=100.0)
+
+
+def test_steps_too_long_for_how_fast_a_formula_changes_in_time_are_told():
+    # A turning and an ebbing current, also where it is slack when the run begins; half a period is too long, a tenth is not.
+    turning = AnalyticField(lambda x, t: jnp.stack([jnp.cos(5 * t), jnp.sin(5 * t)]), 2)
+    tide = AnalyticField(lambda x, t: jnp.stack([jnp.sin(5 * t), 0.2 + 0 * t]), 2)
+    for field in (turning, tide):
+        with pytest.warns(UserWarning, match=r"got steps of 1 .* the velocity changes by about") as told:
+            _run(field, 1.0)
+        assert 0.005 < _advised(str(told[0].message)) < 0.2
+        _run(field, 0.1)
+    # A wave that goes with the flow is the same for who goes with both.
+    _run(AnalyticField(lambda x, t: jnp.stack([1 + 0 * t, jnp.sin(5 * (x[0] - t))]), 2), 1.0)
 
 
 def test_steps_on_a_sphere_are_compared_in_metres():

@@ -446,6 +446,21 @@ def test_who_slips_along_a_coast_leaves_over_the_edge_behind_it() -> None:
     assert run.patch_counts["open_edge"] == 1
 
 
+def test_where_coast_and_edge_meet_nobody_ends_on_land() -> None:
+    """A step that meets the coast before the edge slips along the coast, and leaves in the water beside it."""
+    land = np.zeros((4, 4), bool)
+    land[2, 3] = True  # reaches the edge at y = 4
+    for grid in (
+        UniformGrid((0.0, 0.0), (1.0, 1.0), (5, 5), mask=land),
+        RectilinearGrid([np.arange(5.0), np.arange(5.0)], mask=land),
+    ):
+        for behaviour in ("slip", "bounce"):
+            done = masked_walls(grid, behaviour)(jnp.array([1.9, 3.4]), jnp.array([2.4, 4.2]))
+            np.testing.assert_allclose(done.position, [1.9, 4.0], atol=1e-5)
+            assert (int(done.patch), done.hits.tolist()) == (1, [1, 1])
+            np.testing.assert_allclose(done.share, 0.75, atol=1e-5)
+
+
 def test_coasts_of_other_grids_and_of_no_mask() -> None:
     """Rectilinear grids tell both apart as well; a grid without land has an edge only."""
     land = np.zeros((4, 3), bool)

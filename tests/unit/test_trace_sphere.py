@@ -33,11 +33,13 @@ from jaxtrace.integrators.rk4 import RK4
 from jaxtrace.io import load_optimized_dataset, open_dataset
 from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.bouncing import Unbounded
-from jaxtrace.tracking.boundary import box_boundary
+from jaxtrace.tracking.boundary import absorbing_boundary, box_boundary
 from jaxtrace.tracking.moving import Motion
-from jaxtrace.tracking.particles import NOT_FINITE, OUTSIDE, begin, step_particles
+from jaxtrace.tracking.particles import NOT_FINITE, OUTSIDE, Outcome, begin, step_particles
 from jaxtrace.tracking.schedule import plan_schedule
+from jaxtrace.tracking.seeding import seeds_inside
 from jaxtrace.tracking.simulating import simulate
+from jaxtrace.tracking.walls import masked_walls, mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 needs_compiler = pytest.mark.skipif(
@@ -359,3 +361,61 @@ def test_own_integrators_go_on_seeing_degrees_and_are_told():
         for tracker in (own, create_tracker("euler", globe()))
     ]
     assert geo.apart(*ends).max() < 50 < 1e4 < geo.apart(seed, ends[0])[0]
+
+
+def eastward(grid: Any, speed: float = 1.0) -> TimeSeriesField:
+    return TimeSeriesField(np.tile(np.float32([speed, 0.0]), (1, grid.size, 1)), [0.0], grid=grid)
+
+
+@pytest.mark.parametrize("name", ["rk4", "rk4, XLA", "euler", "dopri5", "inertial"])
+def test_ends_are_found_within_steps_of_a_day(name: str):
+    """At 1 m/s to the east the wall is met after as many seconds as there are metres, not at a step's end."""
+    grid = UniformGrid((0.0, -10.0), (1.0, 1.0), (41, 21), sphere=Sphere())
+    options: dict[str, Any] = {"relaxation_time": 1e-3 * 86_400} if name == "inertial" else {}
+    if name == "rk4, XLA":
+        options = {"fused": False}
+    walls = absorbing_boundary([[5, -5], [20, 5]])
+    tracker = create_tracker(name.split(",")[0], eastward(grid), walls, **options)
+    run = tracker.track_particles([[10.0, 0.0], [15.0, 2.0]], (0.0, 2e6), 2, 86_400.0, progress=False)
+    metres = np.deg2rad(EARTH_RADIUS) * np.array([10.0, 5.0 * np.cos(np.deg2rad(2.0))])
+    np.testing.assert_allclose(run.end_times, metres, atol=20.0)  # pyright: ignore[reportArgumentType]
+    if name != "inertial":
+        back = tracker.track_particles([[15.0, 0.0]], (0.0, -2e6), 2, 86_400.0, progress=False)
+        np.testing.assert_allclose(back.end_times, [-metres[0]], atol=20.0)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_walls_know_longitudes_of_other_turns(fused: bool | None):
+    """A mesh from 0° to 20° east holds particles that count from another turn."""
+    points = np.stack(np.meshgrid(np.linspace(0, 20, 9), np.linspace(-10, 10, 9)), -1).reshape(-1, 2)
+    grid = delaunay_grid(points, sphere=Sphere())
+    seeds, turns = [[-355.0, 1.0], [5.0, 1.0], [365.0, 1.0]], np.array([-360.0, 0.0, 360.0])
+    for behaviour in ("absorb", "slip"):
+        run = create_tracker("rk4", eastward(grid), mesh_walls(grid, behaviour), fused=fused).track_particles(
+            seeds, (0.0, 2e6), 2, 43_200.0, progress=False
+        )
+        np.testing.assert_allclose(run.final[:, 0] - turns, 20.0, atol=1e-3)
+        ended = np.deg2rad(EARTH_RADIUS) * 15 * np.cos(np.deg2rad(1.0))
+        if behaviour == "absorb":
+            assert run.outcomes.tolist() == [Outcome.LEFT] * 3
+            np.testing.assert_allclose(run.end_times, ended, atol=20.0)  # pyright: ignore[reportArgumentType]
+        else:
+            assert run.alive[-1].all()
+
+
+def test_coasts_of_a_globe_have_no_edge_at_its_seam():
+    land = np.zeros((36, 18), bool)
+    land[5, 9] = True  # 50° to 60° east, 0° to 10° north
+    grid = UniformGrid((0.0, -90.0), (10.0, 10.0), (37, 19), mask=land, sphere=Sphere())
+    seeds = np.array([[355.0, 5.0], [-5.0, 5.0], [352.0, -15.0]], np.float32)
+    run = create_tracker("rk4", eastward(grid), masked_walls(grid, "absorb")).track_particles(
+        seeds, (0.0, 7e6), 2, 43_200.0, progress=False
+    )
+    assert run.outcomes.tolist() == [Outcome.STRANDED] * 2 + [Outcome.MOVING]
+    np.testing.assert_allclose(run.final[:2], [[410.0, 5.0], [50.0, 5.0]], atol=1e-3)
+    assert run.patch_counts == {"coast": 2, "open_edge": 0}
+    with pytest.warns(UserWarning, match=r"1 of 4 does not \(1 on land or in holes\)"):
+        run = create_tracker("rk4", eastward(grid)).track_particles(
+            np.concatenate([seeds, [[-305.0, 5.0]]]), (0.0, 86_400.0), 2, 43_200.0, progress=False
+        )
+    assert seeds_inside(seeds, masked_walls(grid)).shape == (3, 2)

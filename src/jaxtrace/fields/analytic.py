@@ -55,11 +55,8 @@ class AnalyticField(AbstractField):
         point = jax.ShapeDtypeStruct((self.dim,), number), jax.ShapeDtypeStruct((), number)
         try:
             jax.eval_shape(lambda x, t: self.sample(x, t).velocity, *point)
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                "`function` must compute with jax.numpy, since it is compiled; it calls NumPy or another library. Write "
-                "`import jax.numpy as jnp` and `jnp.sin(...)` in place of `np.sin(...)`."
-            ) from error
+        except _UNTRACEABLE as error:
+            raise untraceable(error, "function") from error
         except (TypeError, IndexError) as error:
             if type(error) not in (TypeError, IndexError):
                 raise  # of JAX's own, which say more
@@ -95,6 +92,32 @@ class AnalyticField(AbstractField):
             raise ValueError(f"`function` must return shape {x.shape} for one point; got {velocity.shape}.")
         inside = jnp.bool_(True) if self.domain is None else jnp.asarray(self.domain(x, *extra), bool)
         return Sample(velocity, inside, ())
+
+
+_UNTRACEABLE = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
+"""What JAX raises where a formula needs numbers that are not known while it is compiled."""
+
+
+def untraceable(error: Exception, name: str) -> TypeError:
+    """What to write instead, where the formula given as the argument `name` cannot be compiled."""
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return TypeError(
+            f"`{name}` must not branch on numbers by `if`, `while`, `and` or `or`, since it is compiled once for all. Write "
+            "`jnp.where(x[0] > 0, a, b)` in place of `a if x[0] > 0 else b`."
+        )
+    return TypeError(
+        f"`{name}` must compute with jax.numpy, since it is compiled; it calls NumPy, math or another library. Write "
+        "`import jax.numpy as jnp` and `jnp.sin(...)` in place of `np.sin(...)` or `math.sin(...)`."
+    )
+
+
+def try_formula(call: Callable[..., Any], dim: int, name: str) -> None:
+    """Refuse a formula of a point and a time that cannot be compiled, where it is given and not within a run."""
+    number = jnp.result_type(float)
+    try:
+        jax.eval_shape(call, jax.ShapeDtypeStruct((dim,), number), jax.ShapeDtypeStruct((), number))
+    except _UNTRACEABLE as error:
+        raise untraceable(error, name) from error
 
 
 Vector = Sequence[float] | Float[Array, " dim"]

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .base import AbstractField, AbstractMoment, Sample
+from .base import AbstractField, AbstractGrid, AbstractMoment, Sample
 from .sphere import Circles, Sphere, circles, nearest_turn, place_in_chart
 
 
@@ -104,3 +104,8 @@ class MomentOfRates(AbstractMoment):
 def on_this_turn(x: Float[Array, " dim"], middle: Float[Array, ""] | None) -> Float[Array, " dim"]:
     """The same place with its longitude within half a turn of `middle`."""
     return x if middle is None else x.at[0].set(nearest_turn(x[0], middle.astype(x.dtype)))
+
+
+def on_turn_of(grid: AbstractGrid, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """The same place with its longitude on the turn on which a grid has its own; as it is where nothing is on a sphere."""
+    return x if grid.sphere is None else on_this_turn(x, grid.middle[0])

@@ -121,6 +121,7 @@ class _Call:
 
     plan: list[int]
     tables: list[Array]
+    on_sphere: bool
 
     def search(self, search: SimplexSearch) -> None:
         box = jnp.concatenate([search.box.reshape(-1), search.bin_origin, search.bin_scale])
@@ -143,6 +144,9 @@ class _Call:
         elif isinstance(boundary, MeshWalls):
             self.search(boundary.grid.search)
             self.tables.append(boundary.balls.astype(_real()))
+            if self.on_sphere:  # NaN where the walls know no turns
+                middle = jnp.nan if boundary.grid.sphere is None else boundary.grid.middle[0]
+                self.tables.append(jnp.stack([middle]).astype(_real()))
             self.plan += [boundary.crossings, *map(BEHAVIOURS.index, boundary.behaviour)]
 
 
@@ -178,7 +182,9 @@ def native_step(
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
     sphere = field.sphere
-    call = _Call([int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values])
+    call = _Call(
+        [int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values], sphere is not None
+    )
     if sphere is not None:
         call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
     call.grid(field.grid)

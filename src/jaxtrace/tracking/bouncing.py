@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.base import AbstractGrid
+from ..fields.chart import on_turn_of
 
 Points = Float[np.ndarray, "n dim"]
 Flags = Bool[np.ndarray, " n"]
@@ -81,7 +82,11 @@ class AbstractBoundary(eqx.Module):
 
 @eqx.filter_jit
 def _lie_inside(grid: AbstractGrid, points: Float[Array, "n dim"]) -> Bool[Array, " n"]:
-    return jax.vmap(lambda x: grid.stencil(x, grid.start(x)).inside)(points)
+    def inside(x: Vector) -> Bool[Array, ""]:
+        x = on_turn_of(grid, x)
+        return grid.stencil(x, grid.start(x)).inside
+
+    return jax.vmap(inside)(points)
 
 
 def lie_inside(grid: AbstractGrid, points: Points) -> Flags:

@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds._demands import demand_no_dates, short
 
+from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
@@ -144,7 +146,8 @@ def tell_seeds_outside(
     message = f"`initial_positions` must lie in the field and not on land; {_counted(lost)}"
     if grid is not None:
         low, high = np.asarray(grid.bounds)
-        beyond = int(((seeds < low) | (seeds > high)).any(1)[lost].sum())
+        turned = np.asarray(jax.vmap(lambda x: on_turn_of(grid, x))(jnp.asarray(seeds)))
+        beyond = int(((turned < low) | (turned > high)).any(1)[lost].sum())
         rest = int(lost.sum()) - beyond
         parts = [f"{beyond:,} beyond {written(low)} to {written(high)}"] if beyond else []
         parts += [f"{rest:,} on land or in holes"] if rest else []

@@ -1,6 +1,7 @@
 """From the records of all batches to one trajectory."""
 
 import platform
+import time
 from typing import Any
 
 import jax
@@ -23,10 +24,10 @@ def collect(
     records: Records,
     batches: list[Batch],
     ids: np.ndarray,
-    seconds: float,
+    began: float,
     epoch: Epoch | None = None,
 ) -> Trajectory:
-    """Cut what was recorded to what was reached, and say what became of every particle."""
+    """Cut what was recorded to what was reached, and say what became of every particle. The call began at `began`."""
     schedule = job.schedule
     reached = max((batch.records for batch in batches), default=0)
     times = schedule.times[:reached]
@@ -69,8 +70,10 @@ def collect(
         generation=kept.get("generation"),
         reduced=reduced,
         outcome=batches[-1].rollout.outcome if batches else "interrupted",
-        info=_info(job, batches, records, reached, seconds),
         epoch=epoch,
+        info=_info(
+            job, batches, records, reached, time.perf_counter() - began
+        ),  # the last, so that it counts all this
     )
 
 

@@ -99,6 +99,8 @@ def move(
     rest = jnp.where(bounced.position == new, rest, 0.0).astype(rest.dtype)
     inside = state.inside if motion.stop_outside else yes
     slope = None if integrator.stochastic else own if velocity is not None else state.velocity
+    if slope is not None and sphere is not None:
+        slope = sphere.rates(position, slope)  # the way is in degrees
     share = share_of_time(bounced, position, new, None if slope is None else slope * dt)
     early, broken = exhausted(state.memory), jnp.zeros((), bool)
     if isinstance(state.memory, StepControl):

@@ -510,6 +510,7 @@ struct MeshWalls {
   const Real* balls;  // middle and radius of a ball around each simplex that no wall enters
   const i32* rule;    // of each patch
   i32 crossings;
+  Real middle;  // on a sphere the longitude around which the mesh lies; NaN for none
 
   struct Passed {
     Real share, height, fall, slope[D], tolerance;
@@ -734,11 +735,24 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
       job.ended[i] = job.row, job.cause[i] = job.not_finite;
       continue;
     }
-    const bool clear = job.walls == kNoWalls || (job.walls == kBox ? job.box.clear(now) : job.mesh.clear(place, now, job.hint[i]));
+    // The mesh of the walls may have its longitudes on another turn.
+    const Real *here = place, *there = now;
+    Real turned[2][D];
+    if constexpr (kSphere)
+      if (job.walls == kMesh && job.mesh.middle == job.mesh.middle) {
+        std::memcpy(turned[0], place, sizeof(turned[0])), std::memcpy(turned[1], now, sizeof(turned[1]));
+        turned[0][0] -= 360 * std::floor((place[0] - job.mesh.middle) / 360 + Real(0.5));
+        turned[1][0] += turned[0][0] - place[0];
+        here = turned[0], there = turned[1];
+      }
+    const bool clear = job.walls == kNoWalls || (job.walls == kBox ? job.box.clear(now) : job.mesh.clear(here, there, job.hint[i]));
     if (!clear) {
       Bounced<Real, D> to;
       if (job.walls == kBox) job.box.bounce(place, now, to, hits);
-      else job.mesh.bounce(place, now, job.hint[i], to, hits);
+      else job.mesh.bounce(here, there, job.hint[i], to, hits);
+      if constexpr (kSphere)
+        if (job.walls == kMesh)  // what no wall changed is not rounded
+          to.position[0] = to.position[0] == there[0] ? now[0] : to.position[0] - (here[0] - place[0]);
       // What is lost by rounding belongs to the place; a wall that moved the particle begins anew.
       for (int axis = 0; axis < D; ++axis)
         if (to.position[axis] != now[axis]) left[axis] = 0;
@@ -747,7 +761,13 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
         i32 from = job.hint ? job.hint[i] : 0;
         V velocity;
         Real first[D];
-        job.sampler.template sample<S>(0, x[k] + low[k], from, velocity);
+        V begin = x[k] + low[k];
+        if constexpr (kSphere) begin = x[k], begin[0] = charts.on_this_turn(begin[0]);  // `low` is in metres
+        job.sampler.template sample<S>(0, begin, from, velocity);
+        if constexpr (kSphere) {  // the way is in degrees
+          const Real metres = charts.radius * Charts<Real>::kDegree;
+          velocity[0] /= metres * std::max(charts.cosine[k], 1 / charts.radius), velocity[1] /= metres;
+        }
         L::store(first, dt * velocity);
         job.share[i] = share_of_time<Real, D>(to, place, now, first);
       }
@@ -864,6 +884,7 @@ void take_step(XLA_FFI_CallFrame* frame, Plan plan) {
   } else if (job.walls == kMesh) {
     job.mesh.search = search_from<Real, D>(in, plan);
     job.mesh.balls = in.next<Real>();
+    if constexpr (kSphere) job.mesh.middle = *in.next<Real>();
     job.mesh.crossings = plan.next(), job.mesh.rule = plan.some(int(job.patches));
   }
   void (*each)(const Step<Real, D, Sampler>&, int64_t) =

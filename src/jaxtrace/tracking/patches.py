@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from ..fields.apart import apart
 from ..fields.base import AbstractGrid
+from ..fields.chart import on_turn_of
 from ..fields.few import MANY, for_few
 from ..fields.mesh_walking import rounding
 from ..fields.shapes import sum_products
@@ -97,12 +98,19 @@ class MeshWalls(AbstractBoundary):
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
         """Follow the path."""
-        begin = self.grid.start(old) if isinstance(hint, tuple) else hint
+        here = on_turn_of(self.grid, old)
+        begin = self.grid.start(here) if isinstance(hint, tuple) else hint
         treat = MeshWalls.follow if self.differentiable else _bounce
-        done = treat(self, old, new, velocity, begin)
+        end = new
+        if self.grid.sphere is not None:  # the mesh may have its longitudes on another turn
+            end = new + jax.lax.stop_gradient(here - old)
+        done = treat(self, here, end, velocity, begin)
+        position = done.position
+        if self.grid.sphere is not None:  # and what no wall changed is not rounded
+            position = jnp.where(position == end, new, position - jax.lax.stop_gradient(here - old))
         own = jnp.zeros_like(new) if done.velocity is None else done.velocity
-        end = {} if done.share is None else {"share": done.share, "normal": done.normal}
-        return Bounced(done.position, own, done.patch < 0, done.hits, done.patch, **end)
+        ending = {} if done.share is None else {"share": done.share, "normal": done.normal}
+        return Bounced(position, own, done.patch < 0, done.hits, done.patch, **ending)
 
     @property
     def _ends_some(self) -> bool:

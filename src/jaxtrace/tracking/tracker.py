@@ -15,6 +15,7 @@ from jaxworlds._demands import short
 from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.meshes import world_mesh
 
+from ..fields.analytic import try_formula
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of, in_seconds, step_seconds, without_epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
@@ -133,6 +134,9 @@ def create_tracker(
         )
     chosen = checked_integrator(integrator_name, integrator, options)
     tell_units_on_sphere(field, chosen)
+    amount = getattr(chosen, "diffusivity", None)
+    if callable(amount) and not isinstance(amount, AbstractField):
+        try_formula(amount, field.dim, "diffusivity")
     return Tracker(
         Options(
             field=without_epoch(field),
@@ -215,7 +219,7 @@ class Tracker:
         )
         records, batches = run_job(job)
         self._remember(job, report, batches[0].rollout.compile_seconds)
-        found = collect(job, records, batches, names, time.perf_counter() - began, self.options.epoch)
+        found = collect(job, records, batches, names, began, self.options.epoch)
         tell_seeds_outside(found.outcomes, seeds, self.options.field, barred)
         return found
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.base import AbstractGrid
+from ..fields.chart import on_turn_of
 from ..fields.mesh_search import clear_balls
 from ..fields.unstructured import UnstructuredGrid
 from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
@@ -60,7 +61,7 @@ class MaskedWalls(AbstractBoundary):
         # After a period was passed the step may begin outside the grid; its end then tells what it met.
         ashore = ~free & self._within(jnp.where(self._within(old), first.beyond, new))
         afar = ~free & ~ashore
-        end, factor = self._held(old, new, free, ashore)
+        end, factor, along = self._held(old, new, free, ashore)
         ends_here = jnp.zeros((), bool)
         if self.behaviour == "absorb":
             ends_here = ends_here | ashore
@@ -70,8 +71,8 @@ class MaskedWalls(AbstractBoundary):
         position = jnp.where(ends_here, first.held, end)
         if self.open_edge == "leave" and self.behaviour in ("slip", "bounce"):
             # Who slips along a coast may come over the edge by that.
-            over = ashore & ~self._within(end)
-            late = _bisected(self._within, old, end, over)
+            over = ashore & along.leaves
+            late = _bisected(self._wet, along.begin, along.end, over)
             gone, share = gone | over, jnp.where(over, late.low, share)
             position = jnp.where(over, late.held, position)
             afar = afar | over
@@ -91,21 +92,23 @@ class MaskedWalls(AbstractBoundary):
 
     def _held(
         self, old: Vector, new: Vector, free: Bool[Array, ""], ashore: Bool[Array, ""]
-    ) -> tuple[Vector, Vector]:
-        """Where a step leads of a particle that does not end, and what becomes of each velocity component."""
-        end, factor = new, jnp.ones_like(new)
+    ) -> tuple[Vector, Vector, "_Part"]:
+        """Where a step leads of a particle that does not end, what becomes of each velocity component, and a part of the step
+        that leads from a coast over the open edge."""
+        end, factor, along = new, jnp.ones_like(new), _Part(jnp.zeros((), bool), old, new)
         for rule, here in ((self.behaviour, ashore), (self.open_edge, ~free & ~ashore)):
             if rule == "stick":
                 end, factor = jnp.where(here, old, end), jnp.where(here, 0.0, factor)
             elif rule in ("slip", "bounce"):
-                slid, turned = self._axis_by_axis(old, new, rule)
+                slid, turned, part = self._axis_by_axis(old, new, rule)
+                along = part if rule == self.behaviour else along
                 end, factor = jnp.where(here, slid, end), jnp.where(here, turned, factor)
-        return end, factor
+        return end, factor, along
 
-    def _axis_by_axis(self, old: Vector, new: Vector, rule: str) -> tuple[Vector, Vector]:
+    def _axis_by_axis(self, old: Vector, new: Vector, rule: str) -> tuple[Vector, Vector, "_Part"]:
         """Where the parts of the step that stay in the water lead, and what becomes of each velocity component."""
         way = new - old
-        here, factor = old, jnp.ones_like(new)
+        here, factor, over = old, jnp.ones_like(new), _Part(jnp.zeros((), bool), old, new)
         order = jnp.argsort(-jnp.abs(way))
         for turn in range(new.shape[0]):
             axis = jnp.arange(new.shape[0]) == order[turn]
@@ -113,7 +116,10 @@ class MaskedWalls(AbstractBoundary):
             # Over an edge that is open the step may lead: the particle then leaves there.
             goes = self._wet(tried)
             if self.open_edge == "leave":
-                goes = goes | ~self._within(tried)
+                leaves = ~self._within(tried) & ~over.leaves
+                first = _Part(leaves, here, tried)
+                over = jax.tree.map(lambda a, b, now=leaves: jnp.where(now, a, b), first, over)
+                goes = goes | over.leaves
             if rule == "bounce":
                 turned = jnp.where(axis, here - way, here)
                 back = self._wet(turned)
@@ -122,15 +128,24 @@ class MaskedWalls(AbstractBoundary):
             else:
                 here = jnp.where(goes, tried, here)
                 factor = jnp.where(axis & ~goes, 0.0, factor)
-        return here, factor
+        return here, factor, over
 
     def _wet(self, x: Vector) -> Bool[Array, ""]:
+        x = on_turn_of(self.grid, x)
         return self.grid.stencil(x, self.grid.start(x)).inside
 
     def _within(self, x: Vector) -> Bool[Array, ""]:
         """Whether a place lies in the grid, land or not."""
-        grid = without_land(self.grid)
+        grid, x = without_land(self.grid), on_turn_of(self.grid, x)
         return grid.stencil(x, grid.start(x)).inside
+
+
+class _Part(NamedTuple):
+    """A part of a step along one axis, and whether it leads over the open edge."""
+
+    leaves: Bool[Array, ""]
+    begin: Vector
+    end: Vector
 
 
 class _Halved(NamedTuple):
