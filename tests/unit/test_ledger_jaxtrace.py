@@ -164,6 +164,7 @@ def test_every_row_has_tests_that_exist() -> None:
     here = {name for name in globals() if name.startswith("test_")}
     assert here - set(named) == {
         "test_every_row_has_tests_that_exist",
+        "test_the_rate_counts_the_call_from_its_beginning_to_its_results",
         "test_the_tables_name_every_row_of_the_ledger",
     }
 

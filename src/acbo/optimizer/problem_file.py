@@ -126,6 +126,11 @@ def _demand_numbers(column: Any, name: str, source: Path) -> None:
     for row, cell in enumerate(column, start=1):
         try:
             float(cell)
+        except OverflowError:
+            raise ValueError(
+                f"`data` must hold numbers below 1e308; column {name!r} has {short(cell)} in row {row} of {source}. "
+                "Correct that cell, or give the column another unit."
+            ) from None
         except (TypeError, ValueError):
             raise ValueError(
                 f"`data` must hold numbers; column {name!r} has {short(cell)} in row {row} of {source}.{_as_number(cell)}"
