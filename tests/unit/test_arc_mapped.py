@@ -207,6 +207,13 @@ def test_every_damaged_byte_is_found_by_verify(path: Path, tmp_path: Path) -> No
             open_task_file(damaged(path, tmp_path, start, flipped), verify=True)
 
 
+def test_a_set_is_never_loaded_with_a_colour_that_nobody_wrote(path: Path, tmp_path: Path) -> None:
+    start = part(path, "cells")["start"]
+    other = damaged(path, tmp_path, start, bytes([path.read_bytes()[start] ^ 1]))
+    with pytest.raises(StoreError, match=r"'cells' does not match its digest\. The file is damaged"):
+        load(other)
+
+
 @pytest.mark.parametrize(
     ("key", "item", "value"),
     [

@@ -206,12 +206,21 @@ def test_grids_of_a_state_without_its_task_are_blank(small: TaskSet) -> None:
     assert (np.asarray(lost.input_grid) == -1).all()
 
 
+class Carry(eqx.Module):
+    """A user's own record that holds a state."""
+
+    env: Any
+    key: Any
+
+
 def test_a_mapped_reset_warns_that_it_copies_the_tasks(small: TaskSet) -> None:
     reset = lambda key: arc_reset(key, CONFIG, small)  # noqa: E731
     for mapped in (jax.vmap(reset), jax.jit(jax.vmap(reset))):
         with pytest.warns(UserWarning, match=r"its own copy of the tasks \(4 × .* MB\).*batch_reset") as told:
             mapped(keys())
         assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"its own copy of the tasks \(4 × .* MB\)"):
+        jax.vmap(lambda key: Carry(reset(key)[0], key))(keys())
     axes = state_axes(arc_reset(jax.random.key(0), CONFIG, small)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -248,6 +257,8 @@ def test_a_mapped_step_names_the_batched_one(small: TaskSet) -> None:
         jax.vmap(lambda **given: arc_step(given["state"], given["action"], CONFIG))(
             state=states, action=actions
         )
+    with pytest.raises(ValueError, match=remedy):
+        jax.vmap(lambda carry, action: arc_step(carry.env, action, CONFIG))(Carry(states, keys()), actions)
     for mapped in (eqx.filter_vmap(arc_step), eqx.filter_vmap(arc_step, in_axes=(0, 0, None))):
         with pytest.raises(ValueError, match=remedy):
             mapped(states, actions, CONFIG)

@@ -124,6 +124,33 @@ def test_a_word_among_coordinates_is_told_by_file_and_line(tmp_path: Path) -> No
     assert table_seeds(table).shape == (2, 2)
 
 
+def test_what_is_wrong_with_a_table_of_seeds_is_told_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "seeds.csv"
+    line = ["run", "double_gyre", "--seeds", str(table), "--out", str(tmp_path / "o.npz")]
+    table.write_text("lon,lat\n0.1,0.2\n")
+    code, said = ended(jaxtrace, line, capsys)
+    assert code == 2
+    assert "seeds.csv: " in said
+    assert "lon, lat; got none of x, y, z. Rename the columns of the coordinates to x, y and z." in said
+    table.write_text("x,y\n0.1,0.2\n0.3,nan\n")
+    code, said = ended(jaxtrace, line, capsys)
+    assert code == 2
+    assert "`--seeds` must be finite in float32; row 1 is [0.3, nan] (1 such rows). See " in said
+    assert said.endswith("seeds.csv line 3: correct it, or leave the line out.")
+
+
+def test_seeds_that_no_memory_holds_are_told_with_a_remedy() -> None:
+    from jaxtrace._commands.problem import _made
+
+    def greedy() -> None:
+        raise MemoryError("Unable to allocate 3 TiB")
+
+    with pytest.raises(ValueError, match=r"cannot be made: Unable to allocate 3 TiB\. .* ask for fewer"):
+        _made({"kind": "even"}, {"even": greedy}, "seeds", None)
+
+
 def test_environments_are_shared_evenly(capsys: pytest.CaptureFixture[str]) -> None:
     from types import SimpleNamespace
 

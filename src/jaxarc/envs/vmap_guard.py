@@ -113,10 +113,11 @@ def _mapped(node: Any, axes: Any) -> Iterator[Any]:
         if any(isinstance(axis, int) for axis in each):
             yield node
         return
-    many = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
-    if isinstance(axes, int):
-        for child in many:
-            yield from _mapped(child, axes)
+    if isinstance(axes, int):  # one axis for all that is in there, whatever the class of a container
+        inside = jax.tree.leaves(node, is_leaf=lambda child: isinstance(child, VmapGuard.state_class))
+        for child in inside:
+            if isinstance(child, VmapGuard.state_class):
+                yield from _mapped(child, axes)
     elif isinstance(node, dict) and isinstance(axes, dict):
         for key in node:
             yield from _mapped(node[key], axes.get(key))

@@ -59,7 +59,8 @@ def load(
     elif path.suffix == ".arcbank" and path.is_file():
         from .mapped import open_task_file
 
-        tasks = open_task_file(path).task_set()
+        # All of it is read anyway, and a flipped bit in a cell is only another colour.
+        tasks = open_task_file(path, verify=True).task_set()
     elif path.is_file():
         faults: dict[str, str] = {}
         found = parse_file(path, faults=faults)

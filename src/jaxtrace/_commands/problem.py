@@ -293,8 +293,9 @@ def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], wher
             and "`" in str(error)
         ):
             raise
+        remedy = " Memory is too short for it: ask for fewer." if isinstance(error, MemoryError) else ""
         raise ValueError(
-            f"`{where}` of kind {kind} cannot be made: {str(error)[:200].rstrip('.')}."
+            f"`{where}` of kind {kind} cannot be made: {str(error)[:200].rstrip('.')}.{remedy}"
         ) from error
 
 

@@ -309,9 +309,11 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
         names = [name for name in AXES if name in keys] if columns is None else list(columns)
         lost = [name for name in names if name not in keys]
         if lost or not names:
+            where = "" if path is None else f"{path}: "
+            remedy = "" if names else " Rename the columns of the coordinates to x, y and z."
             raise ValueError(
-                f"`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
-                f"{', '.join(lost) or 'none of x, y, z'}."
+                f"{where}`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
+                f"{', '.join(lost) or 'none of x, y, z'}.{remedy}"
             )
         if path is not None:
             _demand_numbers(path, {name: table[name] for name in names})
@@ -321,9 +323,11 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
     limit = float(jnp.finfo(jnp.result_type(float)).max)
     bad = np.flatnonzero(~(np.abs(positions) <= limit).all(axis=1))
     if len(bad):
+        # The first line of a file is its header.
+        place = "" if path is None else f" See {path} line {bad[0] + 2}: correct it, or leave the line out."
         raise ValueError(
             f"`table` must be finite in {jnp.result_type(float)}; row {bad[0]} is {positions[bad[0]].tolist()} "
-            f"({len(bad)} such rows)."
+            f"({len(bad)} such rows).{place}"
         )
     return jnp.asarray(positions, float)
 
