@@ -131,7 +131,7 @@ class Run(Reading, Spreading):
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of where particles begin and of the boundary; the field's own unless given."""
     boundary: Literal["none", "reflective", "periodic", "absorbing", "clamping"] | None = None
-    """What happens at the walls of that box; nothing unless given."""
+    """What happens at the walls of that box; nothing unless given: who leaves the field then ends with a whole step."""
     integrator: str | None = None
     """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
     option: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "NAME=VALUE ..."})
@@ -191,6 +191,8 @@ class Plot(Reading):
     """Written on the axes, such as m."""
     time_unit: str = ""
     """Written beside times, such as s."""
+
+    spellings: ClassVar[Mapping[str, str]] = {**Reading.spellings, "time": "--at"}
 
     def compute(self) -> int:
         from ._commands.plotting import plot

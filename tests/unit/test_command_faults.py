@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_table_of_seeds_is_told_with_its_file(
     code, said = ended(jaxtrace, line, capsys)
     assert code == 2
     assert "seeds.csv: " in said
-    assert "lon, lat; got none of x, y, z. Rename the columns of the coordinates to x, y and z." in said
+    assert "lon, lat; got none of x, y, z. Write x,y for them in the first line of " in said
     table.write_text("x,y\n0.1,0.2\n0.3,nan\n")
     code, said = ended(jaxtrace, line, capsys)
     assert code == 2

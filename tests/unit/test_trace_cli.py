@@ -214,6 +214,16 @@ def test_tracking_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "double_gyre", "--particles", "0"], "`--particles` must be at least 1"),
         (["run", "double_gyre", "--particles", "4", "--lattice", "2", "2"], "give one of them"),
         (["run", "double_gyre", "--seeds", "none.csv"], "does not exist"),
+        (
+            ["run", "double_gyre", "--seeds", "places.csv"],
+            "Write x,y for them in the first line of places.csv",
+        ),
+        (["run", "double_gyre", "--seeds", "bare.csv"], "The first line of bare.csv must name the columns"),
+        (["run", "double_gyre", "--seeds", "space.csv"], "got 3. Leave out the column z."),
+        (["run", "double_gyre", "--bounds", "nan", "0", "1", "1"], "`--bounds` must be finite; got [nan"),
+        (["run", "double_gyre", "--bounds", "2", "1", "0", "0"], "The other way round: 0 0 2 1."),
+        (["run", "double_gyre", "--span", "0", "nan"], "`--span` must be finite"),
+        (["plot", "double_gyre", "--at", "nan", "--out", "a.png"], "`--at` must be finite"),
         (["plot", "double_gyre"], "`--out` must name a picture"),
         (["plot", "double_gyre", "--out", "a.txt"], "must end in .png"),
         (["bench", "--particles", "0"], "must be at least 1"),
@@ -228,6 +238,9 @@ def test_wrong_input_ends_with_one_line(
         "words.toml": 'field = "double_gyre"\ntims = 3',
         "kind.toml": 'field = "double_gyre"\nseeds = {kind = "circel"}',
         "missing.toml": 'field = "double_gyre"\nseeds = {kind = "circle", n = 3}',
+        "places.csv": "lon,lat\n1,2\n",
+        "bare.csv": "1.0,2.0\n0.5,0.5\n",
+        "space.csv": "x,y,z\n1,0.5,0\n",
         "option.toml": 'field = "double_gyre"\noptions = {rtol = 1e-3}',
     }
     for name, text in files.items():

@@ -61,6 +61,45 @@ def test_units_of_time_under_any_spelling(tmp_path, name):
     assert not said
 
 
+def with_times_in(data, dim, name):
+    """The same with its times in a variable of one name along a dimension of another one."""
+    return data.drop_indexes("time").reset_coords("time").rename_dims(time=dim).rename(time=name)
+
+
+@pytest.mark.parametrize(
+    ("dim", "name", "along"),
+    [
+        ("record", "time", {}),
+        ("Time", "XTIME", {}),
+        ("rec", "clock", {"rec": {"long_name": "record number"}}),
+        ("record", "time", {"forecast_reference_time": {"units": "days since 1999-01-01"}}),
+    ],
+)
+def test_times_along_a_dimension_of_another_name(tmp_path, dim, name, along):
+    """They were slice numbers, or a dimension that is "neither time nor a place"."""
+    data = with_times_in(flow({"Unit": SINCE}), dim, name)
+    for other, told in along.items():
+        data[other] = (dim, np.arange(3.0), told)
+    (times, _), said = both_ways(tmp_path, data)
+    assert times == [0.0, 86400.0, 172800.0]
+    assert not said
+
+
+def test_of_two_dates_along_a_dimension_none_is_guessed(tmp_path):
+    data = with_times_in(flow(), "record", "begin")
+    data["end"] = ("record", np.arange(1.0, 4.0), {"units": SINCE})
+    found, _ = both_ways(tmp_path, data)
+    assert "dimension 'record' of variable 'u' is neither time nor a place" in found
+
+
+def test_dates_of_numpy_make_a_dimension_time():
+    days = np.array(["2015-11-16", "2015-11-17", "2015-11-18"], "datetime64[ns]")
+    data = flow().drop_vars("time").rename(time="day").assign_coords(day=days)
+    opened = open_dataset(data)
+    assert opened.times.tolist() == [0.0, 86400.0, 172800.0]
+    assert str(opened.epoch) == "2015-11-16"
+
+
 def test_a_series_of_files_with_one_time_each(tmp_path):
     """By path these were read as seconds without a warning."""
     for k in range(3):
@@ -162,6 +201,23 @@ def test_a_velocity_without_units_on_kilometres_is_told(tmp_path):
     assert (
         "variable 'u' has units '', which are not known; it is used as it is, in units of 'x'" in said.pop()
     )
+
+
+@pytest.mark.parametrize("units", ["degrees/s", "hPa/s"])
+def test_the_remedy_of_a_velocity_that_does_not_fit_works(tmp_path, capsys, units):
+    data = flow(speed={"units": units})
+    with pytest.raises(DatasetError, match="does not fit a coordinate that measures length") as refused:
+        open_dataset(data)
+    given = ast.literal_eval(re.search(r"`attributes=([^`]+)`", str(refused.value))[1])
+    assert given == {"u": {"units": "m/s"}}
+    opened = open_dataset(data, attributes={**given, "v": given["u"]})
+    np.testing.assert_array_equal(opened.read(0), 2.0)
+    data.to_netcdf(tmp_path / "made.nc", engine="h5netcdf")
+    with pytest.raises(SystemExit):
+        main(["info", str(tmp_path / "made.nc")])
+    said = capsys.readouterr().err
+    assert "`--attributes u.units=m/s`" in said
+    assert "`--keep-units`" in said
 
 
 def test_standard_names_and_directions_under_any_spelling(tmp_path):
@@ -376,6 +432,28 @@ def test_velocities_in_unknown_units_on_degrees_are_refused():
     for units in ("(m/s)", "m s⁻¹", "m·s-1", "[m s^-1]", "Meters per Second"):
         data.u.attrs = data.v.attrs = {"units": units}
         assert "m/s converted" in str(open_dataset(data))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        (
+            "degrees_west",
+            "degrees_north",
+            "'x' is in degrees_west; change its signs and call it degrees_east",
+        ),
+        ("degW", "degN", "'x' is in degW; change its signs"),
+        (
+            "degree_east",
+            "Degrees South",
+            "'y' is in Degrees South; change its signs and call it degrees_north",
+        ),
+    ],
+)
+def test_degrees_that_count_the_other_way_are_refused(tmp_path, x, y, told):
+    """The advice was to call them degrees_east, which mirrors the map."""
+    found, _ = both_ways(tmp_path, flow(x={"units": x}, y={"units": y}))
+    assert told in found
 
 
 def test_two_longitudes_far_apart_make_no_jump():

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrace.fields import AnalyticField, RectilinearGrid, TimeSeriesField, UniformGrid, constant_flow
+from jaxtrace.fields import (
+    AnalyticField,
+    RectilinearGrid,
+    TimeSeriesField,
+    UniformGrid,
+    constant_flow,
+)
+from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5
 from jaxtrace.integrators.fused import Life, can_fuse, fused_step
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, seeding
@@ -279,6 +286,31 @@ def test_seeds_outside_or_on_land_are_counted_and_told(fused: bool | None) -> No
         ValueError, match=r"none does \(1 beyond .*, 1 on land.*random_seeds\(n, bounds, inside=field\)"
     ):
         tracker.track_particles(start[1:3], (0.0, 1.0), 2)
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_who_leaves_the_field_with_the_last_step_has_left_it(fused: bool | None) -> None:
+    """Steps look at their beginning, so that the last one left particles outside "still moving"."""
+    start = [[0.9, 0.2], [0.5, 0.1], [0.1, 0.1], [0.55, 0.5]]
+    left, moving, late = Outcome.OUTSIDE, Outcome.MOVING, [0.0, 0.0, 1.0, 0.0]
+    tracker = create_tracker("rk4", coast(), fused=fused)
+    with pytest.warns(UserWarning, match="1 of 4 does not"):
+        run = tracker.track_particles([*start[:3], [0.9, 0.9]], (0.0, 1.0), 3, 0.5, release_times=late)
+    assert run.outcomes.tolist() == [left, moving, moving, Outcome.BEGAN_OUTSIDE]
+    assert run.final[0, 0] > 1
+    assert run.alive is not None
+    assert run.alive[-1].tolist() == [False, True, True, False]
+    onto_land = tracker.track_particles(start, (0.0, 0.5), 2, 0.5)
+    assert onto_land.outcomes.tolist() == [moving, moving, moving, left]
+    np.testing.assert_array_equal(onto_land.end_times, [np.nan, np.nan, np.nan, 0.5])  # pyright: ignore
+    longer = tracker.track_particles(start, (0.0, 1.0), 3, 0.5)
+    assert longer.outcomes[3] == left
+    assert longer.end_times[3] == 0.5  # pyright: ignore[reportOptionalSubscript]
+    field = coast()
+    streamed = create_tracker("rk4", StreamedField(np.asarray(field.data), [0.0], field.grid), fused=fused)
+    assert streamed.track_particles(start, (0.0, 0.5), 2, 0.5).outcomes[3] == left
+    free = create_tracker("rk4", coast(), fused=fused, stop_outside=False)
+    assert (free.track_particles(start, (0.0, 0.5), 2, 0.5).outcomes == moving).all()
 
 
 def test_seeds_outside_a_wall_are_not_moved_inside() -> None:

@@ -333,6 +333,21 @@ def test_positions_are_those_of_the_nearest_time() -> None:
     np.testing.assert_allclose(dots(plot_positions(found))[0], found.final)
 
 
+def test_times_that_nothing_is_known_at_are_told() -> None:
+    """NaN gave the first picture, and a time beyond the series that of its last slice under a title of another date."""
+    with pytest.raises(ValueError, match="`at` must be finite; got nan"):
+        plot_positions(straight(), at=float("nan"))
+    field = gradient_field()
+    with pytest.raises(ValueError, match="`time` must be finite; got nan"):
+        plot_speed(field, time=float("nan"))
+    with pytest.warns(
+        UserWarning, match=r"`time` must lie within .*, 0 to 1; got 7\. The last slice is drawn"
+    ):
+        plot_speed(field, time=7.0)
+    with pytest.warns(UserWarning, match=r"2015-11-16 .* got 2015-11-15 .*\. The first slice is drawn"):
+        plot_speed(field.dated("2015-11-16"), time="2015-11-15")
+
+
 def test_pictures_go_into_given_axes() -> None:
     figure = Figure()
     left, right = figure.subplots(1, 2)

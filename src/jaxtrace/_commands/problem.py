@@ -237,7 +237,11 @@ def ready(problem: Problem) -> Ready:
     box = box_of(problem.field, field, problem.bounds)
     seeds = np.asarray(_made(_drawn_inside(problem.seeds, field), SEEDINGS, "seeds", box))
     if seeds.shape[-1] != field.dim:
-        raise ValueError(f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.")
+        remedy = f" {'Add' if field.dim == 3 else 'Leave out'} the column z."
+        remedy = remedy if problem.seeds.get("kind") == "table" else ""
+        raise ValueError(
+            f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.{remedy}"
+        )
     walls = [_made(_on_grid(wall, field), WALLS, "boundary", box) for wall in problem.boundary]
     together = None if not walls else walls[0] if len(walls) == 1 else boundary.composed_boundary(*walls)
     return Ready(field, seeds, together, span_of(problem.field, field, problem.span))

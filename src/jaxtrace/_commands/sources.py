@@ -1,5 +1,6 @@
 """What a command line may mean by a field or by trajectories."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,11 +135,11 @@ def velocity_names(given: str | Sequence[str]) -> Any:
 def moment_of(said: Any, epoch: Epoch | None, option: str) -> float:
     """A time or a date, as a command line or a TOML file says it, as a time."""
     if isinstance(said, str):
-        try:
-            return float(said)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            said = float(said)
     if not is_date(said):
+        if not np.isfinite(said):
+            raise ValueError(f"`{option}` must be finite times or dates, such as 2015-11-16; got {said}.")
         return float(said)
     if epoch is None:
         raise ValueError(
@@ -156,9 +157,11 @@ def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
                 f"`bounds` must be {2 * field.dim} numbers, the lower corner and then the upper; got {len(bounds)}."
             )
         box = np.asarray(bounds, np.float64).reshape(2, field.dim)
-        if not (np.isfinite(box).all() and (box[0] <= box[1]).all()):
+        if not np.isfinite(box).all():
+            raise ValueError(f"`bounds` must be finite; got {list(map(float, bounds))}.")
+        if not (box[0] <= box[1]).all():
             raise ValueError(
-                f"`bounds` must be finite, the lower corner before the upper; got {list(map(float, bounds))}. The other way "
+                f"`bounds` must be the lower corner and then the upper; got {list(map(float, bounds))}. The other way "
                 f"round: {' '.join(f'{b:g}' for b in np.sort(box, axis=0).ravel())}."
             )
         return box

@@ -36,6 +36,9 @@ _LONGITUDES = re.compile(
     r"^(nav_|grid_|r)?(lon|lat)(gitude|itude)?(_(rho|u|v|psi|t|f|c|m))?$|^xl(ong|at)(_[muv])?$|^g(lam|phi)[tuvf]$"
 )
 
+_REVERSED = re.compile(r"^deg(ree)?s?([_\s]*(w|west|south)|[_\s]+s)$", re.I)
+"""Degrees that count the other way: taken for the usual ones they would be mirrored."""
+
 _ROWS = ("i", "j", "ni", "nj", "nlon", "nlat", "xi_rho", "eta_rho", "west_east", "south_north")
 _HEIGHTS = ("z", "zc", "height", "altitude")  # metres where nothing else is said
 
@@ -106,11 +109,37 @@ def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:
         over = [dim for dim in variable.dims if dim in dims and found.get(dim) not in ("T", "Z")]
         if len(over) == 2 and role_of("", variable.attrs) in ("X", "Y") and not set(over) & set(found):
             found[over[0]], found[over[1]] = "Y", "X"
+    if "T" not in found.values():  # dates along a dimension of any name make it time
+        dated = [dim for dim in dims if dim not in found and clock_along(dataset, dim) is not None]
+        found.update(dict.fromkeys(dated[:1], "T"))
     for variable in dataset.variables.values():  # and a height over all of them names the third
         free = [dim for dim in variable.dims if dim in dims and dim not in found]
         if len(free) == 1 and role_of("", variable.attrs) == "Z" and "Z" not in found.values():
             found[free[0]] = "Z"
     return found
+
+
+def clock_along(dataset: Any, dim: str) -> str | None:
+    """The variable with the times along a dimension: its own, else the only one along it that holds dates.
+
+    Of several with dates the one that is a time by its name or its standard name counts.
+    """
+    own = dataset.variables.get(dim)
+    if own is not None and (role_of(dim, own.attrs) == "T" or _holds_dates(own)):
+        return dim
+    dated = {
+        str(name): str(variable.attrs.get("standard_name", ""))
+        for name, variable in dataset.variables.items()
+        if tuple(variable.dims) == (dim,) and _holds_dates(variable)
+    }
+    named = [name for name, standard in dated.items() if role_of(name, {"standard_name": standard}) == "T"]
+    found = named if len(dated) > 1 else list(dated)
+    return found[0] if len(found) == 1 else None
+
+
+def _holds_dates(variable: Any) -> bool:
+    """Whether values are dates, or numbers that count from one."""
+    return variable.dtype.kind == "M" or " since " in str(variable.attrs.get("units", "")).lower()
 
 
 def spatial_coordinate(
@@ -155,6 +184,9 @@ def spatial_coordinate(
     told = str(variable.attrs.get("units", "")).strip()
     if told.lower().startswith("rad"):
         raise ValueError(f"coordinate {name!r} is in {told}; convert it to degrees first")
+    if _REVERSED.match(told):
+        east = "degrees_east" if role == "X" else "degrees_north"
+        raise ValueError(f"coordinate {name!r} is in {told}; change its signs and call it {east} first")
     unit = parse_unit(told)
     standard = str(variable.attrs.get("standard_name", ""))
     if unit is None and named_degrees("" if told else name, standard):

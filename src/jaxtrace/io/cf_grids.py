@@ -271,7 +271,11 @@ def _scales(
         try:
             factor = speed_factor(speed, place.unit)
         except ValueError as error:
-            raise ValueError(f"variable {name!r} and coordinate {place.name!r}: {error}") from error
+            remedy = f"Correct the wrong one with `attributes={{{name!r}: {{'units': 'm/s'}}}}` or in the same way for the other"
+            raise ValueError(
+                f"variable {name!r} and coordinate {place.name!r}: {error}. {remedy}, or pass `convert_units=False` to use the "
+                "velocity as it is"
+            ) from error
         if angle and speed is not None and speed.kind == "length":
             turned = True
         scales.append(factor * _upward(name, attributes, place, speed) if k == 2 and name else factor)

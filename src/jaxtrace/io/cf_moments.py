@@ -9,7 +9,7 @@ import numpy as np
 
 from ..fields.epoch import Epoch
 from .cf_attributes import since_elsewhere
-from .cf_axes import dimension_roles, role_of, values_of
+from .cf_axes import clock_along, dimension_roles, role_of, values_of
 from .cf_units import decode_times
 from .opened import Options
 from .series import DatasetError
@@ -51,7 +51,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         variable = source.data.variables[name]
         dim = time_dim(source.data, variable, options)
         numbers: list[int | None] = [None] if dim is None else list(range(variable.sizes[dim]))
-        told = dim if dim in source.data.variables else _single_time(source.data) if dim is None else None
+        told = _single_time(source.data) if dim is None else clock_along(source.data, dim)
         if told is None:
             found += [Moment(None, source, number) for number in numbers]
             continue

@@ -53,7 +53,10 @@ class Options:
             raise ValueError(
                 f"`origin` must have {points.shape[-1]} coordinates here; got {tuple(self.origin)!r}."
             )
-        return points - np.asarray(self.origin, float)
+        origin = np.asarray(self.origin, float)
+        if not np.isfinite(origin).all():
+            raise ValueError(f"`origin` must be finite; got {tuple(self.origin)!r}.")
+        return points - origin
 
 
 @dataclasses.dataclass(frozen=True)

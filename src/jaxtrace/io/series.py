@@ -214,7 +214,7 @@ def settle_times(
     if not known:
         if count > 1:
             warnings.warn(
-                f"{names[0]} and the {count - 1} files after it hold no time: the slice numbers 0 … {count - 1} stand in. "
+                f"{names[0]} and the {count - 1} slices after it hold no time: the slice numbers 0 … {count - 1} stand in. "
                 "Pass `times=` in seconds.",
                 UserWarning,
                 stacklevel=3,

@@ -4,16 +4,23 @@ import platform
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxworlds._host import to_host
 from jaxworlds.runtime import device_words
 
+from ..fields.base import AbstractGrid
+from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
+from ..fields.series import AbstractSeries
+from ..fields.unstructured import UnstructuredGrid
+from .bouncing import Unbounded
 from .cutting import unit_edges
 from .driving import Batch, Job
-from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome
+from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome, Particles
 from .recording import Records
 from .reductions import AbstractReduction
 from .trajectory import Trajectory
@@ -89,7 +96,29 @@ def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
         for name, values in found.items():
             if (leaf := getattr(carry, name)) is not None:
                 values[first:last] = to_host(leaf)[order][: last - first]
+        if batch.records == len(job.schedule.times) and not job.unit.births:
+            rows = np.arange(first, last)
+            moving = (found["ended"][rows] == NEVER) & (job.schedule.releases[rows] <= job.schedule.steps)
+            rows = rows[moving & _found_outside(job, carry)[order][: last - first]]
+            found["ended"][rows], found["cause"][rows] = job.schedule.steps, OUTSIDE
     return found
+
+
+def _found_outside(job: Job, carry: Particles) -> np.ndarray:
+    """Which particles the last step led out of the field: steps find that at their beginning, and there is no other one."""
+    motion, stream = job.motion, job.stream
+    if not motion.stop_outside or not isinstance(motion.field, AbstractSeries):
+        return np.zeros(len(carry.ended), bool)
+    grid = motion.field.grid if stream is None else stream.grid  # of a stream the motion has the shapes only
+    if isinstance(grid, UnstructuredGrid) and not isinstance(motion.boundary, Unbounded):
+        # Walls hold them, and a search through a mesh takes seconds to compile.
+        return np.zeros(len(carry.ended), bool)
+    return np.asarray(_lie_outside(grid, *to_host((carry.position, carry.hint))))
+
+
+@eqx.filter_jit
+def _lie_outside(grid: AbstractGrid, points: Float[Array, "n dim"], hints: PyTree) -> Bool[Array, " n"]:
+    return jax.vmap(lambda x, hint: ~grid.stencil(on_turn_of(grid, x), hint).inside)(points, hints)
 
 
 def _times_within(job: Job, ended: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -310,10 +310,9 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
         lost = [name for name in names if name not in keys]
         if lost or not names:
             where = "" if path is None else f"{path}: "
-            remedy = "" if names else " Rename the columns of the coordinates to x, y and z."
             raise ValueError(
                 f"{where}`columns` must be among the table's {', '.join(map(str, keys))[:300]}; got "
-                f"{', '.join(lost) or 'none of x, y, z'}.{remedy}"
+                f"{', '.join(lost) or 'none of x, y, z'}. {_column_remedy([str(key) for key in keys], path)}"
             )
         if path is not None:
             _demand_numbers(path, {name: table[name] for name in names})
@@ -412,6 +411,27 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
             raise ValueError(f"{path} line {number} has {len(row)} values; its header names {len(header)}.")
     columns = {name.strip(): [row[i] for row in body] for i, name in enumerate(header)}
     return {name: _numbers(column) for name, column in columns.items()}
+
+
+def _column_remedy(names: list[str], path: Path | None) -> str:
+    """How to say which columns of a table are coordinates: in the first line of a file, or by `columns`."""
+    if path is not None and all(map(_is_number, names)):
+        return f"The first line of {path} must name the columns: write x,y above it."
+    places = sorted((name for name in names if name.lower().startswith(("lat", "lon"))), reverse=True)
+    said = f"`columns={places or names[:2]}`"
+    return (
+        f"Pass {said}."
+        if path is None
+        else f"Write x,y for them in the first line of {path}, or in Python pass {said}."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(column: list[str]) -> np.ndarray:

@@ -86,7 +86,10 @@ class Trajectory:
     def seconds_of(self, at: Any, name: str = "at") -> float:
         """A time, or a date as a time."""
         remedy = "Give a time, or say the date of time 0: `trajectory.dated('2015-11-16')`."
-        return float(in_seconds(at, self.epoch, name, remedy))
+        seconds = float(in_seconds(at, self.epoch, name, remedy))
+        if not np.isfinite(seconds):
+            raise ValueError(f"`{name}` must be finite; got {at!r}. Give a time, such as {self.times[-1]:g}.")
+        return seconds
 
     def dated(self, epoch: Epoch | Any) -> "Trajectory":
         """The same trajectory with another date of time 0; None for none."""

@@ -1,5 +1,6 @@
 """Fields behind particles: the speed on a raster of points, as numbers and as a picture."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ def plot_speed(
     """
     epoch = epoch_of(field)
     time = float(in_seconds(time, epoch, "time"))
+    _tell_time(field, time)
     box = field_bounds(field) if bounds is None else box_corners(bounds)
     if box is None:
         raise ValueError("`bounds` must say what part to draw of a field that has no grid; got None.")
@@ -94,6 +96,22 @@ def plot_speed(
     when = f"t = {time:.4g} {time_unit}".strip() if epoch is None else epoch.text(time)
     ax.set_title(", ".join([when, *cut]), fontsize=10, loc="left")
     return finish(figure, path)
+
+
+def _tell_time(field: AbstractField, time: float) -> None:
+    """Refuse a time that is none; warn of one that the field does not know, where another slice is drawn."""
+    low, high = field.time_range
+    if not np.isfinite(time):
+        raise ValueError(f"`time` must be finite; got {time}.")
+    if low <= time <= high or getattr(field, "extrapolation", "clamp") == "outside":
+        return
+    epoch = epoch_of(field)
+    ends = [f"{one:g}" for one in (time, low, high)] if epoch is None else epoch.texts([time, low, high])
+    warnings.warn(
+        f"`time` must lie within the times of the field, {ends[1]} to {ends[2]}; got {ends[0]}. The "
+        f"{'first' if time < low else 'last'} slice is drawn.",
+        stacklevel=3,
+    )
 
 
 def _arrows(
