@@ -161,7 +161,7 @@ def test_tables(tmp_path: Path) -> None:
         ValueError, match=r"`columns` must be among the table's name, lon, lat; got none of x, y, z"
     ) as refused:
         table_seeds(file)
-    assert str(refused.value).endswith("or say `columns=['lon', 'lat']`.")
+    assert str(refused.value).endswith("or in Python pass `columns=['lon', 'lat']`.")
     with pytest.raises(ValueError, match=r"seeds\.csv line 2: `name` must be a number; got 'a'"):
         table_seeds(file, columns=["name", "lon"])
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
