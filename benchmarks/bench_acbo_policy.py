@@ -5,8 +5,9 @@
     python benchmarks/bench_acbo_policy.py --quick              # tiny sizes: does it run?
 
 Parts: linear, nonlinear, bent, literature, ask. Part `bent` plays nonlinear models with the settings that smooth strategies
-have by default, the graph unknown; `nonlinear` has smaller ones. Results go to results/<device>/acbo-policy.json; a part replaces what was there
-of it and leaves the others. Episodes a second of training are measured by `python -m acbo.policy.recipe --probe`.
+have by default, the graph unknown; `nonlinear` has smaller ones. Results go to results/<device>/acbo-policy.json; a part
+replaces what was there of it and leaves the others. Episodes a second of training are measured by
+`python -m acbo.policy.recipe --probe`.
 """
 
 import time
