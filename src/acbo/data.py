@@ -88,8 +88,7 @@ def bucket(variables: int) -> int:
         if variables <= size:
             return size
     raise ValueError(
-        f"`variables` must be at most {BUCKETS[-1]}; got {variables}. Leave out variables that cannot matter, or "
-        "pass the padded size yourself."
+        f"`variables` must be at most {BUCKETS[-1]}; got {variables}. Leave out variables that cannot matter."
     )
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,7 @@ def test_a_function_and_a_benchmark_are_simulators(
         ('simulator = "nowhere_at_all:f"\n' + TYPED, "No module named 'nowhere_at_all'"),
         ('benchmark = "toy"\nmodel = "X -> Y"', "got model and benchmark"),
         ('benchmark = "tay"', "Did you mean 'toy'?"),
+        ("target = 2\n[variables]\n0 = [0, 1]\n2 = false", 'must be text; got 2. Write target = "2".'),
     ],
 )
 def test_wrong_problems_end_with_a_sentence(
@@ -215,6 +217,21 @@ def test_wrong_problems_end_with_a_sentence(
     caught = capsys.readouterr()
     assert said in caught.err
     assert "Traceback" not in caught.err
+
+
+def test_what_a_table_or_a_range_has_wrong_is_said_in_the_words_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: "stop")
+    (tmp_path / "semicolons.csv").write_text("dose;pain\n1,5;2,5\n")
+    table = problem(tmp_path, 'data = "semicolons.csv"\n' + TYPED)
+    assert run_cli("optimize", table) != 0
+    assert "its cells are separated by semicolons" in capsys.readouterr().err
+    ranged = problem(tmp_path, TYPED.replace("pain = false", "pain = [0, 10]"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert run_cli("optimize", ranged) == 0
+    assert 'Write "pain" = false under [variables]' in capsys.readouterr().err
 
 
 def test_typed_values_and_json_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

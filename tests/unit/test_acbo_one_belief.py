@@ -217,3 +217,18 @@ def test_advice_of_any_strategy_falls_back_to_what_was_measured() -> None:
     assert "set dose = 10" in advice.notes[0]
     assert "if nothing is set" in advice.notes[0]
     assert advice.low < 15 < advice.high, "not what the strategy promised"
+
+
+def test_a_recommendation_between_the_places_of_a_curve_competes_as_the_best_of_its_variable() -> None:
+    """Beside a value of the curve that is as good, hardly any draw would call the advice the best."""
+    optimizer = trial_optimizer(
+        "hump", {0.0: 1, 3.0: 1, 5.0: 1, 10.0: 1}, strategy="expected_improvement", mechanism="smooth"
+    )
+    curve = next(curve for curve in optimizer.believed.curves if curve.name == "dose")
+    at = int(np.argmax(curve.mean))
+    near = {"dose": float(curve.x[at]) + 1e-3 * np.sign(np.gradient(curve.mean)[at])}
+    there, beside = optimizer.explain({"dose": float(curve.x[at])}), optimizer.explain(near)
+    assert there.chance_best > 0.2
+    assert beside.chance_best == pytest.approx(there.chance_best, abs=0.05)
+    assert beside.alternatives.loc["dose", "value"] == near["dose"]
+    assert optimizer.explain({"dose": 9.0}).alternatives.loc["dose", "value"] == curve.x[at]

@@ -1,5 +1,6 @@
 """Tables of the world: what is wrong in one is said with its column, and what makes advice doubtful is warned of."""
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,61 @@ def test_columns_may_be_whole_numbers() -> None:
     todo = made.ask()
     made.tell(pd.DataFrame({0: todo["0"], 1: [40.0], 2: [5.0]}, index=todo.index))
     assert made.spent > 0 or made.history()["experiment"].notna().sum() == 1
+
+
+def test_columns_that_are_whole_numbers_are_named_where_something_was_set() -> None:
+    frame = table().set_axis([0, 1, 2], axis=1)
+    variables: dict[Any, Any] = {0: (0, 10), 1: None, 2: None}
+    marked = frame.assign(**{"3": ""}).rename(columns={"3": 3})
+    marked.loc[17:, 3] = "0"
+    numbers = marked.assign(**{"3": np.where(marked[3] == "0", 0.0, np.nan)}).drop(columns=3)
+    marks = pd.DataFrame({"0": [False] * 17 + [True] * 3})
+    for given, intervened in ((marked, 3), (marked, "3"), (numbers, "3"), (frame, marks)):
+        data, names = acbo.from_frame(given, target=2, intervened=intervened)
+        assert names == ("0", "1", "2")
+        np.testing.assert_array_equal(np.asarray(data.intervened)[:, 0], [False] * 17 + [True] * 3)
+    made = optimizer(marked, variables=variables, target=2, intervened=3)
+    assert [row.do for row in made.state.rows[-4:]] == [(), ("0",), ("0",), ("0",)]
+    for do in (0, [0], np.int64(0)):
+        made.tell({0: 3.0, 1: 40.0, 2: 5.0}, do=do)
+        assert made.state.rows[-1].do == ("0",)
+
+
+def test_remedies_for_columns_that_are_whole_numbers_can_be_typed() -> None:
+    frame = table().set_axis([0, 1, 2], axis=1).assign(**{"7": 1.0}).rename(columns={"7": 7})
+    code = r"(frame\.rename\(columns=str\)\.drop\(columns=\['7'\]\))"
+    variables: dict[Any, Any] = {0: (0, 10), 1: None, 2: None}
+    with pytest.raises(ValueError, match=code) as error:
+        optimizer(frame, variables=variables, target=2)
+    found = re.search(code, str(error.value))
+    assert found
+    optimizer(eval(found[1], {"frame": frame}), variables=variables, target=2)
+    with pytest.raises(ValueError, match=r"'0'.*frame = frame\.apply\(pandas\.to_numeric\)"):
+        acbo.from_frame(frame.astype({0: str}), target=2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("12", "write 12 without quotes"),
+        (
+            pd.Timestamp("2020-01-01"),
+            r"Turn it into numbers, or drop the column: frame\.drop\(columns=\['dose'\]\)",
+        ),
+        ([1.0, 2.0], r"Write pandas\.DataFrame\(\.\.\.\) around columns of values"),
+    ],
+)
+def test_every_cell_that_is_no_number_has_a_remedy(cell: object, said: str) -> None:
+    with pytest.raises(ValueError, match=r"`rows\[0\]` must have a number for 'dose'.*" + said):
+        optimizer().tell({"dose": cell, "age": 40, "pain": 5})
+
+
+def test_a_target_that_is_constant_but_for_rounding_is_said() -> None:
+    with pytest.warns(UserWarning, match="the target 'pain' is 5 in all 20 rows"):
+        optimizer(table().assign(pain=5 + 1e-15 * np.arange(20)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer(table().assign(pain=5 + 1e-6 * np.arange(20)))
 
 
 def test_a_constant_target_is_said_at_once_and_with_every_advice() -> None:

@@ -22,6 +22,8 @@ OPEN = 0.05
 """Edges with a probability from here to one minus this are open."""
 TELLING = 0.02
 """Least share of a prediction's variance that counts as telling about an edge."""
+TIED = 0.02
+"""Part of an effect's standard deviation by which it may fall short of a curve's best value and be no worse."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -141,9 +143,7 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
     """What is expected of an experiment, what it would tell, and what else could be done."""
     settings, pandas = believed.settings, friend("pandas", "`explain`")
     sign = 1.0 if settings.objective == "min" else -1.0
-    best_of_each: list[Levels] = [
-        {curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in believed.curves
-    ]
+    best_of_each = _best_of_each(believed, dict(do), sign)
     actions: list[Levels] = [{}, *best_of_each]
     mine = actions.index(dict(do)) if dict(do) in actions else len(actions)
     if mine == len(actions):
@@ -181,6 +181,20 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
         alternatives=ranked,
         notes=contradiction_notes(believed),
     )
+
+
+def _best_of_each(believed: Believed, do: Levels, sign: float) -> list[Levels]:
+    """The best value of every variable alone: of its curve, or that of `do`, which may lie between the curve's values."""
+    best: list[Levels] = [
+        {curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in believed.curves
+    ]
+    for at, one in enumerate(best):
+        if one.keys() == do.keys() and one != do:
+            found = believed.outlook([one, do])
+            allowed = TIED * float(np.asarray(found.effects.spread)[1])
+            if sign * float(found.expected[1] - found.expected[0]) <= allowed:
+                best[at] = do
+    return best
 
 
 def bounds(believed: Believed, do: Levels) -> tuple[Float[np.ndarray, " 1"], ...]:

@@ -6,6 +6,8 @@ from .state import State
 
 FEW_ROWS = 5
 """Fewer rows than this may have the same target by chance."""
+ROUNDING = 1e-12
+"""Part of a value that is rounding."""
 
 
 def notices(state: State) -> dict[str, str]:
@@ -13,10 +15,11 @@ def notices(state: State) -> dict[str, str]:
     found = {}
     settings = state.settings
     goal = settings.names.index(settings.target)
-    seen = {row.values[goal] for row in state.rows}
-    if len(state.rows) >= FEW_ROWS and len(seen) == 1:
+    seen = [row.values[goal] for row in state.rows]
+    # Rounding may leave a constant with a spread in its last digits.
+    if len(seen) >= FEW_ROWS and max(seen) - min(seen) <= ROUNDING * max(map(abs, seen)):
         found["constant"] = (
-            f"the target {settings.target!r} is {seen.pop():g} in all {len(state.rows)} rows: nothing can be learned of what "
+            f"the target {settings.target!r} is {seen[0]:g} in all {len(state.rows)} rows: nothing can be learned of what "
             "changes it, and any advice is a guess. Check its column, or tell rows in which it varies."
         )
     if settings.strategy == "policy" and len(settings.names) > trained_variables():

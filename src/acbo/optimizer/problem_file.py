@@ -24,6 +24,7 @@ import importlib
 import re
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ class ProblemFile:
         pandas = friend("pandas", "`data`")
         try:
             found = pandas.read_csv(source)
+            if len(found.columns) == 1 and ";" in str(found.columns[0]):
+                raise ValueError("its cells are separated by semicolons")
         except (ValueError, OverflowError) as error:  # of pandas: of the parser, no columns, no text
             raise ValueError(
                 f"`data` must be a table of text in UTF-8, a row for each line and commas between cells; {source}: "
@@ -147,15 +150,22 @@ def _as_number(cell: Any) -> str:
 
 @contextlib.contextmanager
 def words_of_file(path: Path, **words: str) -> Iterator[None]:
-    """Meanwhile errors name the words of a problem file, which stand for these arguments."""
+    """Meanwhile errors and warnings name the words of a problem file, which stand for these arguments."""
     try:
-        yield
+        with warnings.catch_warnings(record=True) as warned:
+            yield
+        for one in warned:
+            text = re.sub(
+                r"Write \{'(.*?)': None\}", r'Write "\1" = false under [variables]', str(one.message)
+            )
+            warnings.warn(text, one.category, stacklevel=3)
     except ValueError as error:
         said = str(error).replace("Pass `", "Write `")
         for word, argument in words.items():
             said = said.replace(f"`{argument}`", f"`{word}` in {path}")
         said = re.sub(
-            r"Drop it, as in frame\.drop\(columns=.*?\]\), or describe it in `variables`: \{'(.*?)': None\} for",
+            r"Drop it, as in frame(?:\.rename\(columns=str\))?\.drop\(columns=.*?\]\), "
+            r"or describe it in `variables`: \{'(.*?)': None\} for",
             r'Take it out of the table, or write "\1" = false under [variables] for',
             said,
         )
@@ -202,7 +212,9 @@ def _check_words(path: Path, said: Mapping[str, Any]) -> None:
     for word, kind in _KINDS.items():
         if word in said and (not isinstance(said[word], kind) or isinstance(said[word], bool)):
             demand = {str: "text", int: "a whole number", dict: "a table"}.get(kind, "a number")
-            raise ValueError(f"`{word}` in {path} must be {demand}; got {short(said[word])}.")
+            quoted = kind is str and isinstance(said[word], int | float)
+            remedy = f' Write {word} = "{said[word]}".' if quoted and not isinstance(said[word], bool) else ""
+            raise ValueError(f"`{word}` in {path} must be {demand}; got {short(said[word])}.{remedy}")
     for word in ("observations", "seed"):
         if not 0 <= said.get(word, 0) < 1 << 31:
             raise ValueError(f"`{word}` in {path} must be from 0 to 2147483647; got {said[word]}.")

@@ -5,11 +5,12 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from acbo.scms.names import place, short, short_list, suggestion, text_remedy
+from acbo.scms.names import place, short, short_list, suggestion, text_remedy, without
 
 from .state import Row, Settings, State
 
@@ -124,6 +125,8 @@ def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
 
 def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
     """The names of what was set in each row; a column of such names is taken out of the rows."""
+    if _is_name(do):
+        do = str(do)
     if isinstance(do, str) and do not in settings.names:
         for number, record in enumerate(records):
             if do not in record:
@@ -136,12 +139,17 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
         return [_said(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
     if isinstance(do, str):
         return [[do] for _ in records]
-    if isinstance(do, list | tuple) and all(isinstance(name, str) for name in do):
+    if isinstance(do, list | tuple) and all(_is_name(name) for name in do):
         names = [str(name) for name in do]
         for name in names:
             place(name, settings.names, "do")
         return [names for _ in records]
     return _masked(settings, records, rows, do)
+
+
+def _is_name(said: Any) -> bool:
+    """True for text, and for whole numbers, which name columns too."""
+    return isinstance(said, str | Integral) and not isinstance(said, bool)
 
 
 def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
@@ -223,7 +231,7 @@ def _row(
     if extra:
         known, near = ", ".join(settings.names), suggestion(extra[0], settings.names)
         remedy = near or (
-            f" Drop it, as in frame.drop(columns={extra}), or describe it in `variables`: {{{extra[0]!r}: None}} for one that is "
+            f" Drop it, as in {without(extra)}, or describe it in `variables`: {{{extra[0]!r}: None}} for one that is "
             "only measured."
         )
         raise ValueError(
@@ -248,9 +256,12 @@ def _row(
 
 def _finite(value: Any, name: str, where: str) -> float:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise ValueError(
-            f"`{where}` must have a number for {name!r}; got {short(value)}.{text_remedy(value, name)}"
-        )
+        remedy = text_remedy(value, name)
+        if not remedy and isinstance(value, Sequence | np.ndarray):
+            remedy = " Write pandas.DataFrame(...) around columns of values; a mapping is one row."
+        elif not remedy:
+            remedy = f" Turn it into numbers, or drop the column: {without([name])}."
+        raise ValueError(f"`{where}` must have a number for {name!r}; got {short(value)}.{remedy}")
     try:
         number = float(value)
     except OverflowError:

@@ -13,7 +13,7 @@ from acbo.data import Dataset, demand_digits
 
 from .building import Costs, Ranges, linear_model
 from .model import CausalModel
-from .names import number, place, require_distinct, short, text_remedy
+from .names import number, place, require_distinct, short, text_remedy, without
 from .noise import NOISES
 from .writing import equation
 
@@ -208,7 +208,7 @@ def from_frame(
     frame: "pd.DataFrame",
     *,
     target: str | int,
-    intervened: "pd.DataFrame | Bool[np.ndarray, 'n d'] | str | None" = None,
+    intervened: "pd.DataFrame | Bool[np.ndarray, 'n d'] | str | int | None" = None,
     size: int | None = None,
 ) -> tuple[Dataset, tuple[str, ...]]:
     """The data of a table, padded, with the names of its columns.
@@ -231,9 +231,9 @@ def from_frame(
             "arrays."
         )
     said = None
-    if isinstance(intervened, str):
-        place(intervened, [str(column) for column in frame.columns], "intervened")
-        said, frame = frame[intervened], frame.drop(columns=intervened)
+    if isinstance(intervened, str | int):
+        at = place(str(intervened), [str(column) for column in frame.columns], "intervened")
+        said, frame = frame.iloc[:, at], frame.iloc[:, [v for v in range(frame.shape[1]) if v != at]]
     names = tuple(str(column) for column in frame.columns)
     require_distinct(names, "frame")
     values = _numbers(frame, names)
@@ -253,7 +253,9 @@ def from_frame(
         unknown = [column for column in map(str, intervened.columns) if column not in names]  # pyright: ignore
         for column in unknown:
             place(column, names, "intervened")
-        touched = np.asarray(intervened.reindex(columns=frame.columns, fill_value=False), bool)  # pyright: ignore
+        # Names of columns may be text in one table and whole numbers in the other.
+        marks = intervened.set_axis([str(column) for column in intervened.columns], axis=1)
+        touched = np.asarray(marks.reindex(columns=list(names), fill_value=False), bool)
     else:
         touched = np.asarray(intervened, bool)
     if touched.shape != values.shape:
@@ -280,7 +282,7 @@ def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "
         if kind.kind in "cmM":
             raise ValueError(
                 f"`frame` must hold real numbers; column {name!r} has {kind}. Turn it into numbers, or drop it: "
-                f"frame.drop(columns=[{name!r}])."
+                f"{without([name])}."
             )
         if kind.kind in "biuf":
             continue
@@ -305,6 +307,9 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
     """Marks from a column of names; an empty entry or a missing one is an observation."""
     touched = np.zeros((len(said), len(names)), bool)
     for row, entry in enumerate(said):
+        # A column of single whole numbers is numbers to pandas, with fractions where some are missing.
+        if isinstance(entry, int | float | np.number) and entry == entry:
+            entry = f"{entry:g}"
         for name in entry.split(",") if isinstance(entry, str) and entry.strip() else ():
             touched[row, place(name.strip(), names, f"frame: {said.name}")] = True
     return touched

@@ -64,7 +64,18 @@ def text_remedy(value: Any, column: str) -> str:
             continue
         if decimal:
             return f' Write {found:g} with a point; pandas.read_csv(path, decimal=",") reads a file with decimal commas.'
-        return (
-            f" It is text; make the column numbers: frame[{column!r}] = pandas.to_numeric(frame[{column!r}])."
-        )
-    return f" Columns are numbers: give each category a number, or drop the column: frame.drop(columns=[{column!r}])."
+        whole = f"frame[{column!r}] = pandas.to_numeric(frame[{column!r}])"
+        if column.isdigit():
+            whole = "frame = frame.apply(pandas.to_numeric)"
+        return f" It is text; write {found:g} without quotes, or make the column of a table numbers: {whole}."
+    return f" Columns are numbers: give each category a number, or drop the column: {without([column])}."
+
+
+def without(columns: Sequence[str]) -> str:
+    """The code that drops columns of a table; names that are digits may be text in it or whole numbers.
+
+    >>> without(["batch"]), without(["0"])
+    ("frame.drop(columns=['batch'])", "frame.rename(columns=str).drop(columns=['0'])")
+    """
+    frame = "frame.rename(columns=str)" if any(name.isdigit() for name in columns) else "frame"
+    return f"{frame}.drop(columns={list(columns)})"
