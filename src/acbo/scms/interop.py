@@ -250,11 +250,12 @@ def from_frame(
     elif intervened is None:
         touched = _stored(frame, names)
     elif hasattr(intervened, "columns"):
-        unknown = [column for column in map(str, intervened.columns) if column not in names]  # pyright: ignore
+        table: Any = intervened
+        unknown = [column for column in map(str, table.columns) if column not in names]
         for column in unknown:
             place(column, names, "intervened")
         # Names of columns may be text in one table and whole numbers in the other.
-        marks = intervened.set_axis([str(column) for column in intervened.columns], axis=1)
+        marks = table.set_axis([str(column) for column in table.columns], axis=1)
         touched = np.asarray(marks.reindex(columns=list(names), fill_value=False), bool)
     else:
         touched = np.asarray(intervened, bool)
