@@ -83,14 +83,14 @@ class TaskBank(eqx.Module):
         row = jnp.searchsorted(self.cumulative, part, side="right", method="scan_unrolled").astype(jnp.int32)
         return jnp.minimum(row, len(self) - 1) + self.offset
 
-    def pairs_of(self, task: Int32[Array, ""], mode: Int32[Array, ""]) -> Int32[Array, ""]:
+    def pairs_of(self, task: Int32[Array, "*b"], mode: Int32[Array, "*b"]) -> Int32[Array, "*b"]:
         """How many demonstration (mode 0) or test pairs (mode 1) a task has."""
         row = task - self.offset
         return jnp.where(mode == TEST, self.num_test[row], self.num_train[row])
 
     def place_of(
-        self, task: Int32[Array, ""], mode: Int32[Array, ""], pair: Int32[Array, ""]
-    ) -> Int32[Array, ""]:
+        self, task: Int32[Array, "*b"], mode: Int32[Array, "*b"], pair: Int32[Array, "*b"]
+    ) -> Int32[Array, "*b"]:
         """Where a pair stands in the table."""
         row = task - self.offset
         return self.first_pair[row] + jnp.where(mode == TEST, self.num_train[row], 0) + pair
