@@ -222,7 +222,7 @@ def test_wrong_problems_end_with_a_sentence(
 def test_what_a_table_or_a_range_has_wrong_is_said_in_the_words_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("builtins.input", lambda _: "stop")
+    monkeypatch.setattr("sys.stdin", io.StringIO("stop\n"))
     (tmp_path / "semicolons.csv").write_text("dose;pain\n1,5;2,5\n")
     table = problem(tmp_path, 'data = "semicolons.csv"\n' + TYPED)
     assert run_cli("optimize", table) != 0

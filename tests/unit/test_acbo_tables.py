@@ -114,6 +114,14 @@ def test_columns_that_are_whole_numbers_are_named_where_something_was_set() -> N
         assert made.state.rows[-1].do == ("0",)
 
 
+def test_whole_numbers_of_any_length_are_names_of_columns() -> None:
+    frame = table().set_axis([1234567, 1, 2], axis=1)
+    data, _ = acbo.from_frame(frame.assign(was_set=1234567), target=2, intervened="was_set")
+    assert np.asarray(data.intervened)[:, 0].all()
+    with pytest.raises(ValueError, match=r"`frame: was_set` must be one of 1234567, 1, 2"):
+        acbo.from_frame(frame.assign(was_set=10**400), target=2, intervened="was_set")
+
+
 def test_remedies_for_columns_that_are_whole_numbers_can_be_typed() -> None:
     frame = table().set_axis([0, 1, 2], axis=1).assign(**{"7": 1.0}).rename(columns={"7": 7})
     code = r"(frame\.rename\(columns=str\)\.drop\(columns=\['7'\]\))"

@@ -20,6 +20,7 @@ ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 PYTHON_ONLY = {
     "at": "plot_positions; `--at` takes times and dates alone",
     "centring": "grids made by hand",
+    "columns": "tables of seeds from Python; the first line of a file names its columns",
     "decode_times": "an open xarray data set",
     "differentiable": "gradients",
     "every": "plots from Python",
