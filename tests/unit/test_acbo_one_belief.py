@@ -18,7 +18,7 @@ from acbo.inference import edge_posterior
 from acbo.optimizer import Optimizer
 from acbo.scms.scm import linear_scm
 from acbo.strategies import AbstractStrategy, ExpectedImprovement, Random
-from acbo.strategies.checks import refuted
+from acbo.strategies.checks import refuted, refuted_alone
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -122,6 +122,24 @@ def test_what_experiments_refute_is_told_from_what_they_leave_open() -> None:
     levels = jnp.full((3, 3), jnp.nan).at[0].set(jnp.asarray([-2.0, 1.9, 2.0]))
     leveled = eqx.tree_at(lambda p: p.levels, problem, levels)
     assert not refuted(leveled, data, mask, value)[1], "one level is not another"
+
+
+@pytest.mark.parametrize("levels", [False, True])
+def test_single_variables_are_refuted_as_all_actions_are(levels: bool) -> None:
+    draws = np.random.default_rng(5)
+    marks = draws.random((60, 3)) < (0.4, 0.3, 0)
+    data = dataset(jnp.asarray(draws.uniform(-2, 2, (60, 3)), jnp.float32), jnp.asarray(marks), target=2)
+    problem = small_problem()
+    if levels:
+        some = jnp.full((3, 3), jnp.nan).at[0].set(data.values[jnp.asarray(marks[:, 0]), 0][:3])
+        problem = eqx.tree_at(lambda p: p.levels, problem, some)
+    value = jnp.sort(data.values[:20], 0).T
+    mask = jnp.repeat(jnp.eye(3, dtype=bool), 20, axis=0)
+    for least in (1, 2):
+        found = refuted_alone(problem, data, value, least)
+        every = refuted(problem, data, mask, jnp.where(mask, value.reshape(-1, 1), 0), least)
+        np.testing.assert_array_equal(found.ravel(), every)
+        assert found.any() or levels
 
 
 def trial(kind: str, rng: np.random.Generator, do: dict[str, float]) -> dict[str, float]:

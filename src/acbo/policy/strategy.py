@@ -12,7 +12,7 @@ from acbo.data import Dataset, Key
 from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 from acbo.strategies.believing import best_believed
-from acbo.strategies.checks import refuted
+from acbo.strategies.checks import refuted_alone
 from acbo.strategies.strategy import AbstractStrategy
 from acbo.surrogate.layers import MASKED
 
@@ -42,8 +42,7 @@ class Policy(AbstractStrategy):
         """The network's experiment, but for what was tried at least twice and came out worse than doing nothing."""
         outlook, _ = self.outlook(problem, data, remaining)
         places = outlook.logits.shape[1]
-        mask, value = _cells(problem, places)
-        again = refuted(problem, data, mask, value, least=2).reshape(outlook.logits.shape)
+        again = refuted_alone(problem, data, _middles(problem, places), least=2)
         outlook = eqx.tree_at(lambda o: o.logits, outlook, jnp.where(again, MASKED, outlook.logits))
         luck = draw_luck(key, problem, self.network.config.places)
         picks, log = pick(outlook, problem, luck, self.temperature)
@@ -92,6 +91,9 @@ class Policy(AbstractStrategy):
 def _cells(problem: Problem, places: int) -> tuple[Bool[Array, "cells d"], Float[Array, "cells d"]]:
     """Every variable alone in the middle of each of its cells."""
     mask = jnp.repeat(jnp.eye(problem.size, dtype=bool), places, axis=0)
-    part = jnp.tile(place_middles(places), problem.size)[:, None].astype(problem.low.dtype)
-    value = problem.snap(problem.low * (1 - part) + problem.high * part)
-    return mask, jnp.where(mask, value, 0)
+    return mask, jnp.where(mask, _middles(problem, places).reshape(-1, 1), 0)
+
+
+def _middles(problem: Problem, places: int) -> Float[Array, "d places"]:
+    part = place_middles(places)[:, None].astype(problem.low.dtype)
+    return problem.snap(problem.low * (1 - part) + problem.high * part).T

@@ -112,7 +112,7 @@ struct Grid {
   Values<Real, D> values;
 
   template <int S>
-  inline bool sample(int moment, V x, i32&, V& velocity) const {
+  __attribute__((always_inline)) inline bool sample(int moment, V x, i32&, V& velocity) const {
     V at = (x - origin) / spacing;
     const auto within = (at >= lowest) & (at <= highest);
     at = at < V{} ? V{} : at;
@@ -299,7 +299,7 @@ struct Mesh {
   Values<Real, D> values;
 
   template <int S>
-  inline bool sample(int moment, V x, i32& hint, V& velocity) const {
+  __attribute__((always_inline)) inline bool sample(int moment, V x, i32& hint, V& velocity) const {
     Real point[D], weight[D + 1];
     L::store(point, x);
     hint = search.begin(hint);
@@ -379,9 +379,13 @@ struct Charts {
     latitude[k] = std::atan2(2 * b - sine[k] * gap, 1 - square + cosine[k] * gap) / kDegree;
     along[k] = stretch * (near + 2 * cosine[k] * a * a), across[k] = stretch * far * (sine[k] + cosine[k] * b);
   }
-
-  inline Real on_this_turn(Real at) const { return at - 360 * std::floor((at - middle) / 360 + Real(0.5)); }
 };
+
+// A longitude on the turn around `middle`.
+template <typename Real>
+inline Real on_turn(Real at, Real middle) {
+  return at - 360 * std::floor((at - middle) / 360 + Real(0.5));
+}
 
 // --- walls ---
 
@@ -640,6 +644,32 @@ inline bool finite(const Real (&x)[D]) {
   return all;
 }
 
+// What walls make of the step of particle `i` from its place to `now`. A step is rarely here: kept out of its loop.
+// A mesh of walls may see both places on another turn, `here` and `there`.
+template <typename Real, int D, typename Sampler, int S, typename V = typename Lanes<Real, D>::V>
+__attribute__((noinline, cold)) void meet_wall(const Step<Real, D, Sampler>& job, int64_t i, const V& x, const V& low, Real cosine,
+                                               const Real* here, const Real* now, const Real* there, Bounced<Real, D>& to, i32* hits) {
+  const Real* place = job.position + i * D;
+  if (job.walls == kBox) job.box.bounce(place, now, to, hits);
+  else job.mesh.bounce(here, there, job.hint[i], to, hits);
+  if constexpr (kSphere)
+    if (job.walls == kMesh)  // what no wall changed is not rounded
+      to.position[0] = to.position[0] == there[0] ? now[0] : to.position[0] - (here[0] - place[0]);
+  if (to.patch < 0) return;
+  job.ended[i] = job.row + 1, job.cause[i] = to.patch;
+  i32 from = job.hint ? job.hint[i] : 0;
+  V velocity, begin = x + low;
+  Real first[D];
+  if constexpr (kSphere) begin = x, begin[0] = on_turn(begin[0], job.globe[2]);  // `low` is in metres
+  job.sampler.template sample<S>(0, begin, from, velocity);
+  if constexpr (kSphere) {  // the way is in degrees
+    const Real metres = job.globe[0] * Charts<Real>::kDegree;
+    velocity[0] /= metres * std::max(cosine, 1 / job.globe[0]), velocity[1] /= metres;
+  }
+  Lanes<Real, D>::store(first, job.dt * velocity);
+  job.share[i] = share_of_time<Real, D>(to, place, now, first);
+}
+
 template <typename Real, int D, typename Sampler, int S>
 void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
   using L = Lanes<Real, D>;
@@ -674,11 +704,11 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
     }
     charts.place(count);
   };
-  const auto sample = [&](int k, int moment, V way, i32& hint, V& found) {
+  const auto sample = [&](int k, int moment, V way, i32& hint, V& found) __attribute__((always_inline)) {
     if constexpr (!kSphere) return job.sampler.template sample<S>(moment, x[k] + way, hint, found);
     way[0] = charts.longitude[k], way[1] = charts.latitude[k];
     V at = x[k] + way;
-    at[0] = charts.on_this_turn(at[0]);
+    at[0] = on_turn(at[0], charts.middle);
     const bool inside = job.sampler.template sample<S>(moment, at, hint, found);
     const Real u = found[0], v = found[1];
     found[0] = charts.along[k] * u - charts.across[k] * v, found[1] = charts.across[k] * u + charts.along[k] * v;
@@ -748,30 +778,10 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
     const bool clear = job.walls == kNoWalls || (job.walls == kBox ? job.box.clear(now) : job.mesh.clear(here, there, job.hint[i]));
     if (!clear) {
       Bounced<Real, D> to;
-      if (job.walls == kBox) job.box.bounce(place, now, to, hits);
-      else job.mesh.bounce(here, there, job.hint[i], to, hits);
-      if constexpr (kSphere)
-        if (job.walls == kMesh)  // what no wall changed is not rounded
-          to.position[0] = to.position[0] == there[0] ? now[0] : to.position[0] - (here[0] - place[0]);
+      meet_wall<Real, D, Sampler, S>(job, i, x[k], low[k], kSphere ? charts.cosine[k] : 0, here, now, there, to, hits);
       // What is lost by rounding belongs to the place; a wall that moved the particle begins anew.
       for (int axis = 0; axis < D; ++axis)
-        if (to.position[axis] != now[axis]) left[axis] = 0;
-      if (to.patch >= 0) {
-        job.ended[i] = job.row + 1, job.cause[i] = to.patch;
-        i32 from = job.hint ? job.hint[i] : 0;
-        V velocity;
-        Real first[D];
-        V begin = x[k] + low[k];
-        if constexpr (kSphere) begin = x[k], begin[0] = charts.on_this_turn(begin[0]);  // `low` is in metres
-        job.sampler.template sample<S>(0, begin, from, velocity);
-        if constexpr (kSphere) {  // the way is in degrees
-          const Real metres = charts.radius * Charts<Real>::kDegree;
-          velocity[0] /= metres * std::max(charts.cosine[k], 1 / charts.radius), velocity[1] /= metres;
-        }
-        L::store(first, dt * velocity);
-        job.share[i] = share_of_time<Real, D>(to, place, now, first);
-      }
-      for (int axis = 0; axis < D; ++axis) now[axis] = to.position[axis];
+        if (to.position[axis] != now[axis]) left[axis] = 0, now[axis] = to.position[axis];
     }
     for (int axis = 0; axis < D; ++axis) place[axis] = now[axis];
     L::store(job.rest + i * D, left);
