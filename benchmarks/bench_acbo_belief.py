@@ -269,7 +269,7 @@ def strategies() -> dict[str, tuple[Any, int]]:
     bent = BeliefSettings(mechanism="smooth")
     policy = acbo.pretrained_policy()
     return {
-        "policy": (policy, 400),
+        "policy": (policy, 2000),
         "policy, smooth": (dataclasses.replace(policy, settings=bent), 40),
         "expected improvement, smooth": (ExpectedImprovement(settings=bent), 10),
     }

@@ -47,15 +47,22 @@ def believed(problem: Problem, data: Dataset) -> SCM:
     return models_of(problem, data, graphs, jr.key(0), BeliefSettings(models=MODELS, slack=0.1))
 
 
-def test_coefficients_have_the_moments_of_the_conjugate_posterior(data: Dataset, believed: SCM) -> None:
-    """Normal and inverse gamma: mean, covariance and expected variance of the noise in closed form."""
+def test_coefficients_have_the_moments_of_a_posterior_with_a_variance_for_each_row(
+    data: Dataset, believed: SCM
+) -> None:
+    """Mean and variance of the noise are those of normal and inverse gamma; the covariance is the sandwich of HC3."""
     x = np.asarray(data.values, float)[:9]
     columns, y = np.stack([np.ones(9), x[:, 0], x[:, 1]], 1), x[:, 2]
     precision = columns.T @ columns + np.diag([1 / 100, 1 / 0.1, 1 / 0.1])
     mean = np.linalg.solve(precision, columns.T @ y)
     rate = RATE + 0.5 * (y @ y - mean @ precision @ mean)
     variance = rate / ((PSEUDO_ROWS + 9) / 2 - 1)
-    covariance = variance * np.linalg.inv(precision)
+    inverse = np.linalg.inv(precision)
+    leverage = np.einsum("ni,ij,nj->n", columns, inverse, columns)
+    residual, known = (y - columns @ mean) / (1 - leverage), 1 - leverage.sum() / 9
+    own = known * residual**2 / (rate / ((PSEUDO_ROWS + 9) / 2)) + 1 - known
+    middle = columns.T @ (own[:, None] * columns) + np.diag([1 / 100, 1 / 0.1, 1 / 0.1])
+    covariance = variance * inverse @ middle @ inverse
     m = believed.mechanism
     drawn = np.stack([m.bias[:, 2], m.weight[:, 0, 2], m.weight[:, 1, 2]], 1)
     error = np.sqrt(np.diag(covariance) / MODELS)

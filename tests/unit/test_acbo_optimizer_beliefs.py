@@ -105,7 +105,7 @@ def test_experiments_are_explained(finished: Optimizer) -> None:
     assert full.low < full.expected < full.high
     none = finished.explain({"dose": 5.0})
     assert none.expected == pytest.approx(9.0, abs=0.4)
-    assert none.chance_best == 0
+    assert none.chance_best < 0.01
     assert "set dose = 10 (cost 1)" in repr(full)
     with pytest.raises(ValueError, match=r"must be pending .* got 99"):
         finished.explain(99)

@@ -45,7 +45,7 @@ def draw_coefficients(
 
     `numbers` are standard normal, `uniform` is one number from 0 to 1. The prior of coefficients is normal with `slack`
     times the noise's variance (the constant's is wide); the smooth part then is a Gaussian process of squared
-    exponential kernel, in as many waves. Its length is drawn too.
+    exponential kernel, in as many waves. Its length is drawn too. Without a smooth part each row has a variance of its own.
     """
     rows = keep.astype(values.dtype)
     given = parents.astype(values.dtype)
@@ -66,14 +66,25 @@ def draw_coefficients(
         )
         precision = jnp.matmul(columns.T, columns, precision="highest") + jnp.diag(1 / prior)
         target = output * rows
+        against = jnp.matmul(columns.T, target, precision="highest")
         # The solution for data and prior with noise of their own is a draw from the posterior: no root is needed.
-        against = jnp.matmul(columns.T, jnp.stack([target, rows * numbers[:n]], 1), precision="highest")
-        shaken = against[:, 1] + numbers[n : n + prior.shape[0]] / jnp.sqrt(prior)
-        solved, log_det = solve_positive(precision, jnp.stack([against[:, 0], shaken], 1))
-        rate = RATE + 0.5 * jnp.maximum(jnp.sum(target**2) - against[:, 0] @ solved[:, 0], 0)
+        noise, shaken = rows * numbers[:n], numbers[n : n + prior.shape[0]] / jnp.sqrt(prior)
+        if units:
+            right = jnp.stack([against, jnp.matmul(columns.T, noise, precision="highest") + shaken], 1)
+        else:
+            right = jnp.eye(prior.shape[0], dtype=values.dtype)
+        solved, log_det = solve_positive(precision, right)
+        mean = solved[:, 0] if units else jnp.matmul(solved, against, precision="highest")
+        rate = RATE + 0.5 * jnp.maximum(jnp.sum(target**2) - against @ mean, 0)
         shape = (PSEUDO_ROWS + rows.sum()) / 2
+        if units:
+            shake = solved[:, 1]
+        else:
+            noise = noise * _own_noise(columns, solved, target - columns @ mean, rate / shape)
+            shaken = jnp.matmul(columns.T, noise, precision="highest") + shaken
+            shake = jnp.matmul(solved, shaken, precision="highest")
         evidence = -0.5 * (log_det + jnp.sum(jnp.log(prior))) - shape * jnp.log(rate)
-        return evidence, solved[:, 0], solved[:, 1], rate
+        return evidence, mean, shake, rate
 
     evidence, means, shakes, rates = jax.vmap(posterior)(lengths)
     along = jnp.cumsum(jax.nn.softmax(evidence))
@@ -93,3 +104,20 @@ def draw_coefficients(
         outer=drawn[d + 1 :] * some,
         scale=scale,
     )
+
+
+def _own_noise(
+    columns: Float[Array, "n m"],
+    inverse: Float[Array, "m m"],
+    residual: Float[Array, " n"],
+    variance: Float[Array, ""],
+) -> Float[Array, " n"]:
+    """Each row's deviation over the common one, by its residual as if the row had been left out of the fit (HC3).
+
+    A line through what bends or interacts misses some rows by more than others. With one deviation for all rows bands
+    would be too narrow there: 90 % ones held 82 % where causes interact, on 1,000 models. Residuals count as far as there
+    are more rows than coefficients.
+    """
+    leverage = jnp.clip(jnp.sum(jnp.matmul(columns, inverse, precision="highest") * columns, -1), 0, 0.9)
+    known = 1 - jnp.minimum(leverage.sum() / jnp.maximum(jnp.sum(columns[:, 0]), 1), 1)
+    return jnp.sqrt(known * (residual / (1 - leverage)) ** 2 / variance + 1 - known)

@@ -310,7 +310,8 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
     for row, entry in enumerate(said):
         # A column of single whole numbers is numbers to pandas, with fractions where some are missing.
         if isinstance(entry, int | float | np.number) and entry == entry:
-            entry = str(int(entry)) if entry == entry // 1 else str(entry)
+            whole = isinstance(entry, int | np.integer) or float(entry).is_integer()
+            entry = str(int(entry)) if whole else str(entry)
         for name in entry.split(",") if isinstance(entry, str) and entry.strip() else ():
             touched[row, place(name.strip(), names, f"frame: {said.name}")] = True
     return touched
