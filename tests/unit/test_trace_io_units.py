@@ -121,6 +121,58 @@ def test_a_date_in_another_attribute_is_read_and_said(tmp_path):
     assert "its values are taken as seconds" in said.pop()
 
 
+def test_a_date_beside_units_without_one_is_read_and_said(tmp_path):
+    """Times in "days" whose name says since when were days without a date, without a word."""
+    told = {"units": "days", "long_name": "Days Since 1950-01-01 12:00"}
+    data = flow(told)
+    (times, _), said = both_ways(tmp_path, data)
+    assert times == [0.0, 86400.0, 172800.0]
+    assert (
+        "units 'days' without a date, but long_name = 'Days Since 1950-01-01 12:00': its times count"
+        in said.pop()
+    )
+    for given in (data, opened_by_xarray(tmp_path, told)):
+        with pytest.warns(UserWarning, match="without a date"):
+            assert str(open_dataset(given).epoch) == "1950-01-01 12:00"
+    for other in ("hours since 1950-01-01", "since 1950-01-01"):  # of another unit, or of none
+        assert open_dataset(flow({**told, "long_name": other})).epoch is None
+
+
+def test_one_selected_time_keeps_its_date(tmp_path):
+    """It was a steady field without a date."""
+    data = flow({"Unit": SINCE})
+    data.to_netcdf(tmp_path / "made.nc", engine="h5netcdf")
+    for given in (data, tmp_path / "made.nc", opened_by_xarray(tmp_path, {"units": SINCE})):
+        for index, date in ((1, "1950-01-02"), (-1, "1950-01-03")):
+            opened = open_dataset(given, select={"time": index})
+            assert (opened.steady, opened.times.tolist(), str(opened.epoch)) == (True, [0.0], date)
+    assert open_dataset(flow({"units": "months since 1950-01-01"}), select={"time": 1}).epoch is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"select": {"time": 3}},
+            r"`select` must name an index of dimension 'time', a whole number from 0 to 2",
+        ),
+        ({"select": {"x": -5}}, r"`select` must name an index of dimension 'x', .* from -4, .*; got -5"),
+        ({"origin": (1.0,)}, r"`origin` must have 2 coordinates here; got \(1\.0,\)"),
+    ],
+)
+@pytest.mark.parametrize("degrees", [False, True])
+def test_an_index_or_an_origin_that_does_not_fit_is_told(tmp_path, options, said, degrees):
+    """A file was called damaged, and an origin of one number on degrees ended in an IndexError."""
+    data = flow(x={"units": "degrees_east"}, y={"units": "degrees_north"}) if degrees else flow()
+    data = data.assign_coords(x=data.x / 1000, y=data.y / 1000) if degrees else data
+    if degrees:
+        data.x.attrs, data.y.attrs = {"units": "degrees_east"}, {"units": "degrees_north"}
+    data.to_netcdf(tmp_path / "made.nc", engine="h5netcdf")
+    for given in (data, tmp_path / "made.nc"):
+        with pytest.raises(DatasetError, match=said):
+            open_dataset(given, **options)
+
+
 def test_units_that_contradict_each_other_are_refused(tmp_path):
     message, _ = both_ways(tmp_path, flow({"units": "s", "Unit": SINCE}))
     assert "variable 'time': its attributes" in message
