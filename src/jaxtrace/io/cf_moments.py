@@ -6,11 +6,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from ..fields.epoch import Epoch
 from .cf_attributes import date_elsewhere, since_elsewhere
 from .cf_axes import clock_along, dimension_roles, role_of, values_of
-from .cf_units import decode_times
+from .cf_units import decode_times, rounding_of
 from .opened import Options
 from .series import DatasetError
 
@@ -87,6 +88,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                     f"{clock.attrs[dated[0]]!r}: its times count from {dated[1]}. Set the units so, or pass `times=`.",
                     said,
                 )
+            _tell_rounding(f"{source.name}: variable {told!r}", clock, seconds, options, said)
         except DatasetError:
             raise
         except ValueError as error:
@@ -137,6 +139,27 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                 moment._replace(time=time, epoch=epoch) for moment, time in zip(found, times, strict=True)
             ]
     return found
+
+
+# Steps between slices are known worse than this part of them where times have lost digits.
+_LOST = 0.01
+
+
+def _tell_rounding(
+    what: str, clock: Any, seconds: Float[np.ndarray, " n"], options: Options, said: set[str]
+) -> None:
+    """Warn of times that float32 did not hold. Uneven steps show it: round numbers are exact however large."""
+    stored = np.dtype(getattr(clock, "encoding", {}).get("dtype") or clock.dtype)
+    if options.times is not None or stored != np.float32 or len(seconds) < 3:
+        return
+    steps = np.abs(np.diff(seconds))
+    rounding = rounding_of(seconds, clock.attrs)
+    if rounding > _LOST * steps.min() and np.ptp(steps) > rounding / 2:
+        warn_once(
+            f"{what} is stored in float32, which knows its times only to {rounding:.3g} s, with steps of "
+            f"{np.median(steps):.4g} s. Pass `times=` for exact ones.",
+            said,
+        )
 
 
 def _dates_words(since: Epoch | str | None) -> str:
