@@ -210,6 +210,11 @@ def test_tracking_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "double_gyre", "--resume"], "needs `--checkpoint`"),
         (["run", "double_gyre", "--bounds", "0", "1"], "must be 4 numbers"),
         (["run", "double_gyre", "--velocity", "u"], "must be left out"),
+        (["run", "double_gyre", "--earth-radius", "5"], "`--earth-radius` must be left out"),
+        (
+            ["run", "double_gyre", "--integrator", "milstein", "--option", "diffusivity=a"],
+            "`options` must be those of milstein; could not convert string to float: 'a'",
+        ),
         (["run", "double_gyre", "--integrator", "rk5"], "must be one of"),
         (["run", "double_gyre", "--particles", "0"], "`--particles` must be at least 1"),
         (["run", "double_gyre", "--particles", "4", "--lattice", "2", "2"], "give one of them"),

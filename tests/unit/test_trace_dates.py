@@ -317,6 +317,24 @@ def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monk
     assert load_trajectory(run.dated(None).save(tmp_path / "b.nc")).epoch is None
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_time_beyond_the_recorded_ones_is_told(run, tmp_path, capsys):
+    with pytest.warns(
+        UserWarning,
+        match="`at` must lie within the recorded times.*got 1999-01-01.*2015-11-16 06:00 is taken",
+    ):
+        assert run.row_of("1999-01-01") == 0
+    assert run.row_of(2 * DAY) == run.row_of("2015-11-18T06:00") == 4
+    with pytest.warns(UserWarning, match="got 259200. The time 172800 is taken"):
+        assert run.dated(None).row_of(3 * DAY) == 4
+    from jaxtrace.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["plot", str(run.save(tmp_path / "run.npz")), "--at", "2021-01-01"])
+    assert ended.value.code in (0, None)
+    assert capsys.readouterr().err.count("`--at` must lie within the recorded times") == 1
+
+
 def test_pictures_show_dates(run, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 

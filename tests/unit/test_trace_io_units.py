@@ -121,6 +121,117 @@ def test_a_date_in_another_attribute_is_read_and_said(tmp_path):
     assert "its values are taken as seconds" in said.pop()
 
 
+def test_a_date_beside_units_without_one_is_read_and_said(tmp_path):
+    """Times in "days" whose name says since when were days without a date, without a word."""
+    told = {"units": "days", "long_name": "Days Since 1950-01-01 12:00"}
+    data = flow(told)
+    (times, _), said = both_ways(tmp_path, data)
+    assert times == [0.0, 86400.0, 172800.0]
+    assert (
+        "units 'days' without a date, but long_name = 'Days Since 1950-01-01 12:00': its times count"
+        in said.pop()
+    )
+    for given in (data, opened_by_xarray(tmp_path, told)):
+        with pytest.warns(UserWarning, match="without a date"):
+            assert str(open_dataset(given).epoch) == "1950-01-01 12:00"
+    for other in ("hours since 1950-01-01", "since 1950-01-01"):  # of another unit, or of none
+        assert open_dataset(flow({**told, "long_name": other})).epoch is None
+
+
+def test_one_selected_time_keeps_its_date(tmp_path):
+    """It was a steady field without a date."""
+    data = flow({"Unit": SINCE})
+    data.to_netcdf(tmp_path / "made.nc", engine="h5netcdf")
+    for given in (data, tmp_path / "made.nc", opened_by_xarray(tmp_path, {"units": SINCE})):
+        for index, date in ((1, "1950-01-02"), (-1, "1950-01-03")):
+            opened = open_dataset(given, select={"time": index})
+            assert (opened.steady, opened.times.tolist(), str(opened.epoch)) == (True, [0.0], date)
+    assert open_dataset(flow({"units": "months since 1950-01-01"}), select={"time": 1}).epoch is None
+
+
+def wrf(moved=0.0):
+    """Winds as WRF writes them, with longitudes and latitudes for every time."""
+    lat, lon = np.meshgrid(45 + np.arange(3) * 0.1, 10 + np.arange(4) * 0.1, indexing="ij")
+    dims, told = ("Time", "south_north", "west_east"), {"units": "m s-1", "coordinates": "XLONG XLAT XTIME"}
+    places = {
+        name: (dims, np.tile(values, (3, 1, 1)), {"units": units})
+        for name, values, units in (("XLAT", lat, "degree_north"), ("XLONG", lon, "degree_east"))
+    }
+    places["XLONG"][1][2] += moved
+    return xarray.Dataset(
+        {name: (dims, np.full((3, 3, 4), 2.0), told) for name in ("U10", "V10")},
+        {**places, "XTIME": ("Time", np.arange(3) * 60.0, {"units": "minutes since 2005-08-28 00:00:00"})},
+    )
+
+
+def test_places_written_for_every_time_are_read_where_they_stay(tmp_path):
+    """They were "no coordinate", with the advice to take one index along the rows, after which nothing was left to read."""
+    (times, values), said = both_ways(tmp_path, wrf())
+    assert times == [0.0, 3600.0, 7200.0]
+    np.testing.assert_array_equal(values, 2.0)
+    assert not said
+    for k in range(3):
+        wrf().isel(Time=[k]).to_netcdf(tmp_path / f"wrfout_{k}.nc", engine="h5netcdf")
+    assert open_dataset(tmp_path / "wrfout_?.nc").times.tolist() == [0.0, 3600.0, 7200.0]
+    message, _ = both_ways(tmp_path, wrf(moved=1.0))
+    assert (
+        "coordinate 'XLONG' changes along 'Time', and grids that move are not read. Take one index" in message
+    )
+    given = ast.literal_eval(re.search(r"`select=([^`]+)`", message)[1])  # the remedy
+    assert given == {"Time": 0}
+    for index, west in ((0, 10.0), (2, 11.0)):
+        opened = open_dataset(wrf(moved=1.0), select={"Time": index})
+        np.testing.assert_allclose(np.asarray(opened.grid.bounds)[0], [west, 45.0], rtol=1e-6)
+        assert str(opened.epoch) == f"2005-08-28{' 02:00' if index else ''}"
+
+
+def test_times_that_single_precision_has_lost_are_told(tmp_path):
+    """Hourly days since 1950 in float32 were read as steps of 3543.75 s and 3712.5 s without a word."""
+    times = (25000 + np.arange(3) / 24).astype("f4")
+    data = flow({"units": SINCE}).assign_coords(time=("time", times, {"units": SINCE}))
+    _, said = both_ways(tmp_path, data)
+    assert "variable 'time' is stored in float32, which knows its times only to 169 s" in said.pop()
+    with (
+        pytest.warns(UserWarning, match="only to 169 s"),
+        xarray.open_dataset(tmp_path / "made.nc") as decoded,
+    ):
+        open_dataset(decoded.load())
+    given = [f"2018-06-13 0{hour}:00" for hour in range(3)]
+    assert open_dataset(data, times=given).times.tolist() == [
+        0.0,
+        3600.0,
+        7200.0,
+    ]  # the remedy, without the warning
+    exact = data.assign_coords(time=("time", (25000 + np.arange(3) / 4).astype("f4"), {"units": SINCE}))
+    (found, _), said = both_ways(tmp_path, exact)
+    assert found == [0.0, 21600.0, 43200.0]
+    assert not said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"select": {"time": 3}},
+            r"`select` must name an index of dimension 'time', a whole number from 0 to 2",
+        ),
+        ({"select": {"x": -5}}, r"`select` must name an index of dimension 'x', .* from -4, .*; got -5"),
+        ({"origin": (1.0,)}, r"`origin` must have 2 coordinates here; got \(1\.0,\)"),
+    ],
+)
+@pytest.mark.parametrize("degrees", [False, True])
+def test_an_index_or_an_origin_that_does_not_fit_is_told(tmp_path, options, said, degrees):
+    """A file was called damaged, and an origin of one number on degrees ended in an IndexError."""
+    data = flow(x={"units": "degrees_east"}, y={"units": "degrees_north"}) if degrees else flow()
+    data = data.assign_coords(x=data.x / 1000, y=data.y / 1000) if degrees else data
+    if degrees:
+        data.x.attrs, data.y.attrs = {"units": "degrees_east"}, {"units": "degrees_north"}
+    data.to_netcdf(tmp_path / "made.nc", engine="h5netcdf")
+    for given in (data, tmp_path / "made.nc"):
+        with pytest.raises(DatasetError, match=said):
+            open_dataset(given, **options)
+
+
 def test_units_that_contradict_each_other_are_refused(tmp_path):
     message, _ = both_ways(tmp_path, flow({"units": "s", "Unit": SINCE}))
     assert "variable 'time': its attributes" in message

@@ -38,6 +38,26 @@ def test_math_and_branches_inside_a_formula_are_told():
     create_tracker("euler_maruyama", double_gyre(), diffusivity=lambda x, t: 1e-3 * (1 + jnp.sin(x[0])))
 
 
+def test_what_a_formula_returns_or_lacks_is_told_by_name():
+    with pytest.raises(ValueError, match=r"`function` must return shape \(2,\) for one point; got None"):
+        AnalyticField(lambda x, t: None, 2)
+    with pytest.raises(
+        AttributeError, match=r"`function` must be callable as function\(x, t\).*no attribute numpy"
+    ):
+        AnalyticField(lambda x, t: x.numpy(), 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_random_numbers_of_numpy_in_a_formula_are_told():
+    """They were drawn once, while it was compiled: a walk by hand became a constant drift, the same for all."""
+    source = np.random.default_rng(0)
+    for walk in (lambda x, t: x + source.normal(size=2), lambda x, t: x * source.random()):
+        with pytest.warns(UserWarning, match=r"`function` gives other numbers each time .*'euler_maruyama'"):
+            AnalyticField(walk, 2)
+    constant = np.array([1.0, np.nan])
+    AnalyticField(lambda x, t: jnp.where(t > 5, x * constant, jnp.sin(x)), 2)  # the same numbers each time
+
+
 def _run(field, dt, boundary=None, integrator="rk4", **options):
     seeds = np.array([[0.3, 0.2], [1.1, 0.7], [1.6, 0.4]])
     tracker = create_tracker(integrator, field, boundary, **options)
@@ -77,6 +97,23 @@ def test_steps_far_too_long_for_a_formula_are_told(integrator, boundary, options
 def test_steps_from_record_to_record_are_told_too():
     with pytest.warns(UserWarning, match=r"got steps of 100 \(the recorded spacing\)"):
         create_tracker("rk4", double_gyre()).track_particles([[0.3, 0.2]], (0.0, 1000.0), 11)
+
+
+@pytest.mark.parametrize(
+    "seeds", [[[0.5, 0.5]], [[0.5, 0.5], [0.3, 0.2]], [[9.0, 0.5], [0.3, 0.2], [0.2, 0.7]]]
+)
+@pytest.mark.parametrize("span", [(0.0, 100.0), (100.0, 0.0)])
+@pytest.mark.parametrize("dt", [5.0, 100.0])
+def test_long_steps_are_told_wherever_particles_begin(seeds, span, dt):
+    """Of two particles the first counted 63 times of 64; where the velocity does not change at first, nothing was said."""
+
+    def saddle(x, t):
+        turning = jnp.stack([jnp.sin(jnp.pi * x[0]), -jnp.sin(jnp.pi * x[1])])
+        return jnp.where(x[0] > 5, jnp.array([1.0, 0.0]), turning)
+
+    with pytest.warns(UserWarning, match=rf"got steps of {dt:g} .*means nothing") as told:
+        create_tracker("rk4", AnalyticField(saddle, 2)).track_particles(seeds, span, 2, dt=dt)
+    assert 0.005 < _advised(str(told[0].message)) < 1
 
 
 def test_long_steps_that_are_right_are_not_told():

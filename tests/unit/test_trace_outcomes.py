@@ -369,6 +369,15 @@ def test_an_inlet_fills_the_slots_of_seeds_outside() -> None:
     assert run.generation[-1].tolist() == [0, 1]
 
 
+def test_numbers_are_no_flags_of_inside() -> None:
+    """NaN, as of a depth on land, counted as inside."""
+    for numbers in (lambda x: x[:, 0] * np.nan, lambda x: x[:, 0] - 0.5):
+        with pytest.raises(
+            TypeError, match=r"`inside` must return flags.* got numbers of type float.*Compare them"
+        ):
+            seeding.random_seeds(10, [[0.0, 0.0], [1.0, 1.0]], inside=numbers)
+
+
 @pytest.mark.parametrize("inside", ["field", "grid", "function"])
 def test_seeds_are_drawn_in_water(inside: str) -> None:
     field, box = coast(), [[0.0, 0.0], [1.0, 1.0]]

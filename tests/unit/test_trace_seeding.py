@@ -171,6 +171,16 @@ def test_tables(tmp_path: Path) -> None:
         table_seeds(file)
 
 
+def test_a_column_of_times_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    file = tmp_path / "seeds.csv"
+    for name in ("time", "Release_Time", "date", "t"):
+        file.write_text(f"x,y,{name}\n1,2,2015-11-16\n3,4.5,2015-11-17\n")
+        with pytest.warns(
+            UserWarning, match=rf"seeds\.csv: the column '{name}' is not used: all .*`release_times`"
+        ):
+            np.testing.assert_array_equal(table_seeds(file), [[1.0, 2.0], [3.0, 4.5]])
+
+
 def test_data_frames() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1.0, 3.0], "y": [2.0, 4.5], "id": [7, 8]})

@@ -44,7 +44,7 @@ def plot(
         say(f"wrote {out}")
         return 0
     found = dated_as_said(read_trajectory(file), reading.pop("epoch", None))
-    moment = None if at is None else moment_of(at, found.epoch, "at")
+    moment = None if at is None else float(found.times[found.row_of(moment_of(at, found.epoch, "at"))])
     if out is None:
         columns = shutil.get_terminal_size().columns
         say(terminal_picture(found, moment, min(72, columns), dims))

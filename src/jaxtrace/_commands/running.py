@@ -71,14 +71,19 @@ def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:
         return create_tracker(
             wanted.integrator, scene.field, scene.walls, seed=wanted.seed, mesh=mesh, **dict(wanted.options)
         )
-    except TypeError as error:  # an option that the integrator does not have
+    except (
+        TypeError,
+        ValueError,
+    ) as error:  # an option that the integrator does not have, or a text for a number
+        if isinstance(error, ValueError) and "`" in str(error):
+            raise
         example = "`--option diffusivity=0.1`, or `options = {diffusivity = 0.1}` in a problem file"
         raise ValueError(
             f"`options` must be those of {wanted.integrator}; {_missing(error).rstrip('.')}. Write them as {example}."
         ) from error
 
 
-def _missing(error: TypeError) -> str:
+def _missing(error: Exception) -> str:
     """What an integrator lacks or does not know, without the names of Python's own message."""
     lacking = re.search(r"missing \d+ required [^:]*: (.*)", str(error))
     return f"it needs {lacking[1]}" if lacking else str(error)

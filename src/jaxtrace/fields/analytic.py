@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .base import AbstractField, Moment, Sample
@@ -54,16 +57,24 @@ class AnalyticField(AbstractField):
         number = jnp.result_type(float)
         point = jax.ShapeDtypeStruct((self.dim,), number), jax.ShapeDtypeStruct((), number)
         try:
-            jax.eval_shape(lambda x, t: self.sample(x, t).velocity, *point)
+            made = [jax.make_jaxpr(lambda x, t: self.sample(x, t).velocity)(*point) for _ in range(2)]
         except _UNTRACEABLE as error:
             raise untraceable(error, "function") from error
-        except (TypeError, IndexError) as error:
-            if type(error) not in (TypeError, IndexError):
+        except (TypeError, IndexError, AttributeError) as error:
+            if type(error) not in (TypeError, IndexError, AttributeError):
                 raise  # of JAX's own, which say more
             raise type(error)(
                 f"`function` must be callable as function(x, t), x one point of shape ({self.dim},) and not many; "
                 f"it raised: {error}"
             ) from error
+        if _differ(*made):
+            warnings.warn(
+                "`function` gives other numbers each time it is called, such as random ones of NumPy. It is compiled, so that "
+                "one set of them would count for all particles at all times. For a random walk take the integrator "
+                "'euler_maruyama' with `diffusivity=`.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     @property
     def sphere(self) -> Sphere | None:
@@ -87,11 +98,35 @@ class AnalyticField(AbstractField):
         if self.globe is not None:
             return MomentOfRates(Moment(self.in_metres, t), None, self.globe).sample(x, hint)
         extra = () if self.params is None else (self.params,)
-        velocity = jnp.asarray(self.function(x, t, *extra), x.dtype)
+        found = self.function(x, t, *extra)
+        if found is None:
+            raise ValueError(
+                f"`function` must return shape {x.shape} for one point; got None. Does it `return`?"
+            )
+        velocity = jnp.asarray(found, x.dtype)
         if velocity.shape != x.shape:
             raise ValueError(f"`function` must return shape {x.shape} for one point; got {velocity.shape}.")
         inside = jnp.bool_(True) if self.domain is None else jnp.asarray(self.domain(x, *extra), bool)
         return Sample(velocity, inside, ())
+
+
+_MOST_COMPARED = 1000
+"""Constants of a formula that are larger are not compared."""
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two traces of one formula hold other numbers."""
+    texts = [re.sub(r"0x[0-9a-f]+", "", str(made.jaxpr)) for made in (one, other)]
+    if texts[0] != texts[1]:
+        return True
+    pairs = zip(one.consts, other.consts, strict=True)
+    return any(
+        a is not b
+        and np.size(a) <= _MOST_COMPARED
+        and not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)
+        for a, b in pairs
+        if jnp.issubdtype(jnp.result_type(a), jnp.number)
+    )
 
 
 _UNTRACEABLE = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)

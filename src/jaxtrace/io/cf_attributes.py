@@ -136,6 +136,16 @@ def since_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(iter(found.items())) if len(set(found.values())) == 1 else None
 
 
+def date_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The attribute of a time in "days" that says "days since 1950-01-01" or the like in the same unit, and its date."""
+    found = since_elsewhere({name: value for name, value in attributes.items() if name != "units"})
+    unit = time_unit(str(attributes.get("units", "")))
+    if found is None or unit is None:
+        return None
+    other, date = re.split(r"\s+since\s+", found[1], maxsplit=1, flags=re.I)
+    return (found[0], date) if time_unit(other) == unit else None
+
+
 def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
     """Attributes that name a missing value, but not as `_FillValue` or `missing_value`, which are applied already."""
     found = {}

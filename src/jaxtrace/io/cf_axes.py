@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .cf_units import Unit, compass_of, parse_unit
+from .cf_units import Unit, compass_of, parse_speed, parse_unit
+from .naming import is_component
 
 Role = Literal["T", "Z", "Y", "X"]
 _STANDARD: dict[str, Role] = {
@@ -119,6 +120,41 @@ def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:
     return found
 
 
+def without_time(dataset: Any, select: Mapping[str, int]) -> dict[str, Any]:
+    """All variables; places that are written for every time, as by WRF, for one time where all are alike.
+
+    Where one time is selected that one counts. Places that move with time stay as they are.
+    """
+    found = dict(dataset.variables)
+    for name, variable in dataset.variables.items():
+        attributes = {key: value for key, value in variable.attrs.items() if key != "positive"}
+        place = role_of(str(name), attributes) in ("X", "Y", "Z") and len(variable.dims) > 1
+        if not place or is_component(str(name)) or parse_speed(attributes.get("units")) is not None:
+            continue
+        roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
+        dim = next((dim for dim, role in roles.items() if role == "T"), None)
+        if dim is None:
+            continue
+        index, size = select.get(dim), variable.sizes[dim]
+        if isinstance(index, int | np.integer) and -size <= index < size:
+            found[name] = variable.isel({dim: index})
+        elif index is None and _is_still(str(name), variable, dim):
+            found[name] = variable.isel({dim: 0})
+    return found
+
+
+def _is_still(name: str, variable: Any, dim: str) -> bool:
+    """Whether a variable has the same values at all times."""
+    size = variable.sizes[dim]
+    if size < 2:
+        return size == 1
+    try:
+        first = values_of(name, variable.isel({dim: 0}))
+        return all(np.array_equal(first, values_of(name, variable.isel({dim: k}))) for k in range(1, size))
+    except ValueError:  # told where the variable is used
+        return False
+
+
 def clock_along(dataset: Any, dim: str) -> str | None:
     """The variable with the times along a dimension: its own, else the only one along it that holds dates.
 
@@ -160,6 +196,17 @@ def spatial_coordinate(
         told = parse_unit(variable.attrs.get("units")) is not None
         ranked.append((1 if len(over) > 1 else 0 if told else 2, name not in named, name != dim, name))
     if not ranked:
+        moving = [
+            (str(name), next(one for one in variable.dims if one not in dims))
+            for name, variable in dataset.variables.items()
+            if dim in variable.dims and role_of(str(name), variable.attrs) == role
+        ]
+        if moving:
+            name, other = moving[0]
+            raise ValueError(
+                f"coordinate {name!r} changes along {other!r}, and grids that move are not read. Take one index with "
+                f"`select={{{other!r}: 0}}`, or bring the velocity to places that stay"
+            )
         raise ValueError(
             f"dimension {dim!r} has no coordinate: none of the variables {', '.join(map(str, dataset.variables))} gives "
             f"places along it. Take one index with `select={{{dim!r}: 0}}`, or add the coordinate"

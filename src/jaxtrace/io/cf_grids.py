@@ -81,6 +81,7 @@ def grid_of(
             raise ValueError(
                 f"`select` names {dim!r}, but variable {main!r} has dimensions {', '.join(variable.dims)}"
             )
+        _demand_index(options.select[dim], dim, variable.sizes[dim])
     roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
     wanted: tuple[Role, ...] = ("X", "Y", "Z")
     dims = []
@@ -118,17 +119,27 @@ def grid_of(
         if name is not None and name in dataset.variables and name != main:
             _same_nodes(dataset, (homes or {}).get(name, dataset), (main, name), places, tuple(dims), by_role)
     places = settle_degrees(places, options.convert_units)
+    shift = options.shifted(np.zeros(width))
     places, seam = _around(places, by_role["X"])
     flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
     scales, sphere, notes = _scales(dataset, names, flat, options)
     if options.convert_units and names[0] in dataset.variables:
         tell_directions(dataset, str(names[0]), places[0], by_role["X"])
     if options.origin is not None:
-        shift = options.shifted(np.zeros(width))
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
     guessed = assumed_degrees(places)
     names_of = ", ".join(f"{p.name} (taken as degrees)" if p.name in guessed else p.name for p in places)
     return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes), sphere)
+
+
+def _demand_index(index: Any, dim: str, size: int) -> None:
+    """Refuse an index that a dimension does not have."""
+    whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+    if not whole or not -size <= index < size:
+        raise ValueError(
+            f"`select` must name an index of dimension {dim!r}, a whole number from 0 to {size - 1} (or from -{size}, counted "
+            f"from the end); got {index!r}"
+        )
 
 
 def _fitting(

@@ -6,11 +6,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from ..fields.epoch import Epoch
-from .cf_attributes import since_elsewhere
+from .cf_attributes import date_elsewhere, since_elsewhere
 from .cf_axes import clock_along, dimension_roles, role_of, values_of
-from .cf_units import decode_times
+from .cf_units import decode_times, rounding_of
 from .opened import Options
 from .series import DatasetError
 
@@ -51,15 +52,22 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         variable = source.data.variables[name]
         dim = time_dim(source.data, variable, options)
         numbers: list[int | None] = [None] if dim is None else list(range(variable.sizes[dim]))
-        told = _single_time(source.data) if dim is None else clock_along(source.data, dim)
+        chosen = _selected_time_dim(source.data, variable, options) if dim is None else None
+        told = (
+            _single_time(source.data)
+            if dim is None and chosen is None
+            else clock_along(source.data, chosen or str(dim))
+        )
         if told is None:
             found += [Moment(None, source, number) for number in numbers]
             continue
         clock = source.data.variables[told]
-        if told in source.refused and options.times is None:
+        if told in source.refused and options.times is None and chosen is None:
             raise DatasetError(f"{source.name}: variable {told!r}: {source.refused[told]}.")
         try:
             values = np.atleast_1d(values_of(told, clock))
+            if chosen is not None:
+                values = values[[options.select[chosen]]]
             if values.shape != (len(numbers),):
                 raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
             seconds, since, bare = decode_times(values, clock.attrs)
@@ -71,12 +79,22 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                     f"read as {elsewhere[1]!r}. Set the units so, or pass `times=`.",
                     said,
                 )
+            elif since is None and not bare and (dated := date_elsewhere(clock.attrs)) is not None:
+                seconds, since, bare = decode_times(
+                    seconds, {**clock.attrs, "units": f"seconds since {dated[1]}"}
+                )
+                warn_once(
+                    f"{source.name}: variable {told!r} has units {clock.attrs['units']!r} without a date, but {dated[0]} = "
+                    f"{clock.attrs[dated[0]]!r}: its times count from {dated[1]}. Set the units so, or pass `times=`.",
+                    said,
+                )
+            _tell_rounding(f"{source.name}: variable {told!r}", clock, seconds, options, said)
         except DatasetError:
             raise
         except ValueError as error:
             if (
-                options.times is not None
-            ):  # the remedy of this very error: the caller says when, in the order of the files
+                options.times is not None or chosen is not None
+            ):  # the remedy of this very error: the caller says when, in the order of the files; one slice needs no time
                 found += [Moment(None, source, number) for number in numbers]
                 continue
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
@@ -123,6 +141,27 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
     return found
 
 
+# Steps between slices are known worse than this part of them where times have lost digits.
+_LOST = 0.01
+
+
+def _tell_rounding(
+    what: str, clock: Any, seconds: Float[np.ndarray, " n"], options: Options, said: set[str]
+) -> None:
+    """Warn of times that float32 did not hold. Uneven steps show it: round numbers are exact however large."""
+    stored = np.dtype(getattr(clock, "encoding", {}).get("dtype") or clock.dtype)
+    if options.times is not None or stored != np.float32 or len(seconds) < 3:
+        return
+    steps = np.abs(np.diff(seconds))
+    rounding = rounding_of(seconds, clock.attrs)
+    if rounding > _LOST * steps.min() and np.ptp(steps) > rounding / 2:
+        warn_once(
+            f"{what} is stored in float32, which knows its times only to {rounding:.3g} s, with steps of "
+            f"{np.median(steps):.4g} s. Pass `times=` for exact ones.",
+            said,
+        )
+
+
 def _dates_words(since: Epoch | str | None) -> str:
     """How messages call the dates of a file."""
     return f"dates of the calendar {since.calendar!r}" if isinstance(since, Epoch) else since or "no dates"
@@ -132,6 +171,16 @@ def time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
     """The dimension along which the slices lie, unless one of them was selected."""
     roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
     return next((dim for dim, role in roles.items() if role == "T" and dim not in options.select), None)
+
+
+def _selected_time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
+    """The dimension of time of which one valid index was selected."""
+    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
+    dim = next((dim for dim, role in roles.items() if role == "T" and dim in options.select), None)
+    if dim is None:
+        return None
+    index, size = options.select[dim], variable.sizes[dim]
+    return dim if isinstance(index, int | np.integer) and -size <= index < size else None
 
 
 def _single_time(dataset: Any) -> str | None:

@@ -131,6 +131,21 @@ def decode_times(
     return found, _reference(found, known), False
 
 
+def rounding_of(seconds: Float[np.ndarray, " n"], attributes: Mapping[str, Any]) -> float:
+    """To how many seconds times are known that stand in a file in float32, counted as `decode_times` does."""
+    unit, date = (
+        *re.split(r"\s+since\s+", str(attributes.get("units", "")).strip(), maxsplit=1, flags=re.I),
+        "",
+    )[:2]
+    size = time_unit(unit) or 1.0
+    try:
+        calendar = checked_calendar(parse_calendar(attributes.get("calendar")))
+        begin = seconds_since_zero(date, calendar) if date else 0.0
+    except ValueError:
+        return 0.0
+    return float(np.spacing(np.float32(np.abs(seconds - begin).max() / size))) * size
+
+
 def _demand_common(attributes: Mapping[str, Any]) -> None:
     """Refuse dates that xarray made by the standard calendar where the file names another one in a spelling of its own."""
     said = attributes.get("calendar")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..fields.series import on_sphere
 from .cf_attributes import fill_marks, tidy_data
+from .cf_axes import without_time
 from .cf_grids import GridOnFile, grid_of
 from .cf_moments import Moment, Source, common_times, moments_of, time_dim
 from .cf_staggered import REASON as STAGGERED
@@ -82,6 +83,8 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
         source._replace(data=data, refused={**refused, **source.refused})
         for source, (data, refused) in zip(sources, tidied, strict=True)
     ]
+    for source in sources:
+        source.data.variables = without_time(source.data, options.select)
     if options.cell_data:
         raise ValueError(
             f"`cell_data={options.cell_data!r}` is for VTK files; NetCDF and Zarr hold values of nodes. Leave it out."

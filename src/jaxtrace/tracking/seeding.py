@@ -4,6 +4,8 @@ With `inside=` (a field, a grid, a boundary, or a function of (n, dim) points th
 holds: random ones are drawn until there are `n`; of lattices, lines and circles the points elsewhere are left out.
 """
 
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,11 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
     if held.shape != (len(points),):
         raise ValueError(
             f"`inside` must return one flag for each of {len(points)} points; got shape {held.shape}."
+        )
+    if held.dtype.kind not in "biu":  # NaN would count as inside
+        raise TypeError(
+            f"`inside` must return flags, True for points to keep; got numbers of type {held.dtype}. Compare them, as in "
+            "`depth(x) > 0`."
         )
     return held.astype(bool)
 
@@ -315,6 +322,7 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
                 f"{', '.join(lost) or 'none of x, y, z'}. {_column_remedy([str(key) for key in keys], path)}"
             )
         if path is not None:
+            _tell_unused_times(path, [str(key) for key in keys if key not in names])
             _demand_numbers(path, {name: table[name] for name in names})
         positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
     if positions.ndim != 2 or 0 in positions.shape:
@@ -329,6 +337,22 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
             f"({len(bad)} such rows).{place}"
         )
     return jnp.asarray(positions, float)
+
+
+def _tell_unused_times(path: Path, columns: Sequence[str]) -> None:
+    """Warn of a column that may say when particles begin, which a table of seeds does not do."""
+    times = [
+        name
+        for name in columns
+        if re.fullmatch(r"(release|start)?[ _]?(times?|dates?)|t", name.strip().lower())
+    ]
+    if times:
+        warnings.warn(
+            f"{path}: the column {times[0]!r} is not used: all particles begin at the first time. In Python pass it as "
+            "`release_times` of `track_particles`.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def release_times(

@@ -1,6 +1,7 @@
 """The result of a run: positions at the recorded times, and what became of every particle."""
 
 import dataclasses
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,20 @@ class Trajectory:
         return self.epoch.dates(self.times)
 
     def row_of(self, at: Any) -> int:
-        """The number of the recorded time nearest to a time or a date."""
-        return int(np.argmin(np.abs(self.times - self.seconds_of(at))))
+        """The number of the recorded time nearest to a time or a date; a warning where the times do not reach it."""
+        seconds = self.seconds_of(at)
+        row = int(np.argmin(np.abs(self.times - seconds)))
+        low, high = float(self.times.min()), float(self.times.max())
+        slack = 1e-6 * max(high - low, abs(low), abs(high))
+        if not low - slack <= seconds <= high + slack:
+            values = [seconds, low, high, float(self.times[row])]
+            told = [f"{one:g}" for one in values] if self.epoch is None else self.epoch.texts(values)
+            warnings.warn(
+                f"`at` must lie within the recorded times, {told[1]} to {told[2]}; got {told[0]}. The time {told[3]} is taken.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return row
 
     def seconds_of(self, at: Any, name: str = "at") -> float:
         """A time, or a date as a time."""
