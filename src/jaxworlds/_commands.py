@@ -318,7 +318,7 @@ def demand_plain_files(options: dict[str, Any]) -> None:
 _LARGEST = 2**31 - 1
 """The largest whole number that a program compiled for 32 bits counts to."""
 _MOST = {"seed": 2**32 - 1, "hosts": 2**16, "devices": 2**20}
-_ROOM = ("environments", "particles")
+_ROOM = ("environments",)
 """Options of which a number that is too large is told with one that the memory holds."""
 _DEVICES_OF_CPU = 512
 
@@ -505,7 +505,7 @@ def plain_warnings(command: Any = None) -> Iterator[None]:
 
     Remedies in them are spelled as options of `command`.
     """
-    shown = warnings.showwarning
+    usual = warnings.showwarning
 
     def show(message: Any, category: Any, *place: Any, **_: Any) -> None:
         text = one_line(message)
@@ -515,7 +515,7 @@ def plain_warnings(command: Any = None) -> Iterator[None]:
     try:
         yield
     finally:
-        warnings.showwarning = shown
+        warnings.showwarning = usual
 
 
 def checked_suffix(path: Path, known: tuple[str, ...], option: str) -> str:

@@ -358,3 +358,34 @@ def test_names_in_files_do_not_steer_a_terminal(
     assert end.value.code == 0
     assert "[31mred" in said
     assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["eval", "--sizes", "1000000000"],
+            "`--sizes` must be numbers of variables, 2 at least and 64 at most",
+        ),
+        (["bench", "--rows", "2000000000"], "`--rows` must be at most 65536; got 2000000000."),
+        (["bench", "--variables", "65"], "`--variables` must be at most 64; got 65."),
+        (["train", "--group", "2"], "`--group` must be at least 8; got 2."),
+        (["train", "--group", "257"], "`--group` must be at most 256; got 257."),
+        (["train", "--size", "65"], "`--size` must be at most 64; got 65."),
+    ],
+)
+def test_sizes_that_no_memory_holds_are_refused_by_acbo(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first took all memory until the kernel killed it, the second aborted inside XLA."""
+    code, told = ended(acbo, arguments, capsys)
+    assert code == 2
+    assert told.startswith(f"acbo: {said}")
+
+
+def test_numbers_and_options_of_jaxtrace_are_spelled_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = ended(jaxtrace, ["run", "double_gyre", "--particles", "9" * 20, "--times", "2"], capsys)
+    assert (code, said) == (2, f"jaxtrace: `--particles` must be at most 2147483647; got {'9' * 20}.")
+    code, said = ended(jaxtrace, ["run", "double_gyre", "--earth-radius", "1"], capsys)
+    assert code == 2
+    assert said.startswith("jaxtrace: `--earth-radius` must be left out")
