@@ -35,6 +35,7 @@ from ._help import tidy, wrapped_output
 from ._options import spelled_for
 from ._regular import special_file
 from ._version import __version__
+from ._wire import printable
 from .runtime import RuntimeConflictError, configure, start_processes
 
 # What a wrong file, option or machine raises, with a message for people; anything else is our mistake and keeps its traceback.
@@ -157,7 +158,13 @@ class Spreading(Computing):
             raise ValueError(
                 f"`--devices` must be a multiple of the {self.hosts} hosts, which share them; got {self.devices}."
             )
-        configure(cpu_devices=None if self.devices is None else self.devices // self.hosts)
+        own = None if self.devices is None else self.devices // self.hosts
+        if own is not None and own > _DEVICES_OF_CPU:
+            raise ValueError(
+                f"`--devices` must be at most {_DEVICES_OF_CPU} for each host, since each takes its own threads; got "
+                f"{self.devices} for {self.hosts} host{'s' * (self.hosts > 1)}."
+            )
+        configure(cpu_devices=own)
 
     @property
     def mesh(self) -> Any:
@@ -198,7 +205,9 @@ def run_command(
         )
     try:
         with sigterm_raises():
-            demand_plain_files(vars(command) if hasattr(command, "__dict__") else {})
+            options = vars(command) if hasattr(command, "__dict__") else {}
+            demand_plain_files(options)
+            demand_sizes(options)
             code = _run(command)
             sys.stdout.flush()  # a reader that has gone is noticed here, not while Python ends
         sys.exit(code)
@@ -306,6 +315,29 @@ def demand_plain_files(options: dict[str, Any]) -> None:
                 )
 
 
+_LARGEST = 2**31 - 1
+"""The largest whole number that a program compiled for 32 bits counts to."""
+_MOST = {"seed": 2**32 - 1, "hosts": 2**16, "devices": 2**20}
+_ROOM = ("environments",)
+"""Options of which a number that is too large is told with one that the memory holds."""
+_DEVICES_OF_CPU = 512
+
+
+def demand_sizes(options: dict[str, Any]) -> None:
+    """Raise where an option has a whole number that no program counts to; beyond 32 bits a seed would be another one."""
+    for name, value in options.items():
+        many = value if isinstance(value, list | tuple) else (value,)
+        for one in many if name not in _ROOM else ():
+            if not isinstance(one, int) or isinstance(one, bool):
+                continue
+            most = _MOST.get(name, _LARGEST)
+            typed = f"`--{name.replace('_', '-')}`"
+            if name == "seed" and not 0 <= one <= most:
+                raise ValueError(f"{typed} must be from 0 to {most}; got {one}.")
+            if one > most:
+                raise ValueError(f"{typed} must be at most {most}; got {one}.")
+
+
 _SIMPLER = str.maketrans(
     dict.fromkeys("─━═╌┄", "-") | dict.fromkeys("│┃║╎┆", "|") | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼╞╡╪┏┓┗┛┡┩┳┻╇", "+")
     | {"×": "x", "…": "...", "−": "-", "–": "-", "—": "-", "°": " deg", "µ": "u", "μ": "u", "→": "->", "←": "<-"}
@@ -400,7 +432,7 @@ def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
     line = _joined()
     if line is not None:
         line.fail(text, code)
-    print(text, file=sys.stderr)
+    print(shown(text), file=sys.stderr)
     if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
         end_at_once(code)
     sys.exit(code)
@@ -473,17 +505,17 @@ def plain_warnings(command: Any = None) -> Iterator[None]:
 
     Remedies in them are spelled as options of `command`.
     """
-    shown = warnings.showwarning
+    usual = warnings.showwarning
 
     def show(message: Any, category: Any, *place: Any, **_: Any) -> None:
         text = one_line(message)
-        print(f"note: {text if command is None else spelled_for(command, text)}", file=sys.stderr)
+        print(shown(f"note: {text if command is None else spelled_for(command, text)}"), file=sys.stderr)
 
     warnings.showwarning = show
     try:
         yield
     finally:
-        warnings.showwarning = shown
+        warnings.showwarning = usual
 
 
 def checked_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
@@ -517,7 +549,12 @@ def print_json(value: Any) -> None:
 
 def say(text: str) -> None:
     """A line for people, in one piece however narrow the terminal is."""
-    print(text, flush=True)
+    print(shown(text), flush=True)
+
+
+def shown(text: str) -> str:
+    """The text with a space for every character that a terminal would obey: names in files may hold some."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def people_console() -> Any:
@@ -553,8 +590,8 @@ def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], n
         figures = all(not row[number] or row[number][0] in "+-0123456789" for row in rows)
         table.add_column(name, justify="right" if figures and number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    for part in (title, table, note):
+        table.add_row(*map(shown, row))
+    for part in (shown(title), table, shown(note)):
         if part:
             console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 

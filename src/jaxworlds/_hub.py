@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import selectors
 import threading
@@ -33,6 +34,7 @@ _GRACE_S = 2.0
 _WAITING = 64
 _KNOCKS_IN_A_TURN = 64
 _REPORTS = 8
+_NAMED = 16
 _LONGEST_TEXT = 2000
 
 
@@ -85,8 +87,7 @@ class Hub(Lifeline):
         self.start()
         noted = Noted()
         while not self.complete.wait(0.1):
-            missing = [str(k) for k in range(1, self.card.processes) if k not in self.members]
-            awaited = f"host{'s' * (len(missing) > 1)} {', '.join(missing)}"
+            awaited = self._awaited()
             if self.refused is not None:
                 raise ValueError(self.refused)
             if time.monotonic() - noted.began > patience_s:
@@ -100,6 +101,13 @@ class Hub(Lifeline):
         port = self._free_port()
         self._tell(go=port)
         return port
+
+    def _awaited(self) -> str:
+        """Who did not come yet; the first of them where there are many."""
+        count = self.card.processes - 1 - len(self.members)
+        missing = (str(k) for k in range(1, self.card.processes) if k not in self.members)
+        more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
+        return f"host{'s' * (count > 1)} {', '.join(itertools.islice(missing, _NAMED))}{more}"
 
     def _hint(self) -> str:
         """What may have kept the others away."""

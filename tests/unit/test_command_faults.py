@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from acbo.cli import main as acbo
 from jaxarc.cli import main as jaxarc
 from jaxarc.tasks import load
 from jaxtrace.cli import main as jaxtrace
@@ -292,3 +293,99 @@ def test_a_limit_of_the_shell_counts_as_memory() -> None:
         timeout=60,
     )
     assert 0 < int(done.stdout) < 1_024_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "demand"),
+    [
+        (["rollout", "--seed", str(2**32)], "`--seed` must be from 0 to 4294967295; got 4294967296."),
+        (["rollout", "--seed", "-1"], "`--seed` must be from 0 to 4294967295; got -1."),
+        (["rollout", "--steps", "9" * 20], "`--steps` must be at most 2147483647"),
+        (["bench", "--steps", "9" * 20], "`--steps` must be at most 2147483647"),
+        (["rollout", "--devices", "100000"], "`--devices` must be at most 512 for each host"),
+        (
+            ["rollout", "--hosts", "9" * 20, "--host", "0", "--coordinator", "localhost:1"],
+            "`--hosts` must be at most 65536",
+        ),
+        (
+            ["data", "{}", "--null-as", "-5", "--check"],
+            "`--null-as` must be a colour from 0 to 9; got -5.",
+        ),
+        (["bench", "--dataset", "{}", "--canvas", "1"], "`--canvas` must be the side of a square"),
+    ],
+)
+def test_a_number_that_cannot_be_is_told_by_its_option(
+    arguments: list[str], demand: str, small_tasks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A seed beyond 32 bits was another seed, silently; others ended in tracebacks, or took all threads or memory."""
+    typed = [argument.replace("{}", str(small_tasks)) for argument in arguments]
+    if arguments[0] == "rollout":
+        typed += ["--dataset", str(small_tasks), "--environments", "2"]
+    code, said = ended(jaxarc, typed, capsys)
+    assert code == 2, said
+    assert said.startswith(f"jaxarc: {demand}")
+
+
+@pytest.fixture
+def small_tasks(tmp_path: Path) -> Path:
+    """A folder with one task of 2×2 cells."""
+    pair = {"input": [[1, 2], [3, 4]], "output": [[4, 3], [2, 1]]}
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "one.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
+    return folder
+
+
+def test_names_in_files_do_not_steer_a_terminal(
+    small_tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (small_tasks / "one.json").rename(small_tasks / "\x1b]0;owned\x07.json")
+    with pytest.raises(SystemExit):
+        jaxarc(["data", str(small_tasks), "--ids"])
+    assert capsys.readouterr().out == " ]0;owned \n"
+    ended(jaxarc, ["show", "\x1b[2J", "--dataset", str(small_tasks)], capsys)
+    (small_tasks / "\x1b]0;owned\x07.json").write_text("[")
+    _, said = ended(jaxarc, ["data", str(small_tasks)], capsys)
+    assert "owned" in said
+    assert "\x1b" not in said
+    array = {"\x1b[31mred": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    header = json.dumps({"__metadata__": {"kind": "\x1b[2Jx"}, **array}).encode()
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(SystemExit) as end:
+        acbo(["show", str(weights)])
+    said = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "[31mred" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["eval", "--sizes", "1000000000"],
+            "`--sizes` must be numbers of variables, 2 at least and 64 at most",
+        ),
+        (["bench", "--rows", "2000000000"], "`--rows` must be at most 65536; got 2000000000."),
+        (["bench", "--variables", "65"], "`--variables` must be at most 64; got 65."),
+        (["train", "--group", "2"], "`--group` must be at least 8; got 2."),
+        (["train", "--group", "257"], "`--group` must be at most 256; got 257."),
+        (["train", "--size", "65"], "`--size` must be at most 64; got 65."),
+    ],
+)
+def test_sizes_that_no_memory_holds_are_refused_by_acbo(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first took all memory until the kernel killed it, the second aborted inside XLA."""
+    code, told = ended(acbo, arguments, capsys)
+    assert code == 2
+    assert told.startswith(f"acbo: {said}")
+
+
+def test_numbers_and_options_of_jaxtrace_are_spelled_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = ended(jaxtrace, ["run", "double_gyre", "--particles", "9" * 20, "--times", "2"], capsys)
+    assert (code, said) == (2, f"jaxtrace: `--particles` must be at most 2147483647; got {'9' * 20}.")
+    code, said = ended(jaxtrace, ["run", "double_gyre", "--earth-radius", "1"], capsys)
+    assert code == 2
+    assert said.startswith("jaxtrace: `--earth-radius` must be left out")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acbo.pictures import edge_table
+from jaxworlds._commands import shown
 
 from .advice import written
 from .facts import saved_optimization, weights_facts
@@ -173,10 +174,10 @@ def _show_weights(path: Path, console: "Console") -> None:
     from rich.table import Table
 
     found = weights_facts(path)
-    table = Table("array", "shape", "type", title=escape(f"{path.name}: {found['format']}"))
+    table = Table("array", "shape", "type", title=escape(shown(f"{path.name}: {found['format']}")))
     for name, row in found["arrays"].items():
-        table.add_row(escape(name), "×".join(map(str, row["shape"])) or "1", row["dtype"])
+        table.add_row(escape(shown(name)), "×".join(map(str, row["shape"])) or "1", shown(row["dtype"]))
     console.print(table)
     console.print(f"{found['numbers']:,} numbers", highlight=False)
     for name, fact in found["facts"].items():
-        console.print(f"{name}: {fact}", highlight=False, markup=False, soft_wrap=True)
+        console.print(shown(f"{name}: {fact}"), highlight=False, markup=False, soft_wrap=True)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from acbo.configs import GRPOTrainingConfig
-from acbo.data import bucket
+from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
 from acbo.scms.drawing import sample_scm
 from acbo.scms.families import FAMILIES
@@ -48,6 +48,9 @@ from .weights import load_policy, pretrained_policy, save_policy
 CHUNK = 10
 """Updates between two looks at the keyboard."""
 
+_MOST_ROWS = 2**16
+"""Rows that `acbo bench` draws at most: each takes memory many times its size."""
+
 
 def policy_of(given: str) -> Policy:
     """The policy in a file, or the one of this name in the package."""
@@ -78,11 +81,12 @@ def train(
     _at_least(
         updates=(updates, 1),
         models=(models, 1),
-        group=(group, 2),
+        group=(group, 8),
         width=(width, 1),
         layers=(layers, 1),
         size=(size, 3),
     )
+    _at_most(group=(group, 256), size=(size, BUCKETS[-1]))
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     kept = checkpoint_option(checkpoint, checkpoint_every)
@@ -144,8 +148,10 @@ def evaluate(
 ) -> int:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
     _at_least(models=(models, 2))
-    if not sizes or min(sizes) < 2:
-        raise ValueError(f"`--sizes` must be numbers of variables, 2 at least; got {tuple(sizes)}.")
+    if not sizes or min(sizes) < 2 or max(sizes) > BUCKETS[-1]:
+        raise ValueError(
+            f"`--sizes` must be numbers of variables, 2 at least and {BUCKETS[-1]} at most; got {tuple(sizes)}."
+        )
     if out is not None:
         checked_suffix(out, (".csv",), "out")
     for family in families:
@@ -252,6 +258,7 @@ def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
 def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = False) -> int:
     """How long the next experiment takes, from arrays on the host to values on the host."""
     _at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
+    _at_most(variables=(variables, BUCKETS[-1]), rows=(rows, _MOST_ROWS))
     prior = scm_prior(mechanisms="linear", variables=(variables, variables))
     scm = sample_scm(jr.key(0), prior, bucket(variables), 0)
     data = jax.tree.map(np.asarray, sample_mixed(scm, jr.key(1), rows, rows - rows // 5))
@@ -300,3 +307,10 @@ def _seconds(strategy: Any, problem: Any, data: Any, calls: int) -> Float[np.nda
         jax.device_get((choice.mask, choice.value))
         taken.append(time.perf_counter() - began)
     return np.array(taken)
+
+
+def _at_most(**given: tuple[int, int]) -> None:
+    """Refuse a number above its greatest one."""
+    for name, (value, most) in given.items():
+        if value > most:
+            raise ValueError(f"`--{name}` must be at most {most}; got {value}.")

@@ -7,7 +7,7 @@ from jaxworlds._commands import checked_suffix, one_line, print_json, say, show_
 from jaxworlds.store import atomic_write
 
 from ..tasks import datasets
-from ..tasks.parsing import parse_file
+from ..tasks.parsing import COLOURS, parse_file
 from ..tasks.taskset import TaskSet
 from .showing import task_json
 from .sources import load_tasks, typed_remedies
@@ -39,6 +39,8 @@ def data(
                 "`source` must be given with --ids, --check and --out: a name, a folder or a file."
             )
         return _list_sets(json)
+    if null_as is not None and null_as not in range(COLOURS):
+        raise ValueError(f"`--null-as` must be a colour from 0 to {COLOURS - 1}; got {null_as}.")
     options: dict[str, Any] = {"null_as": null_as, "flat_rows": flat_rows}
     if check and Path(source).exists():
         faults = find_faults(Path(source), **options)

@@ -37,7 +37,7 @@ def bench(
     tasks = tasks_within(dataset, canvas)
     where = machine()
     found = {}
-    for form in formats:
+    for form in dict.fromkeys(formats):  # a second time would be compiled already
         with working(f"{form}: compiling and timing"):
             found[form] = time_format(tasks, form, environments, steps, rounds)
     if json:
@@ -68,7 +68,15 @@ def bench(
 
 def tasks_within(dataset: str, canvas: int) -> TaskSet:
     """The tasks whose grids fit a square of this side, laid out on it."""
-    return load_tasks(dataset, "--dataset").fits(canvas, canvas).with_canvas(canvas, canvas)
+    tasks = load_tasks(dataset, "--dataset")
+    try:
+        fitting = tasks.fits(canvas, canvas)
+    except ValueError as error:
+        raise ValueError(
+            f"`--canvas` must be the side of a square that holds some of the tasks; none of the {len(tasks):,} of "
+            f"{tasks.name} fits {canvas}×{canvas} cells. Type a larger one."
+        ) from error
+    return fitting.with_canvas(canvas, canvas)
 
 
 def time_format(tasks: TaskSet, form: Any, environments: int, steps: int, rounds: int) -> dict[str, Any]:

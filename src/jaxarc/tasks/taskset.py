@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxworlds._demands import demand_whole, short
+from jaxworlds._wire import printable
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
@@ -186,7 +187,7 @@ class TaskSet:
         from rich.table import Table
 
         title = " · ".join(part for part in (self.name, self.version, self.source) if part)
-        shown = Table(title=escape(title), caption=f"content {self.content_hash}")
+        shown = Table(title=escape(printable(title)), caption=f"content {self.content_hash}")
         for column in ("split", "tasks", "train pairs", "test pairs", "largest", "median cells"):
             shown.add_column(
                 column, justify="left" if column == "split" else "right", no_wrap=column == "split"
@@ -196,7 +197,7 @@ class TaskSet:
             sizes = part.sizes.reshape(-1, 2).astype(int)
             areas = sizes.prod(1)
             shown.add_row(
-                escape(key),
+                escape(printable(key)),
                 f"{len(part):,}",
                 f"{part.num_train.sum():,}",
                 f"{part.num_test.sum():,}",

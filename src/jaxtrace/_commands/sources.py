@@ -61,9 +61,8 @@ def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
         if options:
             given = {"epoch": "since", "times": "slice-times", "convert_units": "keep-units"}
             word = next(iter(options))
-            raise ValueError(
-                f"`--{given.get(word, word).replace('_', '-')}` must be left out for the flow {name}, which is a formula."
-            )
+            option = given.get(word, word).replace("_", "-")
+            raise ValueError(f"`--{option}` must be left out for the flow {name}, which is a formula.")
         return FLOWS[name][0]()
     if not Path(name).suffix and not any(letter in name for letter in "*?[/\\") and not Path(name).exists():
         raise ValueError(
