@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from acbo.configs import GRPOTrainingConfig
-from acbo.data import bucket
+from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
 from acbo.scms.drawing import sample_scm
 from acbo.scms.families import FAMILIES
@@ -83,6 +83,8 @@ def train(
         layers=(layers, 1),
         size=(size, 3),
     )
+    if size > BUCKETS[-1]:
+        raise ValueError(f"`--size` must be at most {BUCKETS[-1]} variables; got {size}.")
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     kept = checkpoint_option(checkpoint, checkpoint_every)
@@ -144,8 +146,10 @@ def evaluate(
 ) -> int:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
     _at_least(models=(models, 2))
-    if not sizes or min(sizes) < 2:
-        raise ValueError(f"`--sizes` must be numbers of variables, 2 at least; got {tuple(sizes)}.")
+    if not sizes or min(sizes) < 2 or max(sizes) > BUCKETS[-1]:
+        raise ValueError(
+            f"`--sizes` must be numbers of variables, from 2 to {BUCKETS[-1]}; got {tuple(sizes)}."
+        )
     if out is not None:
         checked_suffix(out, (".csv",), "out")
     for family in families:
