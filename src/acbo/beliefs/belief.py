@@ -25,7 +25,7 @@ MEMORY = 64
 """How many experiments correct the models, the last ones; the cost grows with the cube."""
 TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
-BEYOND = 5.0
+BEYOND = 10.0
 """Deviations of the target; where an experiment gave more than these, corrections are expected to be larger in proportion."""
 SHARE = 0.5
 """What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
