@@ -341,3 +341,32 @@ def test_the_next_experiment_is_timed(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(0 < row["median_seconds"] <= row["slowest_seconds"] for row in told["strategies"])
     assert run_cli("bench", "--repeats", "0") == 2
     assert "`--repeats` must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('graph = "known"\n' + TYPED, "'known' stands for those of a `model` or a `benchmark`"),
+        (TYPED.replace("[0, 10]", "true"), "by [low, high], {levels = [...]} or false"),
+        ('data = "rows.csv"\n' + TYPED, "its cells are separated by tabs"),
+    ],
+    ids=["graph known", "range true", "tabs"],
+)
+def test_mistakes_in_a_problem_have_remedies_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("dose\tcoat\tage\tpain\n1\t0\t40\t3\n")
+    assert run_cli("optimize", problem(tmp_path, text)) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_numbers_beyond_what_is_made_for_are_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Before: the compiler was still at work after three minutes.
+    assert run_cli("eval", "--sizes", "1000", "--models", "2") == 2
+    assert "from 2 to 64; got (1000,)" in capsys.readouterr().err
+    assert run_cli("train", "--size", "200", "--out", tmp_path / "a.safetensors") == 2
+    assert "`--size` must be at most 64 variables; got 200" in capsys.readouterr().err
+    assert run_cli("optimize", problem(tmp_path, MODEL), "--trials", "-1") == 2
+    assert "`--trials` must be at least 0; got -1" in capsys.readouterr().err

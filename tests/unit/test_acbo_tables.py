@@ -141,7 +141,7 @@ def test_remedies_for_columns_that_are_whole_numbers_can_be_typed() -> None:
         ("12", "write 12 without quotes"),
         (
             pd.Timestamp("2020-01-01"),
-            r"Turn it into numbers, or drop the column: frame\.drop\(columns=\['dose'\]\)",
+            r"Turn it into numbers, or leave 'dose' out of `variables` and, by frame\.drop\(columns=\['dose'\]\), of the",
         ),
         ([1.0, 2.0], r"Write pandas\.DataFrame\(\.\.\.\) around columns of values"),
     ],
@@ -201,3 +201,107 @@ def test_more_variables_than_the_surrogate_was_trained_on_are_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         surrogate(padded)
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        pd.DataFrame({"dose": ["False", "True"] * 10}),
+        pd.DataFrame({"dose": [np.nan, 1.0] * 10}),
+        table()[["dose"]],
+    ],
+    ids=["text", "missing", "values"],
+)
+def test_marks_that_are_no_truth_values_do_not_count_as_set(marks: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match="`do` must mark what was set by True and False"):
+        optimizer(table(), intervened=marks)
+    with pytest.raises(ValueError, match="`intervened` must mark what was set by True and False"):
+        acbo.from_frame(table(), target="pain", intervened=marks)
+
+
+def test_marks_of_ones_and_none_are_truth_values() -> None:
+    for marks in ([1, 0] * 10, [True, None] * 10, np.array([True, False] * 10)):
+        made = optimizer(table(), intervened=pd.DataFrame({"dose": marks}))
+        assert [row.do for row in made.state.rows[:2]] == [("dose",), ()]
+
+
+def test_a_list_with_a_name_for_each_row_is_not_taken_for_what_every_row_sets() -> None:
+    with pytest.raises(ValueError, match=r"name each variable once.*frame\.assign\(do="):
+        optimizer(table(), intervened=["dose", "age"] * 10)
+    made = optimizer(table().assign(do=["dose", ""] * 10))
+    assert [row.do for row in made.state.rows[:2]] == [("dose",), ()]
+    with pytest.raises(ValueError, match=r"got shape .* of list"):
+        optimizer(table(), intervened=[["dose"], []] * 10)
+
+
+@pytest.mark.parametrize("said", [True, 1, np.nan])
+def test_what_was_set_is_said_by_names(said: Any) -> None:
+    row = {"dose": 3, "age": 40, "pain": 5, "do": said}
+    if said != said:
+        made = optimizer()
+        made.tell(row)
+        assert made.state.rows[-1].do == ()
+        return
+    with pytest.raises(ValueError, match="must say what was set by names joined by commas"):
+        optimizer().tell(row)
+
+
+@pytest.mark.parametrize(
+    "cell", [np.timedelta64(5, "D"), np.datetime64("2024-01-01"), np.arange(3)], ids=["span", "date", "array"]
+)
+def test_cells_of_numpy_that_are_no_numbers_are_told(cell: object) -> None:
+    with pytest.raises(ValueError, match="must have a number for 'age'"):
+        optimizer([{"dose": 1, "age": cell, "pain": 3}])
+
+
+@pytest.mark.parametrize("cell", [None, pd.NA, pd.NaT, "", "nan"])
+def test_missing_cells_have_the_remedy_of_missing_cells(cell: object) -> None:
+    with pytest.raises(ValueError, match=r"'age'.*Leave the row out if it was not measured"):
+        optimizer(with_cell(cell, "age"))
+
+
+def test_numbers_whose_squares_overflow_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"below 1e\+100 for 'pain'.*another unit"):
+        optimizer(table().assign(pain=lambda frame: frame["pain"] * 1e155))
+    with pytest.raises(ValueError, match="whole number; got inf"):
+        optimizer().tell({"experiment": np.inf, "age": 40, "pain": 5})
+
+
+def test_columns_of_several_levels_have_a_remedy_that_works() -> None:
+    frame = pd.concat({"lab": table()}, axis=1)
+    with pytest.raises(ValueError, match=r"frame\.columns = frame\.columns\.get_level_values\(-1\)"):
+        optimizer(frame)
+    frame.columns = frame.columns.get_level_values(-1)
+    assert len(optimizer(frame).state.rows) == 20
+
+
+def test_the_history_of_one_optimization_is_data_for_another() -> None:
+    made = optimizer(table())
+    made.tell({"dose": 3, "age": 40, "pain": 5}, do="dose")
+    history = made.history()
+    with pytest.raises(
+        ValueError, match=r"`data=history\.drop\(columns='experiment'\)` and `intervened='set'`"
+    ):
+        optimizer(history)
+    again = optimizer(history.drop(columns="experiment"), intervened="set")
+    assert [row.do for row in again.state.rows] == [row.do for row in made.state.rows]
+    with pytest.raises(ValueError, match="`intervened='set'`"):
+        optimizer(history.drop(columns="experiment"))
+
+
+def test_two_levels_that_are_the_ends_of_a_range_are_said() -> None:
+    with pytest.warns(UserWarning, match=r"20 of 20 rows have other values.*\{'dose': \(0, 10\)\}"):
+        optimizer(table(), variables={**VARIABLES, "dose": [0, 10]})
+
+
+def test_a_known_graph_names_variables_and_leads_to_the_target() -> None:
+    with pytest.raises(ValueError, match="`graph` must be one of dose, age, pain; got 'known'"):
+        optimizer(table(), graph="known")
+    for graph in ("dose -> age", [], "age -> pain"):
+        with pytest.warns(
+            UserWarning, match="by the `graph` given no variable that can be set is a cause of 'pain'"
+        ):
+            optimizer(table(), graph=graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer(table(), graph="dose -> age -> pain")

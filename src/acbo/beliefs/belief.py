@@ -25,6 +25,8 @@ MEMORY = 64
 """How many experiments correct the models, the last ones; the cost grows with the cube."""
 TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
+BEYOND = 10.0
+"""Deviations of the target; where an experiment gave more than these, corrections are expected to be larger in proportion."""
 SHARE = 0.5
 """What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
 
@@ -121,12 +123,14 @@ class Belief(AbstractBelief):
     """What the correction of each draw gives to each tried one."""
     form: Int32[Array, " draws"]
     outcomes: Outcomes
+    reach: Float[Array, ""]
+    """By how much corrections are larger than the forms say: 1 unless an experiment lies far beyond the observations."""
 
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
         forms = _forms()
         dtype = self.weight.dtype
         pairs = alike(self.problem, (mask, value), self.tried[:2])
-        signal = jnp.asarray(forms["signal"], dtype)
+        signal = jnp.asarray(forms["signal"], dtype) * self.reach
         lengths, place = np.unique(forms["length"], return_inverse=True)
         kernels = jnp.stack([pairs.kernel(float(length)) for length in lengths]) * self.tried[2]
         cross = kernels[place] * (signal**2)[:, None, None]
@@ -179,6 +183,9 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     believed = _prior_mean(models, outcomes, mask, value, jnp.ones(models.target.shape[0], dtype))
     expected = jnp.stack([jnp.full_like(believed, centre), believed])  # without trust, and with
     residual = jnp.where(real, (y - expected) / scale, 0)
+    # Observations of a process that is held still say little of how far experiments may take it.
+    farthest = jnp.max(jnp.where(real, jnp.abs(y - centre) / scale, 0))
+    reach = jnp.maximum(farthest / BEYOND, 1)
     pairs = alike(problem, (mask, value), (mask, value))
     near = {length: pairs.kernel(length) for length in sorted(set(forms["length"].tolist()))}
     both = real[:, None] & real
@@ -191,7 +198,8 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
         return inverse, weight, -0.5 * (jnp.sum(rest * weight, -1) + log_det)
 
     kernels = jnp.stack([near[length] for length in forms["length"].tolist()])
-    inverse, weight, evidence = jax.vmap(condition)(jnp.asarray(forms["signal"], dtype), kernels, each, trust)
+    signal = jnp.asarray(forms["signal"], dtype) * reach
+    inverse, weight, evidence = jax.vmap(condition)(signal, kernels, each, trust)
     log = TEMPER * evidence + jnp.log(jnp.asarray(forms["prior"], dtype))[:, None]
     along = jnp.cumsum(jax.nn.softmax(log, axis=0), axis=0)
     draws = log.shape[1]
@@ -199,7 +207,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     uniform = (jr.permutation(key, draws) + 0.5).astype(dtype) / draws
     form = jnp.minimum(jnp.sum(along < uniform, axis=0), len(forms["prior"]) - 1).astype(jnp.int32)
     return Belief(
-        models, problem, (mask, value, real), inverse, weight[form, jnp.arange(draws)], form, outcomes
+        models, problem, (mask, value, real), inverse, weight[form, jnp.arange(draws)], form, outcomes, reach
     )
 
 

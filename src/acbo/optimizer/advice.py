@@ -222,12 +222,34 @@ def contradiction_notes(believed: Believed) -> tuple[str, ...]:
     bent = (
         " or an effect that bends (`mechanism='smooth'`)" if believed.settings.mechanism == "linear" else ""
     )
-    return tuple(
-        f"Experiments contradict the observations: {written(one.tried.do)} gave {target} {one.tried.mean:.4g} "
-        f"({_times(one.tried.count)}); models of the observations alone expect {one.low:.4g} to {one.high:.4g}. A hidden "
-        f"cause of {' and '.join([*one.tried.do, target])}{bent} would explain it. The experiments count."
-        for one in believed.contradictions
-    )
+    said = []
+    for one in believed.contradictions:
+        beyond = _unobserved(believed, one.tried.do)
+        why = (
+            f"Observations have {beyond}, so their models only extrapolate."
+            if beyond
+            else f"A hidden cause of {' and '.join([*one.tried.do, target])}{bent} would explain it."
+        )
+        said.append(
+            f"Experiments contradict the observations: {written(one.tried.do)} gave {target} {one.tried.mean:.4g} "
+            f"({_times(one.tried.count)}); models of the observations alone expect {one.low:.4g} to {one.high:.4g}. {why} The "
+            "experiments count."
+        )
+    return tuple(said)
+
+
+def _unobserved(believed: Believed, do: Levels) -> str:
+    """Where the observations lie of variables set farther beyond them than they spread; empty if of none."""
+    observed = np.array([row.values for row in believed.state.rows if not row.do], float)
+    found = []
+    for name, level in do.items():
+        values = observed[:, believed.settings.names.index(name)]
+        low, high = float(values.min()), float(values.max())
+        if max(low - level, level - high) > high - low:
+            found.append(
+                f"{name} {low:.4g} alone" if low == high else f"{name} from {low:.4g} to {high:.4g} alone"
+            )
+    return " and ".join(found)
 
 
 def _times(count: int) -> str:

@@ -12,6 +12,8 @@ from .terminal import advice, interact, show
 
 def optimize(problem: Path, state: Path | None, report: Path | None, trials: int | None, json: bool) -> int:
     """Make experiments by a simulator or with a person, tell what is recommended, and write the page where asked."""
+    if trials is not None and trials < 0:
+        raise ValueError(f"`--trials` must be at least 0; got {trials}.")
     given = read_problem(problem)
     if json and given.simulator is None:
         raise ValueError(

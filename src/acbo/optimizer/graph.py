@@ -70,6 +70,10 @@ def graph_of(given: Graph, names: Sequence[str]) -> GraphKnowledge:
     else:
         # What `A <-> B` calls U_A_B is hidden: beliefs are about what is measured.
         hidden = {f"U_{a}_{b}" for a in names for b in names} - set(names)
+        if isinstance(given, str):  # a name without an edge is one of the variables too
+            for name in parse_graph(given)[0]:
+                if name not in hidden:
+                    place(name, names, "graph")
         found = GraphKnowledge(known=True, required=tuple(e for e in _edges(given) if e[0] not in hidden))
     for cause, effect in found.required:
         place(cause, names, "graph")

@@ -2,6 +2,9 @@
 
 import functools
 
+import numpy as np
+from jaxtyping import Bool
+
 from .state import State
 
 FEW_ROWS = 5
@@ -22,12 +25,40 @@ def notices(state: State) -> dict[str, str]:
             f"the target {settings.target!r} is {seen[0]:g} in all {len(state.rows)} rows: nothing can be learned of what "
             "changes it, and any advice is a guess. Check its column, or tell rows in which it varies."
         )
+    for v in settings.settable:
+        at = settings.names.index(v.name)
+        apart = [
+            row.values[at] for row in state.rows if v.levels is not None and row.values[at] not in v.levels
+        ]
+        if v.levels is not None and len(v.levels) == 2 and len(apart) >= FEW_ROWS:
+            low, high = v.levels
+            found[f"levels of {v.name}"] = (
+                f"{v.name!r} has the levels {low:g} and {high:g} alone, and {len(apart)} of {len(state.rows)} rows have other "
+                f"values, such as {apart[0]:g}: experiments never try any between. If it is a range, write "
+                f"{{{v.name!r}: ({low:g}, {high:g})}}."
+            )
+    known = settings.graph.known
+    if known and not _ancestors(settings.graph.matrix(settings.names), goal) & set(
+        map(settings.names.index, (v.name for v in settings.settable))
+    ):
+        found["graph"] = (
+            f"by the `graph` given no variable that can be set is a cause of {settings.target!r}, so the advice is to set "
+            "nothing, whatever experiments give. Add the missing edges, or leave `graph` out where nothing is known of it."
+        )
     if settings.strategy == "policy" and len(settings.names) > trained_variables():
         found["size"] = (
             f"the policy was trained on at most {trained_variables()} variables; this problem has {len(settings.names)}, and "
             "its answers there were never tested. Leave out variables that cannot matter, or pass "
             "`strategy='expected_improvement'`."
         )
+    return found
+
+
+def _ancestors(graph: Bool[np.ndarray, "d d"], goal: int) -> set[int]:
+    """Direct and indirect causes of a variable."""
+    found: set[int] = set()
+    while new := {int(cause) for v in (goal, *found) for cause in np.flatnonzero(graph[:, v])} - found:
+        found |= new
     return found
 
 

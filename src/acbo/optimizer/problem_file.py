@@ -108,8 +108,9 @@ class ProblemFile:
         pandas = friend("pandas", "`data`")
         try:
             found = pandas.read_csv(source)
-            if len(found.columns) == 1 and ";" in str(found.columns[0]):
-                raise ValueError("its cells are separated by semicolons")
+            for mark, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+                if len(found.columns) == 1 and mark in str(found.columns[0]):
+                    raise ValueError(f"its cells are separated by {word}")
         except (ValueError, OverflowError) as error:  # of pandas: of the parser, no columns, no text
             raise ValueError(
                 f"`data` must be a table of text in UTF-8, a row for each line and commas between cells; {source}: "
@@ -158,9 +159,14 @@ def words_of_file(path: Path, **words: str) -> Iterator[None]:
             text = re.sub(
                 r"Write \{'(.*?)': None\}", r'Write "\1" = false under [variables]', str(one.message)
             )
+            text = re.sub(r"write \{'(.*?)': \((.*?)\)\}", r'write "\1" = [\2] under [variables]', text)
             warnings.warn(text, one.category, stacklevel=3)
     except ValueError as error:
         said = str(error).replace("Pass `", "Write `")
+        said = said.replace(
+            "by a tuple (low, high), a list of levels, None or a Variable",
+            "by [low, high], {levels = [...]} or false",
+        )
         for word, argument in words.items():
             said = said.replace(f"`{argument}`", f"`{word}` in {path}")
         said = re.sub(
@@ -197,6 +203,11 @@ def read_problem(path: Path) -> ProblemFile:
     for needed in ("variables", "target"):
         if needed not in options:
             raise ValueError(f"{path} must say `{needed}`; it does not. See `acbo optimize --help`.")
+    if options.get("graph") == "known" and simulator is None:
+        raise ValueError(
+            f"`graph` in {path} must be its edges; 'known' stands for those of a `model` or a `benchmark`, and it names none. "
+            'Write them, as in graph = "dose -> pain", or leave `graph` out.'
+        )
     observations = int(said.get("observations", 0))
     if observations and simulator is None:
         raise ValueError(

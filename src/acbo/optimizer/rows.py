@@ -4,15 +4,16 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from acbo.scms.names import place, short, short_list, suggestion, text_remedy, without
+from acbo.scms.names import place, short, short_list, suggestion, text_remedy, truth_marks, without
 
 from .state import Row, Settings, State
+from .variables import RESERVED
 
 Told = Any
 """A data frame, a Series, a mapping, or a list of mappings."""
@@ -82,7 +83,8 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
     marks = _marks(settings, records, frame, intervened)
     if any("experiment" in record for record in records):
         raise ValueError(
-            "`data` must be rows from before; got a column 'experiment'. Use `tell` for results."
+            "`data` must be rows from before; got a column 'experiment'. Use `tell` for results of `ask`. For the history of "
+            "another optimization, pass `data=history.drop(columns='experiment')` and `intervened='set'`."
         )
     return tuple(
         dataclasses.replace(_row(settings, record, names, None, f"data[{number}]", ranged=False), given=True)
@@ -97,6 +99,11 @@ def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
     if hasattr(rows, "columns"):
         if getattr(rows.index, "name", None) == "experiment" and "experiment" not in rows.columns:
             rows = rows.reset_index()
+        if getattr(rows.columns, "nlevels", 1) > 1:
+            raise ValueError(
+                f"`{argument}` must have columns of one name each; got names of {rows.columns.nlevels} levels. Keep the last: "
+                "frame.columns = frame.columns.get_level_values(-1)."
+            )
         names = [str(column) for column in rows.columns]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -143,6 +150,11 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
         names = [str(name) for name in do]
         for name in names:
             place(name, settings.names, "do")
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"`do` must name each variable once, because a list tells what was set in every row; got {short(names)}. For a "
+                "name for each row, add a column: frame.assign(do=[...])."
+            )
         return [names for _ in records]
     return _masked(settings, records, rows, do)
 
@@ -150,6 +162,10 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
 def _is_name(said: Any) -> bool:
     """True for text, and for whole numbers, which name columns too."""
     return isinstance(said, str | Integral) and not isinstance(said, bool)
+
+
+def _is_number(mark: Any) -> bool:
+    return isinstance(mark, bool | np.bool_ | int | float | np.integer | np.floating)
 
 
 def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
@@ -160,10 +176,16 @@ def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: A
             place(column, settings.names, "do")
     else:
         columns = [str(c) for c in getattr(rows, "columns", settings.names) if str(c) in settings.names]
-    mask = np.asarray(do, bool)
+    mask = (
+        truth_marks(do, "do")
+        if hasattr(do, "__len__") and not isinstance(do, set | Mapping)
+        else np.zeros((), bool)
+    )
     if mask.shape != (len(records), len(columns)):
         raise ValueError(
-            f"`do` must mark each of {len(records)} rows and {len(columns)} variables; got shape {mask.shape}."
+            f"`do` must mark each of {len(records)} rows and {len(columns)} variables; got shape {mask.shape} of "
+            f"{type(do).__name__}. For what was set in every row pass a name or a list of names; for a name for each row add a "
+            "column: frame.assign(do=[...])."
         )
     return [[name for name, marked in zip(columns, row, strict=True) if marked] for row in mask]
 
@@ -181,8 +203,15 @@ def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
         names = [str(name) for name in said]
     elif isinstance(said, str):
         names = [name.strip() for name in said.split(",") if name.strip()]
+    elif said is None or (not isinstance(said, Iterable) and _missing(said)):
+        names = []
+    elif isinstance(said, Iterable) and not isinstance(said, bytes):
+        names = [str(name) for name in said]
     else:
-        names = [] if said is None or _missing(said) else [str(name) for name in said]
+        raise ValueError(
+            f"`{where}` must say what was set by names joined by commas; got {short(said)} in `do`. Write 'dose', or "
+            "{'dose': 3}."
+        )
     for name in names:
         place(name, settings.names, f"{where}: do")
     return names
@@ -230,6 +259,11 @@ def _row(
     extra = [name for name in record if name not in settings.names]
     if extra:
         known, near = ", ".join(settings.names), suggestion(extra[0], settings.names)
+        if extra[0] in RESERVED:
+            near = (
+                " If it says what was set, pass `intervened='set'` with `data`, and `do='set'` with `tell`; else drop it: "
+                f"{without(extra)}."
+            )
         remedy = near or (
             f" Drop it, as in {without(extra)}, or describe it in `variables`: {{{extra[0]!r}: None}} for one that is "
             "only measured."
@@ -256,29 +290,49 @@ def _row(
 
 def _finite(value: Any, name: str, where: str) -> float:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        remedy = text_remedy(value, name)
-        if not remedy and isinstance(value, Sequence | np.ndarray):
-            remedy = " Write pandas.DataFrame(...) around columns of values; a mapping is one row."
-        elif not remedy:
-            remedy = f" Turn it into numbers, or drop the column: {without([name])}."
-        raise ValueError(f"`{where}` must have a number for {name!r}; got {short(value)}.{remedy}")
+        raise _no_number(value, name, where)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
+    except TypeError as error:  # arrays, and dates of NumPy
+        raise _no_number(value, name, where) from error
     if not math.isfinite(number):
         raise ValueError(
             f"`{where}` must have a finite number for {name!r}; got {number}. Leave the row out if it was not measured."
         )
+    if abs(number) > LARGEST:
+        raise ValueError(
+            f"`{where}` must have a number below {LARGEST:g} for {name!r}, whose square is a number too; got {number:g}. Give "
+            "the variable another unit."
+        )
     return number
+
+
+def _no_number(value: Any, name: str, where: str) -> ValueError:
+    """What to say of a cell that holds no number."""
+    blank = isinstance(value, str) and value.strip().lower() in ("", "nan")
+    if blank or (not isinstance(value, str) and (value is None or _missing(value))):
+        remedy = " Leave the row out if it was not measured."
+    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
+        remedy = " Write pandas.DataFrame(...) around columns of values; a mapping is one row."
+    else:
+        remedy = text_remedy(value, name)
+        if not remedy or without([name]) in remedy:  # every variable must have a value
+            remedy = f" Turn it into numbers, or leave {name!r} out of `variables` and, by {without([name])}, of the table."
+    return ValueError(f"`{where}` must have a number for {name!r}; got {short(value)}.{remedy}")
 
 
 def _experiment(number: Any, where: str) -> int | None:
     if number is None or _missing(number):
         return None
-    if isinstance(number, bool) or not hasattr(number, "__int__") or int(number) != number:
+    if isinstance(number, bool) or not _is_number(number) or number % 1 != 0:
         raise ValueError(f"`{where}` must name its experiment by a whole number; got {number!r}.")
     return int(number)
+
+
+LARGEST = 1e100
+"""Largest measurement: sums of squares of larger ones overflow."""
 
 
 def _missing(value: Any) -> bool:

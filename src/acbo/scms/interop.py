@@ -13,7 +13,7 @@ from acbo.data import Dataset, demand_digits
 
 from .building import Costs, Ranges, linear_model
 from .model import CausalModel
-from .names import number, place, require_distinct, short, text_remedy, without
+from .names import number, place, require_distinct, short, text_remedy, truth_marks, without
 from .noise import NOISES
 from .writing import equation
 
@@ -256,9 +256,9 @@ def from_frame(
             place(column, names, "intervened")
         # Names of columns may be text in one table and whole numbers in the other.
         marks = table.set_axis([str(column) for column in table.columns], axis=1)
-        touched = np.asarray(marks.reindex(columns=list(names), fill_value=False), bool)
+        touched = truth_marks(marks.reindex(columns=list(names), fill_value=False), "intervened")
     else:
-        touched = np.asarray(intervened, bool)
+        touched = truth_marks(intervened, "intervened")
     if touched.shape != values.shape:
         raise ValueError(f"`intervened` must have the shape of `frame`, {values.shape}; got {touched.shape}.")
     d, goal = len(names), place(target, names, "target")

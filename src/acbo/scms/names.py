@@ -4,6 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from jaxtyping import Bool
+
 from jaxworlds._demands import short as short
 from jaxworlds._demands import suggestion as suggestion
 
@@ -62,6 +65,8 @@ def text_remedy(value: Any, column: str) -> str:
             found = float(text)
         except ValueError:
             continue
+        if "_" in text or found != found:  # numbers to Python alone
+            continue
         if decimal:
             return f' Write {found:g} with a point; pandas.read_csv(path, decimal=",") reads a file with decimal commas.'
         whole = f"frame[{column!r}] = pandas.to_numeric(frame[{column!r}])"
@@ -69,6 +74,27 @@ def text_remedy(value: Any, column: str) -> str:
             whole = "frame = frame.apply(pandas.to_numeric)"
         return f" It is text; write {found:g} without quotes, or make the column of a table numbers: {whole}."
     return f" Columns are numbers: give each category a number, or drop the column: {without([column])}."
+
+
+def truth_marks(given: Any, argument: str) -> Bool[np.ndarray, "*shape"]:
+    """Marks of True and False, or 1 and 0; text, NaN and other numbers, which would all count as true, are refused.
+
+    >>> truth_marks([[1, 0]], "intervened").tolist()
+    [[True, False]]
+    """
+    try:
+        found = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        return np.zeros(0, bool)
+    if found.dtype == bool:
+        return found
+    for mark in found.ravel().tolist():
+        if mark is not None and not (isinstance(mark, int | float) and mark in (0, 1)):
+            raise ValueError(
+                f"`{argument}` must mark what was set by True and False; got {short(mark)}. Write mask == 'True' for a table of "
+                "text, and mask.fillna(False) where marks are missing."
+            )
+    return found.astype(bool)
 
 
 def without(columns: Sequence[str]) -> str:
