@@ -138,6 +138,19 @@ def test_a_date_beside_units_without_one_is_read_and_said(tmp_path):
         assert open_dataset(flow({**told, "long_name": other})).epoch is None
 
 
+@pytest.mark.parametrize("units", [{"units": "days"}, {}])
+def test_an_origin_of_times_that_is_not_read_is_said(tmp_path, units):
+    """NEMO's time_origin beside units without a date: the times had none, without a word."""
+    told = {**units, "time_origin": "1950-JAN-01 00:00:00"}
+    (times, _), said = both_ways(tmp_path, flow(told))
+    assert times[1] == (86400.0 if units else 1.0)
+    assert any("no date in its units, but time_origin = '1950-JAN-01 00:00:00'" in line for line in said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if units else "ignore")
+        assert str(open_dataset(flow(told), epoch="1950-01-01").epoch) == "1950-01-01"
+        open_dataset(flow({"units": SINCE, "time_origin": "1950-JAN-01 00:00:00"}))
+
+
 def test_one_selected_time_keeps_its_date(tmp_path):
     """It was a steady field without a date."""
     data = flow({"Unit": SINCE})

@@ -23,6 +23,7 @@ PYTHON_ONLY = {
     "columns": "tables of seeds from Python; the first line of a file names its columns",
     "decode_times": "an open xarray data set",
     "differentiable": "gradients",
+    "diffusivity": "formulas from Python; commands set it by `--option diffusivity=`",
     "every": "plots from Python",
     "extrapolation": "an argument of fields",
     "fused": "trackers from Python",

@@ -146,6 +146,25 @@ def date_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
     return (found[0], date) if time_unit(other) == unit else None
 
 
+def origin_named(attributes: Mapping[str, Any]) -> str | None:
+    """The attribute of a time that names the date it counts from, in no form that is sure to be understood."""
+    for name, value in attributes.items():
+        words = (
+            "timeorigin",
+            "origin",
+            "epoch",
+            "basedate",
+            "basetime",
+            "referencedate",
+            "referencetime",
+            "refdate",
+            "reftime",
+        )
+        if _bare(name) in words and re.search(r"\d", str(value)):
+            return name
+    return None
+
+
 def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
     """Attributes that name a missing value, but not as `_FillValue` or `missing_value`, which are applied already."""
     found = {}

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..fields.epoch import Epoch
-from .cf_attributes import date_elsewhere, since_elsewhere
+from .cf_attributes import date_elsewhere, origin_named, since_elsewhere
 from .cf_axes import clock_along, dimension_roles, role_of, values_of
 from .cf_units import decode_times, rounding_of
 from .opened import Options
@@ -86,6 +86,12 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                 warn_once(
                     f"{source.name}: variable {told!r} has units {clock.attrs['units']!r} without a date, but {dated[0]} = "
                     f"{clock.attrs[dated[0]]!r}: its times count from {dated[1]}. Set the units so, or pass `times=`.",
+                    said,
+                )
+            elif since is None and options.epoch is None and (named := origin_named(clock.attrs)) is not None:
+                warn_once(
+                    f"{source.name}: variable {told!r} has no date in its units, but {named} = {str(clock.attrs[named])[:60]!r}: "
+                    "that is not read, and times have no dates. Pass `epoch='YYYY-MM-DD'`, the date of time 0, for them.",
                     said,
                 )
             _tell_rounding(f"{source.name}: variable {told!r}", clock, seconds, options, said)
