@@ -53,11 +53,8 @@ thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
 	@JAXWORLDS_TEST_THOROUGH=1 $(MAKE) --no-print-directory unit8
 
-# What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
-ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts kernels_missing launchers lifeline strangers scaling newcomer_mistakes
-
-unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile tests/unit $(foreach name,$(ONE_DEVICE),--ignore-glob='*/test_$(name).py')
+unit8: $(STAMP)  ## the tests marked `devices` again, on 8 simulated devices
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile -m devices tests/unit
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \
@@ -78,7 +75,7 @@ bench: $(STAMP)  ## measure what the README claims, next to a peer
 soak: $(STAMP)   ## a million ARC steps, and long runs of the others: nothing may grow (a quarter of an hour)
 	@$(BIN)/python benchmarks/soak.py
 
-# Files to run in place of all tests, for a look at one part: make coverage TESTS=tests/unit/test_store.py
+# Files to run in place of all tests, for a look at one part: make coverage TESTS=tests/unit/jaxworlds/store
 TESTS ?=
 
 coverage: $(STAMP) ## all tests on one device, and the share of lines that they run; commands are not counted

@@ -35,15 +35,15 @@ from jaxworlds.compiling import CompileWatch
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LEDGER = ROOT.parent / "shared" / "ledger" / "acbo.md"
 
-API = "unit/test_acbo_guide_api.py::"
-LOSSES = "unit/test_acbo_surrogate_losses.py::"
-MODEL = "unit/test_acbo_surrogate_model.py::"
-TRAINING = "unit/test_acbo_training.py::"
-MEASURING = "unit/test_acbo_measuring.py::"
-STATIC = "unit/test_acbo_static_args.py::"
+API = "unit/acbo/surrogate/test_guide_api.py::"
+LOSSES = "unit/acbo/surrogate/test_losses.py::"
+MODEL = "unit/acbo/surrogate/test_model.py::"
+TRAINING = "unit/acbo/surrogate/test_training.py::"
+MEASURING = "unit/acbo/test_measuring.py::"
+STATIC = "unit/acbo/test_static_args.py::"
 GUIDE = "docs/test_guides_acbo.py::"
 
 # (section, phrase in the row, tests)
@@ -194,7 +194,7 @@ def test_every_row_has_tests_that_exist() -> None:
     assert all(tests for _, _, tests in ROWS)
     for test in (test for _, _, tests in ROWS for test in tests):
         file, _, name = test.rpartition("::")
-        assert name in named_in(file or f"unit/{Path(__file__).name}"), test
+        assert name in named_in(file or __file__), test
 
 
 @pytest.mark.skipif(not LEDGER.is_file(), reason="the ledger is not here (../shared/ledger)")

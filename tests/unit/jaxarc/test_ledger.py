@@ -41,14 +41,14 @@ from jaxworlds.memory import process_memory
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LEDGER = ROOT.parent / "shared" / "ledger" / "jaxarc.md"
 
-CORE = "unit/test_ledger_core.py::"
-TOOLS = "unit/test_arc_performance.py::"
-ENV = "unit/test_arc_env.py::"
-TASKS = "unit/test_arc_tasks.py::"
-SAVING = "unit/test_arc_saving.py::"
+CORE = "unit/jaxworlds/test_ledger.py::"
+TOOLS = "unit/jaxarc/performance/test_performance.py::"
+ENV = "unit/jaxarc/envs/test_env.py::"
+TASKS = "unit/jaxarc/tasks/test_tasks.py::"
+SAVING = "unit/jaxarc/envs/test_saving.py::"
 LAWS = "laws/test_arc_env_laws.py::"
 
 # (section, phrase in the row, tests)
@@ -58,7 +58,7 @@ ROWS: list[tuple[str, str, tuple[str, ...]]] = [
         "jax_log_grid(",
         (
             CORE + "test_grids_and_episodes_are_logged_from_compiled_code",
-            "unit/test_arc_visualization.py::test_a_padded_grid_logged_from_compiled_code_fits_80_columns",
+            "unit/jaxarc/utils/visualization/test_visualization.py::test_a_padded_grid_logged_from_compiled_code_fits_80_columns",
         ),
     ),
     (
@@ -66,7 +66,7 @@ ROWS: list[tuple[str, str, tuple[str, ...]]] = [
         "jax_log_episode_summary(",
         (
             CORE + "test_grids_and_episodes_are_logged_from_compiled_code",
-            "unit/test_arc_visualization.py::test_episode_summaries_are_coloured_on_a_terminal",
+            "unit/jaxarc/utils/visualization/test_visualization.py::test_episode_summaries_are_coloured_on_a_terminal",
         ),
     ),
     ("1a", "adaptive_visualization_callback(", (CORE + "test_adaptive_callbacks_throttle_themselves",)),
@@ -92,7 +92,7 @@ ROWS: list[tuple[str, str, tuple[str, ...]]] = [
         "Hydra file",
         (
             CORE + "test_the_guides_yaml_file_changes_the_configuration",
-            "unit/test_arc_adapter.py::test_the_guides_file_is_the_visualization_group",
+            "unit/jaxarc/envs/test_adapter.py::test_the_guides_file_is_the_visualization_group",
         ),
     ),
     ("1b", "from jaxarc.envs import JaxArcConfig", ("test_names_are_where_the_guides_import_them",)),
@@ -235,7 +235,7 @@ def test_every_row_has_tests_that_exist() -> None:
     named = [test for _, _, tests in ROWS for test in tests]
     for test in named:
         file, _, name = test.rpartition("::")
-        assert name in named_in(file or f"unit/{Path(__file__).name}"), test
+        assert name in named_in(file or __file__), test
     here = {name for name in globals() if name.startswith("test_")}
     assert here - set(named) == {
         "test_every_row_has_tests_that_exist",

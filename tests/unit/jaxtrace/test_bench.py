@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "trace_peers"
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "trace_peers"
 sys.path.insert(0, str(FOLDER.parent))  # as for the benchmarks, which lie there
 
 

@@ -39,15 +39,15 @@ from jaxworlds.compiling import CompileWatch
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LEDGER = ROOT.parent / "shared" / "ledger" / "jaxtrace.md"
 
 GUIDES = "docs/test_guides.py::"
 BLOCKS = "docs/test_guides_jaxtrace.py::"
-FIELDS = "unit/test_trace_fields.py::"
-BOXES = "unit/test_trace_boundaries.py::"
-VTK = "unit/test_trace_io_vtk.py::"
-MESHES = "unit/test_trace_meshes.py::"
+FIELDS = "unit/jaxtrace/fields/test_fields.py::"
+BOXES = "unit/jaxtrace/tracking/test_boundaries.py::"
+VTK = "unit/jaxtrace/io/test_vtk.py::"
+MESHES = "unit/jaxtrace/fields/test_meshes.py::"
 ALONE = GUIDES + "test_the_variables_and_configure_of_the_tracking_guide"
 
 # (section, phrase in the row, tests)
@@ -92,7 +92,7 @@ ROWS: list[tuple[str, str, tuple[str, ...]]] = [
     (
         "1a",
         "uniform_grid_seeds(",
-        ("test_the_guides_seeds", "unit/test_trace_seeding.py::test_the_guides_grid"),
+        ("test_the_guides_seeds", "unit/jaxtrace/tracking/test_seeding.py::test_the_guides_grid"),
     ),
     ("1a", "tracker.track_particles(", ("test_the_span_rules",)),
     ("1a", "track_operation_memory", ("test_memory_tracking_counts_and_costs_nothing_when_off",)),
@@ -160,7 +160,7 @@ def test_every_row_has_tests_that_exist() -> None:
     ]
     for test in named:
         file, _, name = test.rpartition("::")
-        assert name in named_in(file or f"unit/{Path(__file__).name}"), test
+        assert name in named_in(file or __file__), test
     here = {name for name in globals() if name.startswith("test_")}
     assert here - set(named) == {
         "test_every_row_has_tests_that_exist",

@@ -14,6 +14,8 @@ import jaxtrace.cli
 from jaxtrace.cli import Info, Plot, Run, main
 from jaxworlds._options import spelled_for
 
+pytestmark = pytest.mark.devices
+
 SOURCE = Path(jaxtrace.cli.__file__).parent
 ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 # What only Python can ask for, so that only a reader in Python meets these remedies.

@@ -2,7 +2,7 @@
 
 `CORE` and `JAXARC` name the test of every row of `ledger/core.md` section 1 and `ledger/jaxarc.md` section 1a, in the
 order of the ledger; a phrase identifies the row. A row that needs a system names the issue that brings it; what jaxarc's
-environment adds to a row is in `test_ledger_jaxarc.py`.
+environment adds to a row is in `jaxarc/test_ledger.py`.
 """
 
 import gc
@@ -69,7 +69,7 @@ from jaxworlds.static import aval_differences, config, freeze, strong, thaw
 from jaxworlds.store import device_rows, load_state, open_array, save_array, save_state
 from jaxworlds.taps import flush_taps, register_sink, tap, tap_stats, taps_off, unregister_sink
 
-LEDGER = Path(__file__).resolve().parents[3] / "shared" / "ledger"
+LEDGER = Path(__file__).resolve().parents[4] / "shared" / "ledger"
 GRID = np.array([[1, 2], [3, 4]], np.int32)
 
 # (section, phrase in the row, test, or the issue that brings the row)
@@ -80,11 +80,11 @@ CORE: list[tuple[str, str, str]] = [
     ("1a", "adaptive_visualization_callback", "test_adaptive_callbacks_throttle_themselves"),
     ("1a", "Array serialization", "test_callbacks_receive_plain_arrays"),
     ("1a", "async_logging", "test_a_queue_keeps_a_slow_sink_from_stalling_the_program"),
-    ("1a", "JAXErrorHandler.validate_action", "test_checks_in_compiled_code"),  # and `test_ledger_jaxarc.py`
+    ("1a", "JAXErrorHandler.validate_action", "test_checks_in_compiled_code"),  # and `jaxarc/test_ledger.py`
     ("1a", "same", "test_checkify_changes_the_result_and_check_does_not"),
     ("1a", "JAX_DEBUG_NANS", "test_jaxs_own_debugging_flags"),
     ("1b", "equinox.filter_jit", "test_python_numbers_retrace_filter_jit_and_not_the_driver"),
-    ("1b", "prepare_static_args", "test_static_arguments"),  # debug_jit_compilation: `test_ledger_jaxarc.py`
+    ("1b", "prepare_static_args", "test_static_arguments"),  # debug_jit_compilation: `jaxarc/test_ledger.py`
     ("1b", "create_adaptive_train_step", "test_the_fallback_is_loud"),  # the train steps themselves: issue 5
     ("1b", "tracker._compiled_step", "test_compiling_ahead_is_the_proof"),
     ("1b", "profile_jit_compilation", "test_compile_and_run_are_measured_apart"),
@@ -98,13 +98,13 @@ CORE: list[tuple[str, str, str]] = [
     ("1c", "CompressedStorage", "test_compressed_storage"),
     ("1c", "optimize_array_memory", "test_smaller_arrays"),
     ("1c", "GC optimisation", "test_garbage_collection"),
-    ("1c", "monitor_memory_usage", "test_memory_tools_see_device_arrays"),  # and `test_ledger_jaxarc.py`
+    ("1c", "monitor_memory_usage", "test_memory_tools_see_device_arrays"),  # and `jaxarc/test_ledger.py`
     ("1c", "detect_memory_leaks", "test_leaks_are_found"),
     ("1c", "find_optimal_batch_size", "test_the_batch_size_is_planned"),
     ("1c", "DynamicBatchProcessor", "test_batches_of_any_size_compile_rarely"),
     ("1c", "hierarchical_batch_processing", "test_batches_of_batches"),
     ("1c", "StateMemoryPool", "test_donation_instead_of_a_pool"),
-    ("1c", "MemoryMappedTaskLoader", "test_memory_mapped_data"),  # and `test_ledger_jaxarc.py`
+    ("1c", "MemoryMappedTaskLoader", "test_memory_mapped_data"),  # and `jaxarc/test_ledger.py`
     ("1c", "zarr", "test_data_larger_than_a_batch_needs_no_extra_package"),
     ("1c", "save_state_efficiently", "test_states_without_their_task"),
     ("1c", "jt.configure", "test_configure"),
@@ -879,7 +879,7 @@ def test_precision_is_explicit(tmp_path: Path) -> None:
 
 
 def test_the_guides_yaml_file_changes_the_configuration(tmp_path: Path) -> None:
-    """Every key of the file, and what Hydra makes of it; each key's own test is in `test_arc_adapter.py`."""
+    """Every key of the file, and what Hydra makes of it; each key's own test is in `jaxarc/envs/test_adapter.py`."""
     keys = {
         "level": "research",
         "async_logging": False,
@@ -947,7 +947,7 @@ def test_every_callback_is_isolated_converted_and_counted() -> None:
 
 
 def test_troubleshooting_is_answered() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "migration.md").read_text(encoding="utf-8")
     answers = page.split("## Troubleshooting")[1]
     for problem, remedy in {
         "High callback overhead": "period",

@@ -14,7 +14,9 @@ import pytest
 
 from jaxworlds import _own_files, doctor
 
-SOURCE = Path(__file__).parents[2] / "src"
+pytestmark = pytest.mark.devices
+
+SOURCE = Path(__file__).parents[3] / "src"
 # How `jaxarc` 1.0.3 begins.
 THEIRS = "from __future__ import annotations\nfrom ._version import version as __version__\nfrom .configs import X\n"
 

@@ -526,7 +526,7 @@ def test_a_strategy_may_want_to_stop() -> None:
 CHILD = """
 import sys, time
 sys.path.insert(0, {folder!r})
-from test_acbo_optimizer import random_optimizer, simulate
+from test_optimizer import random_optimizer, simulate
 optimizer = random_optimizer(path=sys.argv[1])
 for step in range(10_000):
     optimizer.ask()

@@ -133,6 +133,7 @@ def test_a_run_of_another_length_and_seed_is_the_same_program(
     assert not np.array_equal(other.history["reward"], trained.history["reward"][:CHUNK])
 
 
+@pytest.mark.devices
 def test_devices_agree(misled: PolicyNetwork, devices: list[jax.Device]) -> None:
     """Also where episodes end early, so that devices have different numbers of steps: at first, most do."""
     if len(devices) == 1:

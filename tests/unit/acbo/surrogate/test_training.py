@@ -67,6 +67,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path) -> None:
         train(DRAW, TINY, QUICK, resuming=True)
 
 
+@pytest.mark.devices
 def test_devices_agree_and_send_gradients_only(devices: list[jax.Device]) -> None:
     alone = train(DRAW, TINY, QUICK, chunk=2)
     spread = train(DRAW, TINY, QUICK, chunk=2, mesh=world_mesh())

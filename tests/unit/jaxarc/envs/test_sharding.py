@@ -32,7 +32,7 @@ from jaxarc.tasks.bank import as_bank
 from jaxarc.testing import create_mock_task
 from jaxworlds import no_recompile, run, shard_worlds, spread_over, world_mesh
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("quick_compile")]
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler"
 )

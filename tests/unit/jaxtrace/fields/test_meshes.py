@@ -14,9 +14,7 @@ from jaxtrace.fields.shapes import SHAPES, divide, shape_matrix
 from jaxtrace.fields.unstructured import UnstructuredGrid, delaunay_grid
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-SHARED = Path(__file__).resolve().parents[3] / "shared"
-if not SHARED.exists():
-    SHARED = Path("/work/shared")
+SHARED = Path(__file__).resolve().parents[5] / "shared"
 DISK = SHARED / "data/trace/vtk_cfd/disk_out_ref.ex2"
 # Cuts of one brick of a lattice; every face is cut alike from both sides.
 KUHN = [[0, 1, 2, 6], [0, 2, 3, 6], [0, 3, 7, 6], [0, 7, 4, 6], [0, 4, 5, 6], [0, 5, 1, 6]]

@@ -14,9 +14,7 @@ xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-DATA = Path(__file__).resolve().parents[3] / "shared/data/trace"
-if not DATA.exists():
-    DATA = Path("/work/shared/data/trace")
+DATA = Path(__file__).resolve().parents[5] / "shared/data/trace"
 HOURS = np.array([0.0, 1.0, 3.0, 4.0])
 RNG = np.random.default_rng(11)
 A, B, C = RNG.uniform(-1, 1, 3), RNG.uniform(-1, 1, (3, 3)), RNG.uniform(-1, 1, 3) * 1e-4

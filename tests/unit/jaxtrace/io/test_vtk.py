@@ -24,9 +24,7 @@ from vtkmodules import vtkIOLegacy, vtkIOXML  # noqa: E402
 from vtkmodules.util.numpy_support import numpy_to_vtk  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-DATA = Path(__file__).resolve().parents[3] / "shared/data/trace"
-if not DATA.exists():
-    DATA = Path("/work/shared/data/trace")
+DATA = Path(__file__).resolve().parents[5] / "shared/data/trace"
 TIMES = (0.0, 0.5, 0.75, 2.0, 3.0)
 RNG = np.random.default_rng(7)
 A, B, C, D = (RNG.uniform(-1, 1, s) for s in ((3,), (3, 3), (3,), (3, 3)))

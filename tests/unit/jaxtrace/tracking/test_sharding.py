@@ -19,7 +19,7 @@ from jaxtrace.tracking.units import Shared, tables_of
 from jaxworlds import no_recompile, shard_worlds, world_mesh
 from jaxworlds.meshes import spread_over
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("quick_compile")]
 
 BOX = [[0.3, 0.1], [1.7, 0.9]]
 

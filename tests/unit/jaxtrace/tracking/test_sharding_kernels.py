@@ -30,6 +30,7 @@ from jaxworlds.checkpoints import Checkpoint, ResumeWarning
 from jaxworlds.rollout import _Driver
 
 pytestmark = [
+    pytest.mark.devices,
     pytest.mark.usefixtures("quick_compile"),
     pytest.mark.skipif(
         not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler, no kernel"

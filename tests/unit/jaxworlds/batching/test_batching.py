@@ -11,6 +11,8 @@ from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world
 from jaxworlds.meshes import assert_on_device, on_each_device, spread_over, spreading_mesh
 from jaxworlds.planning import plan_batch_size
 
+pytestmark = pytest.mark.devices
+
 # --- meshes ---
 
 

@@ -3,9 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxworlds.meshes import per_device, shard_worlds, world_mesh
+
+pytestmark = pytest.mark.devices
 
 
 def test_every_device_takes_its_part_and_empty_arrays_are_made_there(devices: list[jax.Device]) -> None:

@@ -13,6 +13,8 @@ from jaxworlds.batching import world_mesh
 from jaxworlds.memory import live_report, predict_memory, process_memory
 from jaxworlds.planning import plan_batch_size
 
+pytestmark = pytest.mark.devices
+
 MB = 10**6
 ROW = 250  # float32: 1 kB each
 

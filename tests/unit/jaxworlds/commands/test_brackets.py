@@ -12,6 +12,8 @@ from jaxarc.tasks import load_folder
 from jaxworlds import _commands, comparing, doctor, monitoring, profiling
 from jaxworlds._timing import render
 
+pytestmark = pytest.mark.devices
+
 NAME = "flow [m] [/x]"
 
 

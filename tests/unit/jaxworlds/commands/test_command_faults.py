@@ -18,6 +18,8 @@ from jaxworlds import store
 from jaxworlds._commands import out_of_memory, special_file
 from jaxworlds.checkpoints import Checkpoint
 
+pytestmark = pytest.mark.devices
+
 
 def ended(main, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """The exit code of a command and what it said on stderr."""

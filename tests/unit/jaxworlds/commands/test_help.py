@@ -8,6 +8,8 @@ import pytest
 
 from jaxworlds import _help
 
+pytestmark = pytest.mark.devices
+
 PARTS = {
     "acbo": ("optimize", "show", "train", "eval", "bench"),
     "jaxarc": ("show", "rollout", "data", "bench"),

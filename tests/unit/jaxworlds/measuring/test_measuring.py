@@ -373,7 +373,7 @@ def test_format_bytes(size, text):
 
 @pytest.fixture
 def harness() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "harness.py"
+    path = Path(__file__).resolve().parents[4] / "benchmarks" / "harness.py"
     spec = importlib.util.spec_from_file_location("harness", path)
     assert spec is not None
     assert spec.loader is not None

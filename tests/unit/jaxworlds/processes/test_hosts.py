@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 CHILD = Path(__file__).with_name("hosts_child.py")
-ROOT = CHILD.parents[2]
+ROOT = CHILD.parents[4]
 SCRIPTS = ROOT / "examples" / "launch"
 pytestmark = [
     pytest.mark.own_process,

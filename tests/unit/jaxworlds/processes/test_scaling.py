@@ -84,7 +84,7 @@ def said(*arguments: str) -> dict[str, Any]:
 
 
 def test_the_commands_of_the_page_say_the_same_on_one_device() -> None:
-    page = Path(__file__).parents[2] / "docs" / "scaling.md"
+    page = Path(__file__).parents[4] / "docs" / "scaling.md"
     block = re.search(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
     assert block is not None
     for line in block[1].splitlines():

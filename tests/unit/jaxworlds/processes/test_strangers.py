@@ -20,7 +20,7 @@ from jaxworlds._hub import Hub
 from jaxworlds._lifeline import Card, difference
 from jaxworlds._wire import Wire, listen_as, pack, printable, unpack
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 OLD_CARD = {
     "jaxworlds": 1,
     "process": 1,

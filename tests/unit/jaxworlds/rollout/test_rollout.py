@@ -23,6 +23,8 @@ from jaxworlds.rollout import Chunk, resume, run
 from jaxworlds.store import StoreError, load_state, read_header, save_state
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
 
+pytestmark = pytest.mark.devices
+
 WORLDS, PARTS = 16, 2.0**20
 
 

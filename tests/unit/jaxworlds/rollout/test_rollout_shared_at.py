@@ -16,6 +16,8 @@ from jaxworlds.compiling import CompileWatch
 from jaxworlds.rollout import Chunk, resume, run
 from jaxworlds.store import StoreError
 
+pytestmark = pytest.mark.devices
+
 WORLDS, LENGTH, CHUNK = 8, 65, 20
 BANK = np.random.default_rng(3).integers(-9, 9, LENGTH).astype(np.int32)
 

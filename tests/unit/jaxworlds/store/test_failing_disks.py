@@ -284,7 +284,7 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(tmp_path: Path) -> 
     names = ["state", "optimization", "trajectory npz", "trajectory zarr"]
     here = Path(__file__).resolve().parent
     script = KILLED.format(
-        support=str(here.parent / "support"), here=str(here), folder=str(tmp_path), names=names
+        support=str(here.parents[2] / "support"), here=str(here), folder=str(tmp_path), names=names
     )
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
     done = subprocess.run(

@@ -26,6 +26,8 @@ from jaxworlds.taps import (
     taps_on,
 )
 
+pytestmark = pytest.mark.devices
+
 
 @pytest.fixture(autouse=True)
 def _fresh():
