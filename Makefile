@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 thorough oracle fuzz bench soak coverage release docs clean
+.PHONY: help setup demo test lint types unit asusers unit8 thorough oracle fuzz bench soak coverage release docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -38,6 +38,7 @@ demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.
 
 test: lint       ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory asusers
 	@$(MAKE) --no-print-directory unit8
 
 lint: $(STAMP)   ## style
@@ -46,8 +47,14 @@ lint: $(STAMP)   ## style
 types: $(STAMP)  ## static types
 	@$(BIN)/pyright
 
-unit: $(STAMP)   ## all tests, on one device
-	@$(BIN)/pytest -n auto --dist loadfile
+# Run compiled as users compile; all other tests compile quickly.
+LAWS := tests/laws tests/peers/test_arc_oracle.py
+
+unit: $(STAMP)   ## all tests but the laws, on one device
+	@$(BIN)/pytest -n auto --dist loadfile $(LAWS:%=--ignore=%)
+
+asusers: $(STAMP) ## the laws and the comparison with the oracle, compiled as users compile
+	@JAXWORLDS_TEST_AS_USERS=1 $(BIN)/pytest -n auto --dist loadfile $(LAWS)
 
 thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile

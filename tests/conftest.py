@@ -1,7 +1,7 @@
 """Settings every test shares: the simulated devices, the compilation cache, and the jaxtyping hook of pyproject.
 
 `JAXWORLDS_TEST_DEVICES=8` runs the same tests on eight simulated CPU devices; the default is one.
-`JAXWORLDS_TEST_AS_USERS=1` compiles everything as users do, and Hypothesis tries fewer examples.
+`JAXWORLDS_TEST_AS_USERS=1` compiles everything as users do, and tries fewer examples of each law (`make asusers`).
 `JAXWORLDS_TEST_THOROUGH=1` runs what `thorough.txt` names as well, and compiles everything as users do.
 """
 
@@ -11,8 +11,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+EXAMPLES = 20  # the most of each law in `make asusers`; `make thorough` tries as many as the law asks for
 DEVICES = int(os.environ.get("JAXWORLDS_TEST_DEVICES", "1"))
 THOROUGH = os.environ.get("JAXWORLDS_TEST_THOROUGH", "") not in ("", "0")
 AS_USERS = os.environ.get("JAXWORLDS_TEST_AS_USERS", "") not in ("", "0")
@@ -54,6 +56,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `thorough.txt` names, unless it was asked for, all of it or one by one."""
+    if AS_USERS and not THOROUGH:
+        for item in items:
+            try_fewer_examples(item)
     lines = (ROOT / "tests" / "thorough.txt").read_text().splitlines()
     named = {line for line in lines if line and not line.startswith("#")}
     if THOROUGH or any("::" in argument for argument in config.args):
@@ -61,6 +66,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & named]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def try_fewer_examples(item: pytest.Item) -> None:
+    """At most `EXAMPLES` of a law. Hypothesis has no profile for that: settings written at a test win over it."""
+    law = getattr(item, "obj", None)
+    asked = getattr(law, "_hypothesis_internal_use_settings", None)
+    if asked is not None and asked.max_examples > EXAMPLES:
+        law._hypothesis_internal_use_settings = hypothesis.settings(asked, max_examples=EXAMPLES)
 
 
 @pytest.fixture(scope="module")
