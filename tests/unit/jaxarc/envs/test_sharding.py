@@ -27,6 +27,7 @@ from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.kernels import stepping
 from jaxarc.envs.kernels.looking import fused_look
 from jaxarc.envs.kernels.stepping import fused_step
+from jaxarc.envs.kernels.switch import switched_on
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks.bank import as_bank
 from jaxarc.testing import create_mock_task
@@ -63,7 +64,7 @@ def steps(config: JaxArcConfig, count: int = 5) -> Any:
     """So many steps with the same actions, all that comes out of each; traced anew at each call."""
 
     def step(states: Any, bank: Any, actions: Any) -> Any:
-        return inspect.unwrap(functional._batch_step)(states, bank, actions, config, None)
+        return inspect.unwrap(functional._batch_step)(states, bank, actions, config, None, switched_on())
 
     def many(states: Any, bank: Any, actions: Any) -> Any:
         def body(states: Any, _: Any) -> Any:

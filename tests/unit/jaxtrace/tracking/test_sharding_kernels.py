@@ -301,4 +301,5 @@ def test_batches_are_planned_for_one_device_with_its_kernel(
         found = re.search(r"are ([\d,]+)", report.batch_reason)
         assert found is not None
         most.append(int(found[1].replace(",", "")))
-    assert most[1] == pytest.approx(most[0] * len(devices), rel=0.05)
+    # The plan is found by trying sizes a tenth apart. With a gather it would be an eighth.
+    assert most[1] == pytest.approx(most[0] * len(devices), rel=0.1)
