@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from jaxworlds import _help
+from jaxworlds.commands import _help
 
 PARTS = {
     "acbo": ("optimize", "show", "train", "eval", "bench"),

@@ -25,9 +25,9 @@ from jaxtrace.tracking.reductions import histogram
 from jaxtrace.tracking.units import Shared, tables_of
 from jaxtrace.tracking.walls import mesh_walls
 from jaxworlds import no_recompile, world_mesh
-from jaxworlds._chunk import advance
-from jaxworlds.checkpoints import Checkpoint, ResumeWarning
-from jaxworlds.rollout import _Driver
+from jaxworlds.rollout import Checkpoint, ResumeWarning
+from jaxworlds.rollout._chunk import advance
+from jaxworlds.rollout.driver import _Driver
 
 pytestmark = [
     pytest.mark.usefixtures("quick_compile"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jaxworlds.meshes import per_device, shard_worlds, world_mesh
+from jaxworlds.batching import per_device, shard_worlds, world_mesh
 
 
 def test_every_device_takes_its_part_and_empty_arrays_are_made_there(devices: list[jax.Device]) -> None:

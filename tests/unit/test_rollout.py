@@ -15,11 +15,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from jaxworlds.batching import world_mesh
-from jaxworlds.checkpoints import Checkpoint, ResumeWarning
+from jaxworlds.batching import on_each_device, spreading_mesh, world_mesh
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.meshes import on_each_device, spreading_mesh
-from jaxworlds.rollout import Chunk, resume, run
+from jaxworlds.rollout import Checkpoint, Chunk, ResumeWarning, resume, run
 from jaxworlds.store import StoreError, load_state, read_header, save_state
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
 
@@ -532,8 +530,8 @@ def test_the_mesh_program_compiles_once_and_needs_no_communication(devices: list
     with CompileWatch() as watch:
         run(counted, walkers(), 60, chunk=20, mesh=world_mesh())
     assert watch.compiles == 0
-    from jaxworlds._chunk import advance
-    from jaxworlds.rollout import _Driver
+    from jaxworlds.rollout._chunk import advance
+    from jaxworlds.rollout.driver import _Driver
 
     driver = _Driver(counted, None, None, 0, world_mesh(), None, None, 1, True, None, False)
     carry = driver.place(walkers(), copy=True)
