@@ -365,8 +365,8 @@ def test_numbers_beyond_what_is_made_for_are_refused_at_once(
 ) -> None:
     # Before: the compiler was still at work after three minutes.
     assert run_cli("eval", "--sizes", "1000", "--models", "2") == 2
-    assert "from 2 to 64; got (1000,)" in capsys.readouterr().err
+    assert "2 at least and 64 at most; got (1000,)" in capsys.readouterr().err
     assert run_cli("train", "--size", "200", "--out", tmp_path / "a.safetensors") == 2
-    assert "`--size` must be at most 64 variables; got 200" in capsys.readouterr().err
+    assert "`--size` must be at most 64; got 200" in capsys.readouterr().err
     assert run_cli("optimize", problem(tmp_path, MODEL), "--trials", "-1") == 2
     assert "`--trials` must be at least 0; got -1" in capsys.readouterr().err

@@ -195,7 +195,7 @@ def test_tracking_is_saved_as_often_as_asked(
     seen = []
     usual = driving.run
     monkeypatch.setattr(driving, "run", lambda *a, **k: (seen.append(k["checkpoint"]), usual(*a, **k))[1])
-    line = ["run", "double_gyre", "--particles", "2", "--times", "3"]
+    line = ["run", "double_gyre", "--particles", "2", "--times", "3", "--dt", "0.1"]
     with pytest.raises(SystemExit) as end:
         jaxtrace([*line, "--checkpoint", str(tmp_path / "run"), "--checkpoint-every", "7.5", "--json"])
     assert end.value.code == 0
