@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..runtime import cores, settings
+from ..runtime import settings
 from ..text import format_bytes
 from ._host_memory import MemoryUnknownError, host_memory_free, process_memory
 
@@ -62,11 +62,10 @@ class MemoryPrediction:
     """Bytes that one run of a compiled program needs, on each device that it runs on.
 
     `peak` is arguments + outputs + temporaries + scratch - aliased, where `aliased` are outputs written into
-    donated arguments, and `scratch` is what a sort, top-k or FFT takes on a CPU behind the compiler's back:
-    for an FFT of many long rows of reals, of a long axis before the last, or of a length with a large prime
-    factor, it is an upper bound. Other live arrays and about 10-17 MB of the runtime come on top (measured
-    on CPU, ledger/core.md part 3). On a GPU the workspace of cuFFT is not in it: of one program 3.4 GB were
-    predicted and 8.9 GB taken (benchmarks/results/nvidia-h200).
+    donated arguments, and `scratch` is what a sort or top-k takes on a CPU behind the compiler's back. Other
+    live arrays and about 10-17 MB of the runtime come on top (measured on CPU, ledger/core.md part 3). What an
+    FFT takes itself is not in it, on any device: of one program 3.4 GB were predicted and 8.9 GB taken on a
+    GPU (benchmarks/results/nvidia-h200).
     """
 
     arguments: int
@@ -128,7 +127,7 @@ _ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
 
 
 def _hidden_scratch(program: Any) -> int:
-    """Bytes that the worst sort, top-k or FFT of a CPU program takes and XLA's analysis leaves out.
+    """Bytes that the worst sort or top-k of a CPU program takes and XLA's analysis leaves out.
 
     XLA's CPU runtime allocates them itself. All figures here and below were measured with jax 0.10.2, as the
     growth of the resident process beyond the analysis.
@@ -141,13 +140,12 @@ def _hidden_scratch(program: Any) -> int:
     for result, operation, details in instructions.values():
         if operation == "sort":
             largest = max(largest, _sort_scratch(result, _numbers("dimensions", details)[0]))
-        elif operation == "fft" or '"TopK"' in details:
+        elif '"TopK"' in details:
             operand = re.search(r"%([\w.\-]+)", details)
             source = instructions[operand[1]][0] if operand and operand[1] in instructions else result
             # Top-k holds the positions of one row as int32, for any k: 50 and 100 MB for 12.5 and 25 million
             # floats, 12 MB for 8 rows of 3 million. (XLA sorts for other types, and for all of a row.)
-            need = _fft_scratch(source, result, details) if operation == "fft" else 4 * _sizes(source)[-1]
-            largest = max(largest, need)
+            largest = max(largest, 4 * _sizes(source)[-1])
     return largest
 
 
@@ -170,55 +168,6 @@ def _sort_scratch(result: str, dimension: int) -> int:
     row = _sizes(result)[dimension]
     one_integer = len(operands) == 1 and kind in ("s", "u")
     return row * int(bits) // 16 if one_integer else 16 * len(operands) * row
-
-
-def _fft_scratch(source: str, result: str, details: str) -> int:
-    """Bytes of the worst axis: roots of unity and the rows in work.
-
-    An inverse to reals over several axes also works on a copy: 67 MB for (4096, 2049) complex64.
-    """
-    kind, bits, _ = _ARRAY.findall(source)[0]
-    complex_bytes = int(bits) // (8 if kind == "c" else 4)
-    lengths = _numbers("fft_length", details)
-    # A real array has twice the elements of its spectrum.
-    count = max(math.prod(_sizes(source)), math.prod(_sizes(result)))
-    real = "RFFT" in details
-    axes = [(length, count // max(1, length), axis) for axis, length in enumerate(lengths, 1 - len(lengths))]
-    most = max(
-        length * _fft_numbers(length, rows, real and axis == 0, axis < 0) for length, rows, axis in axes
-    )
-    copy = math.prod(_sizes(source)) if "IRFFT" in details and len(lengths) > 1 else 0
-    return complex_bytes * int(most + copy)
-
-
-def _fft_numbers(length: int, rows: int, real: bool, strided: bool) -> float:
-    """Complex numbers that an FFT of `rows` rows holds for each element of one row.
-
-    Where no prime factor is above 1,000: 1 for one row (67, 80 and 134 MB for 2^23, 10^7 and 2^24 complex64;
-    80 MB for 10^7 reals), and 2 for several (80 MB for 2 of 5 million). No simple rule was found for the
-    rest, which gets an upper bound of what was seen. 8 or more rows of reals go 8 at a time on each core
-    (7.9, 11.5 and 14.5 for 8, 16 and 32 rows on 2 cores, 8 on one), columns of a strided axis too (4, 4 and
-    18 for 2, 8 and 32 on 2 cores, 9 on one). A large prime factor costs 1 to 3 if far below the length, and
-    6 (reals 8) if it is the length; 10 for several rows, 6.2 for each row of reals in work.
-    """
-    lanes = 8 * min(rows // 8, cores()) if real else 0
-    columns = min(rows, 8 * cores()) + min(rows, cores()) if strided else 0
-    prime = _largest_prime_factor(length)
-    if prime <= 1000:
-        return max(1 if rows == 1 else 2, lanes, columns)
-    if rows == 1:
-        return (1 if prime == length else 3) + (7 if real else 5) * prime / length
-    return max(10, 7 * lanes) + columns
-
-
-def _largest_prime_factor(number: int) -> int:
-    factor, largest = 2, 1
-    while factor * factor <= number:
-        if number % factor:
-            factor += 1
-        else:
-            number, largest = number // factor, factor
-    return max(number, largest)
 
 
 def _needs_nothing(program: Any) -> bool:
