@@ -159,21 +159,21 @@ def run(
     if chunk is not None:
         chunk = demand_whole(chunk, "chunk", "It counts steps; leave it out for a good number.")
     chunk = _chunk_length(length, chunk, record_every)
-    driver = _Driver(
+    job = _Job(
         step=step,
-        shared=shared,
         inputs=inputs,
+        shared=shared,
+        shared_at=shared_at,
         axes=axes,
         mesh=mesh,
+        keep_records=keep_records,
         observe=observe,
         on_chunk=on_chunk,
         tap_every=tap_every,
-        keep_records=keep_records,
-        folder=_open_folder(checkpoint, mesh),
         progress=progress,
-        shared_at=shared_at,
         check_memory=check_memory,
     )
+    driver = _Driver(job, _open_folder(checkpoint, mesh))
     driver.check_inputs(length)
     placed = driver.place(carry, copy=not donate_carry)
     if driver.folder is not None:
@@ -213,21 +213,21 @@ def resume(
     demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
     assert folder is not None
-    driver = _Driver(
+    job = _Job(
         step=step,
-        shared=shared,
         inputs=inputs,
+        shared=shared,
+        shared_at=shared_at,
         axes=axes,
         mesh=mesh,
+        keep_records=keep_records,
         observe=observe,
         on_chunk=on_chunk,
         tap_every=tap_every,
-        keep_records=keep_records,
-        folder=folder,
         progress=progress,
-        shared_at=shared_at,
         check_memory=check_memory,
     )
+    driver = _Driver(job, folder)
     like = jax.tree.map(_as_placed, like)
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
@@ -340,49 +340,50 @@ def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
 
 
-class _Driver:
-    """One run: holds what does not change from chunk to chunk, and loops."""
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """The arguments that `run` and `resume` share; `run` explains them."""
 
-    def __init__(
-        self,
-        step: Any,
-        shared: Any,
-        inputs: Any,
-        axes: Any,
-        mesh: jax.sharding.Mesh | None,
-        observe: Any,
-        on_chunk: Any,
-        tap_every: int | AdaptivePeriod,
-        keep_records: bool,
-        folder: CheckpointFolder | None,
-        progress: bool | None,
-        shared_at: Callable[[int, int], Any] | None = None,
-        check_memory: bool = True,
-    ):
-        if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
+    step: Callable[..., tuple[Any, Any]]
+    inputs: Any
+    shared: Any
+    shared_at: Callable[[int, int], Any] | None
+    axes: Any
+    mesh: jax.sharding.Mesh | None
+    keep_records: bool
+    observe: Callable[[Any], Any] | None
+    on_chunk: Callable[[Chunk], Any] | None
+    tap_every: int | AdaptivePeriod
+    progress: bool | None
+    check_memory: bool
+
+    def __post_init__(self) -> None:
+        if self.mesh is not None and not isinstance(self.mesh, jax.sharding.Mesh):
             raise TypeError(
-                f"`mesh` must be a mesh of devices; got {short(mesh)}. Write `world_mesh({short(mesh)})`."
+                f"`mesh` must be a mesh of devices; got {short(self.mesh)}. Write `world_mesh({short(self.mesh)})`."
             )
-        if shared is not None and shared_at is not None:
+        if self.shared is not None and self.shared_at is not None:
             raise ValueError(
                 "`shared` and `shared_at` must not both be given: the second takes the place of the first. "
                 "Let `shared_at` return the constants too."
             )
-        for function, name in ((observe, "observe"), (on_chunk, "on_chunk"), (shared_at, "shared_at")):
-            if function is not None:
+        for name in ("observe", "on_chunk", "shared_at"):
+            if (function := getattr(self, name)) is not None:
                 demand_call(function, name, f"run(step, carry, length, {name}=function)")
-        self.shared_at = shared_at
-        shared = jax.tree.map(_as_array, shared if shared_at is None else shared_at(0, 0))
+
+
+class _Driver:
+    """One run: holds what does not change from chunk to chunk, and loops."""
+
+    def __init__(self, job: _Job, folder: CheckpointFolder | None) -> None:
+        self.job, self.folder = job, folder
+        shared_at = job.shared_at
+        shared = jax.tree.map(_as_array, job.shared if shared_at is None else shared_at(0, 0))
         standing = shared if shared_at is None else jax.tree.map(_not_described, shared)
-        self.step, step_arrays = split(step, "step")
+        self.step, step_arrays = split(job.step, "step")
         self.shared, shared_arrays = split(standing, "shared")
         self.has_shared = shared is not None
-        self.axes, self.mesh = axes, mesh
-        self.observe, self.on_chunk = observe, on_chunk
-        self.tap_every, self.keep_records = tap_every, keep_records
-        self.folder, self.progress, self.check_memory = folder, progress, check_memory
-        self.constants = {"inputs": inputs, "shared": shared_arrays, "step": step_arrays}
-        self.inputs = inputs
+        self.constants = {"inputs": job.inputs, "shared": shared_arrays, "step": step_arrays}
         if shared_at is None:
             self.shared_arrays = self._replicate(shared_arrays)
         else:  # the arrays come with each chunk, their shapes stay
@@ -399,15 +400,17 @@ class _Driver:
 
     def _replicate(self, arrays: list[Any]) -> list[Any]:
         where = (
-            None if self.mesh is None else jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
+            None
+            if self.job.mesh is None
+            else jax.sharding.NamedSharding(self.job.mesh, jax.sharding.PartitionSpec())
         )
         return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
 
     def share(self, at: int, steps: int) -> list[Any]:
         """What all worlds share in this chunk, on the device."""
-        if self.shared_at is None:
+        if self.job.shared_at is None:
             return self.shared_arrays
-        given = jax.tree.map(_as_array, self.shared_at(at, steps))
+        given = jax.tree.map(_as_array, self.job.shared_at(at, steps))
         static, arrays = split(given, "shared")
         found = jax.tree.map(_shape_of, arrays)
         if static != self.shared or found != self.shared_arrays:
@@ -422,7 +425,7 @@ class _Driver:
     def place(self, carry: Any, *, copy: bool) -> Any:
         """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
         _demand_arrays(carry)
-        self.worlds = count_worlds(carry, self.axes, strict=self.mesh is not None)
+        self.worlds = count_worlds(carry, self.job.axes, strict=self.job.mesh is not None)
         seen = {id(leaf) for leaf in jax.tree.leaves((self.constants["shared"], self.constants["step"]))}
 
         def is_taken(leaf: Any) -> bool:
@@ -433,9 +436,9 @@ class _Driver:
 
         fresh = jax.tree.map(is_taken, carry)
         carry = strong(carry)
-        if self.mesh is None:
+        if self.job.mesh is None:
             return jax.tree.map(lambda leaf, new: put(leaf, None, fresh=new), carry, fresh)
-        shardings = world_shardings(carry, self.mesh, self.axes)
+        shardings = world_shardings(carry, self.job.mesh, self.job.axes)
         self.shardings = tuple(jax.tree.leaves(shardings))
         return jax.tree.map(lambda leaf, new, where: put(leaf, where, fresh=new), carry, fresh, shardings)
 
@@ -443,23 +446,25 @@ class _Driver:
         return Program(
             step=self.step,
             shared=self.shared,
-            observe=self.observe,
+            observe=self.job.observe,
             steps=steps,
             record_every=record_every,
-            has_inputs=self.inputs is not None,
+            has_inputs=self.job.inputs is not None,
             has_shared=self.has_shared,
             shardings=self.shardings,
         )
 
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
-        every = self.tap_every.value if isinstance(self.tap_every, AdaptivePeriod) else self.tap_every
-        inputs = jax.tree.map(lambda a: a[at : at + steps], self.inputs)
+        every = (
+            self.job.tap_every.value if isinstance(self.job.tap_every, AdaptivePeriod) else self.job.tap_every
+        )
+        inputs = jax.tree.map(lambda a: a[at : at + steps], self.job.inputs)
         return carry, self.step_arrays, self.share(at, steps), np.array([at, every], np.int32), inputs
 
     def record_shape(self, like: Any) -> Any:
         """The shape of one step's `out`."""
         step = merge(self.step, self.step_arrays)
-        x = jnp.int32(0) if self.inputs is None else jax.tree.map(lambda a: a[0], self.inputs)
+        x = jnp.int32(0) if self.job.inputs is None else jax.tree.map(lambda a: a[0], self.job.inputs)
 
         def out(carry: Any, arrays: list[Any]) -> Any:
             extra = (merge(self.shared, arrays),) if self.has_shared else ()
@@ -472,7 +477,7 @@ class _Driver:
         bare = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)  # noqa: E731
         program = dataclasses.replace(self.program(start.chunk, start.record_every), shardings=None)
         inputs = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.inputs
+            lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.job.inputs
         )
         clock = jax.ShapeDtypeStruct((2,), np.int32)
         arguments = (bare(carry), bare(self.step_arrays), bare(self.shared_arrays), clock, inputs)
@@ -485,7 +490,7 @@ class _Driver:
         with (
             CompileEvents(every_thread=True) as events,
             stop_on_signal() as asked,
-            progress_bar(self.progress, self.worlds, start.step, start.length) as bar,
+            progress_bar(self.job.progress, self.worlds, start.step, start.length) as bar,
         ):
             if self.folder is not None and not start.finished:
                 self.folder.note_program(self._program_text(carry, start))
@@ -497,7 +502,7 @@ class _Driver:
                 steps = min(start.chunk, start.length - state.at)
                 arguments = self.arguments(carry, state.at, steps)
                 program = self.program(steps, start.record_every)
-                if self.check_memory and state.at == start.step:
+                if self.job.check_memory and state.at == start.step:
                     needed = bytes_beyond(arguments, program)
                     if needed > _WORTH_ASKING:
                         demand_memory(needed, self._fewer_worlds)
@@ -525,7 +530,7 @@ class _Driver:
         stride = start.record_every
         return Rollout(
             carry=carry,
-            records=self._all_records(carry, state) if stride and self.keep_records else None,
+            records=self._all_records(carry, state) if stride and self.job.keep_records else None,
             recorded_steps=np.arange(1, state.at // stride + 1) * stride if stride else np.arange(0),
             step=state.at,
             length=start.length,
@@ -559,7 +564,7 @@ class _Driver:
 
     def check_inputs(self, length: int) -> None:
         """Every input must have one entry per step."""
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.inputs):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.job.inputs):
             if np.ndim(leaf) == 0 or leaf.shape[0] != length:
                 raise ValueError(
                     f"`inputs{jax.tree_util.keystr(path)}` must have a leading axis of `length`={length}; got shape "
@@ -575,15 +580,15 @@ class _Driver:
         records = None
         if pending.records is not None:
             records = to_host(pending.records)
-            if self.keep_records:
+            if self.job.keep_records:
                 state.records.append(records)
             if self.folder is not None:
                 state.unsaved.append(records)
-        if isinstance(self.tap_every, AdaptivePeriod):
-            self.tap_every.update(seconds)
-        if self.on_chunk is not None:
+        if isinstance(self.job.tap_every, AdaptivePeriod):
+            self.job.tap_every.update(seconds)
+        if self.job.on_chunk is not None:
             chunk = Chunk(pending.step, state.start.length, to_host(pending.observed), records, seconds)
-            if is_true(self.on_chunk(chunk)):
+            if is_true(self.job.on_chunk(chunk)):
                 state.wish = STOP
         bar(pending.step)
 
