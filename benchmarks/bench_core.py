@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 import harness
-from jaxworlds.comparing import compare
+from jaxworlds.measuring import compare
 from jaxworlds.rollout import run
 from jaxworlds.taps import flush_taps, reset_tap_stats, tap, taps_off, taps_on
 

@@ -24,7 +24,7 @@ from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.fields.structured import UniformGrid
 from jaxtrace.integrators.base import ParticleState
 from jaxtrace.integrators.rk4 import RK4
-from jaxworlds.comparing import compare
+from jaxworlds.measuring import compare
 from jaxworlds.rollout import run
 
 STEPS_PER_SLICE = 20

@@ -14,7 +14,7 @@ from jaxtrace import create_tracker, uniform_grid_seeds
 from jaxtrace.fields import TimeSeriesField
 from jaxtrace.tracking import boundary as b
 from jaxtrace.tracking.walls import mesh_walls
-from jaxworlds.comparing import compare
+from jaxworlds.measuring import compare
 
 Parts = dict[str, tuple[dict[str, Any], str]]
 FACES = ("periodic", "reflective", "clamping", "absorbing", "open")

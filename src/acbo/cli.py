@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from jaxworlds._commands import Computing, Spreading, run_command
+from jaxworlds.commands import Computing, Spreading, run_command
 
 
 @dataclasses.dataclass(frozen=True)

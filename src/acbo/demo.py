@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxworlds.demo import Section, Speed, facts_table, waiting
+from jaxworlds.commands.demo import Section, Speed, facts_table, waiting
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
@@ -113,7 +113,13 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     asking = Speed("acbo: next experiment, 8 variables", seconds, "s/ask", compiling)
     body = f"{_body(plant, table, decisions, judged)}\n{optimizing.body(made)}"
     summary = "Causes instead of correlations, from few data, and which experiment to make next."
-    return Section("acbo: who causes what, and what to do about it", body, (answered, asking), summary)
+    return Section(
+        "acbo: who causes what, and what to do about it",
+        body,
+        (answered, asking),
+        summary,
+        {"acbo bench": "how long the next experiment takes to choose"},
+    )
 
 
 def _stacked(*leaves: Any) -> jax.Array:

@@ -2,7 +2,7 @@
 
 The guide's 3,386× is the first call over the second: compilation over execution, a speed-up of nothing.
 What compiling buys is `benchmark_sustained_performance` of the *same* step with and without `jax.jit`, and
-when it pays is `jaxworlds.measuring.break_even`. Gate changes on `jaxworlds.baselines.Baseline`, not on
+when it pays is `jaxworlds.measuring.break_even`. Gate changes on `jaxworlds.measuring.Baseline`, not on
 these ratios.
 """
 
@@ -76,6 +76,6 @@ def monitor_memory_usage(training_function: Callable[..., Any], *args: Any) -> t
 
     The guide's tracemalloc is blind to them: 100 MB of JAX arrays show as 2.4 MB (ledger, core §1c).
     """
-    from jaxworlds.leaks import monitor_memory_usage as monitor
+    from jaxworlds.memory import monitor_memory_usage as monitor
 
     return monitor(training_function, *args, verbose=True)

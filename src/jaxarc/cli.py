@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxworlds._commands import Computing, Spreading, run_command
+from jaxworlds.commands import Computing, Spreading, run_command
 
 from . import _version  # noqa: F401 - an error with a remedy where another distribution changed this package
 

@@ -8,7 +8,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.demo import Section, Speed, facts_table, framed, waiting
+from jaxworlds.commands.demo import Section, Speed, facts_table, framed, waiting
 
 from . import tasks
 from .envs.config import (
@@ -56,7 +56,13 @@ def demo(out: Path, console: Any, *, batch: int = 1024, steps: int = 100) -> Sec
         f"{framed(replay, 'Replay of the episode', '46rem')}\n{facts_table(*rows.items())}"
     )
     summary = "Puzzles of ARC as environments, millions of steps a second, for agents that learn to reason."
-    return Section("jaxarc: ARC puzzles as environments", body, (speed,), summary)
+    return Section(
+        "jaxarc: ARC puzzles as environments",
+        body,
+        (speed,),
+        summary,
+        {"jaxarc show 00d62c1b": "a puzzle in the terminal"},
+    )
 
 
 def _solve(training: tasks.TaskSet, console: Any) -> tuple[str, str, str]:

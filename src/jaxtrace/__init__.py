@@ -5,8 +5,8 @@ Names load on first use, so `import jaxtrace` costs almost nothing and `configur
 
 from typing import TYPE_CHECKING
 
-from jaxworlds._lazy import lazy_names
-from jaxworlds._version import __version__ as __version__
+from jaxworlds import __version__ as __version__
+from jaxworlds.lazy import lazy_names
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from jaxworlds._commands import Computing, Spreading, run_command
+from jaxworlds.commands import Computing, Spreading, run_command
 from jaxworlds.runtime import configure
 
 from .settings import DOUBLE, HELD, WATER

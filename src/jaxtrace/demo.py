@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxworlds.demo import Section, Speed, framed
+from jaxworlds.commands.demo import Section, Speed, framed
 from jaxworlds.pictures import data_uri
 
 from .fields import TimeSeriesField, UniformGrid
@@ -106,7 +106,13 @@ def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, ti
     job = f"jaxtrace: {len(trajectory.ids):,} particles, Runge–Kutta, walls and an inlet"
     speed = Speed(job, info["particle_steps_per_second"], "particle-steps/s", info["compile_seconds"])
     summary = "Particles through flows from files, grids, meshes or formulas, past walls and inlets."
-    return Section("jaxtrace: particles through time-dependent fields", body, (speed,), summary)
+    return Section(
+        "jaxtrace: particles through time-dependent fields",
+        body,
+        (speed,),
+        summary,
+        {"jaxtrace plot double_gyre --out gyre.png": "a flow as a picture"},
+    )
 
 
 def _check(trajectory: Trajectory) -> None:

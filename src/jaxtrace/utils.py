@@ -1,4 +1,4 @@
-"""Memory tracking under the names the guide teaches; the homes are in `jaxworlds.leaks`."""
+"""Memory tracking under the names the guide teaches; the homes are in `jaxworlds.memory`."""
 
-from jaxworlds.leaks import track_memory as track_memory
-from jaxworlds.leaks import track_operation_memory as track_operation_memory
+from jaxworlds.memory import track_memory as track_memory
+from jaxworlds.memory import track_operation_memory as track_operation_memory

@@ -5,47 +5,47 @@ Names load on first use, so `import jaxworlds` costs almost nothing, imports no 
 
 from typing import TYPE_CHECKING
 
-from ._lazy import lazy_names
 from ._version import __version__ as __version__
+from .lazy import keep_module_names, lazy_names
 
 # Public name -> the module that is its home.
 _HOMES: dict[str, str] = {
     "AdaptivePeriod": "taps",
-    "Baseline": "baselines",
-    "BatchPlan": "planning",
+    "Baseline": "measuring",
+    "BatchPlan": "batching",
     "BucketedBatches": "batching",
-    "ByteLRU": "caching",
+    "ByteLRU": "memory",
     "CheckError": "checking",
-    "Checkpoint": "checkpoints",
+    "Checkpoint": "rollout",
     "Chunk": "rollout",
-    "Comparison": "comparing",
+    "Comparison": "measuring",
     "CompileWatch": "compiling",
     "CompressedStorage": "store",
     "FallbackError": "compiling",
     "FallbackWarning": "compiling",
-    "LazyLoader": "caching",
+    "LazyLoader": "memory",
     "Measurement": "measuring",
-    "MemoryManager": "budget",
-    "PerformanceMonitor": "monitoring",
-    "Profile": "profiling",
+    "MemoryManager": "memory",
+    "PerformanceMonitor": "measuring",
+    "Profile": "measuring",
     "RecompileError": "compiling",
-    "ResumeWarning": "checkpoints",
+    "ResumeWarning": "rollout",
     "Rollout": "rollout",
     "RuntimeConflictError": "runtime",
     "Settings": "runtime",
     "StoreError": "store",
-    "Verdict": "baselines",
-    "assert_on_device": "meshes",
+    "Verdict": "measuring",
+    "assert_on_device": "batching",
     "atomic_write": "store",
     "aval_differences": "static",
-    "baseline_key": "baselines",
+    "baseline_key": "measuring",
     "break_even": "measuring",
     "check": "checking",
     "checking_off": "checking",
     "checking_on": "checking",
     "chunked_map": "batching",
     "clear_errors": "checking",
-    "compare": "comparing",
+    "compare": "measuring",
     "compile_ahead": "compiling",
     "config": "static",
     "configure": "runtime",
@@ -54,23 +54,23 @@ _HOMES: dict[str, str] = {
     "environment": "measuring",
     "fallback": "compiling",
     "fallback_counts": "compiling",
-    "find_leaks": "leaks",
+    "find_leaks": "memory",
     "flush_taps": "taps",
     "freeze": "static",
-    "get_memory_manager": "budget",
+    "get_memory_manager": "memory",
     "is_hashable_config": "static",
-    "lazy_file": "caching",
+    "lazy_file": "memory",
     "live_report": "memory",
     "load_state": "store",
     "measure": "measuring",
-    "monitor_memory_usage": "leaks",
+    "monitor_memory_usage": "memory",
     "no_recompile": "compiling",
     "open_array": "store",
     "optimize_array_memory": "memory",
-    "plan_batch_size": "planning",
+    "plan_batch_size": "batching",
     "predict_memory": "memory",
     "print_tap_report": "taps",
-    "profile": "profiling",
+    "profile": "measuring",
     "read_header": "store",
     "register_sink": "taps",
     "replace": "static",
@@ -84,8 +84,8 @@ _HOMES: dict[str, str] = {
     "set_strict": "compiling",
     "set_taps": "taps",
     "settings": "runtime",
-    "shard_worlds": "meshes",
-    "spread_over": "meshes",
+    "shard_worlds": "batching",
+    "spread_over": "batching",
     "start_processes": "runtime",
     "strong": "static",
     "tap": "taps",
@@ -93,35 +93,30 @@ _HOMES: dict[str, str] = {
     "taps_off": "taps",
     "taps_on": "taps",
     "thaw": "static",
-    "track_memory": "leaks",
-    "track_operation_memory": "leaks",
+    "track_memory": "memory",
+    "track_operation_memory": "memory",
     "unhashable_path": "static",
     "warm_up": "compiling",
-    "world_mesh": "meshes",
-    "world_shardings": "meshes",
+    "world_mesh": "batching",
+    "world_shardings": "batching",
 }
 
 if TYPE_CHECKING:
-    from .baselines import Baseline as Baseline
-    from .baselines import Verdict as Verdict
-    from .baselines import baseline_key as baseline_key
+    from .batching import BatchPlan as BatchPlan
     from .batching import BucketedBatches as BucketedBatches
+    from .batching import assert_on_device as assert_on_device
     from .batching import chunked_map as chunked_map
-    from .budget import MemoryManager as MemoryManager
-    from .budget import get_memory_manager as get_memory_manager
-    from .caching import ByteLRU as ByteLRU
-    from .caching import LazyLoader as LazyLoader
-    from .caching import lazy_file as lazy_file
+    from .batching import plan_batch_size as plan_batch_size
+    from .batching import shard_worlds as shard_worlds
+    from .batching import spread_over as spread_over
+    from .batching import world_mesh as world_mesh
+    from .batching import world_shardings as world_shardings
     from .checking import CheckError as CheckError
     from .checking import check as check
     from .checking import checking_off as checking_off
     from .checking import checking_on as checking_on
     from .checking import clear_errors as clear_errors
     from .checking import set_checking as set_checking
-    from .checkpoints import Checkpoint as Checkpoint
-    from .checkpoints import ResumeWarning as ResumeWarning
-    from .comparing import Comparison as Comparison
-    from .comparing import compare as compare
     from .compiling import CompileWatch as CompileWatch
     from .compiling import FallbackError as FallbackError
     from .compiling import FallbackWarning as FallbackWarning
@@ -132,29 +127,34 @@ if TYPE_CHECKING:
     from .compiling import no_recompile as no_recompile
     from .compiling import set_strict as set_strict
     from .compiling import warm_up as warm_up
-    from .leaks import find_leaks as find_leaks
-    from .leaks import monitor_memory_usage as monitor_memory_usage
-    from .leaks import track_memory as track_memory
-    from .leaks import track_operation_memory as track_operation_memory
+    from .measuring import Baseline as Baseline
+    from .measuring import Comparison as Comparison
     from .measuring import Measurement as Measurement
+    from .measuring import PerformanceMonitor as PerformanceMonitor
+    from .measuring import Profile as Profile
+    from .measuring import Verdict as Verdict
+    from .measuring import baseline_key as baseline_key
     from .measuring import break_even as break_even
+    from .measuring import compare as compare
     from .measuring import environment as environment
     from .measuring import measure as measure
+    from .measuring import profile as profile
+    from .memory import ByteLRU as ByteLRU
+    from .memory import LazyLoader as LazyLoader
+    from .memory import MemoryManager as MemoryManager
     from .memory import device_memory_limit as device_memory_limit
+    from .memory import find_leaks as find_leaks
+    from .memory import get_memory_manager as get_memory_manager
+    from .memory import lazy_file as lazy_file
     from .memory import live_report as live_report
+    from .memory import monitor_memory_usage as monitor_memory_usage
     from .memory import optimize_array_memory as optimize_array_memory
     from .memory import predict_memory as predict_memory
-    from .meshes import assert_on_device as assert_on_device
-    from .meshes import shard_worlds as shard_worlds
-    from .meshes import spread_over as spread_over
-    from .meshes import world_mesh as world_mesh
-    from .meshes import world_shardings as world_shardings
-    from .monitoring import PerformanceMonitor as PerformanceMonitor
-    from .planning import BatchPlan as BatchPlan
-    from .planning import plan_batch_size as plan_batch_size
-    from .profiling import Profile as Profile
-    from .profiling import profile as profile
+    from .memory import track_memory as track_memory
+    from .memory import track_operation_memory as track_operation_memory
+    from .rollout import Checkpoint as Checkpoint
     from .rollout import Chunk as Chunk
+    from .rollout import ResumeWarning as ResumeWarning
     from .rollout import Rollout as Rollout
     from .rollout import resume as resume
     from .rollout import run as run
@@ -193,3 +193,22 @@ if TYPE_CHECKING:
     from .taps import taps_on as taps_on
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+# The names that modules had before the core was put into folders, and the folders that have their names now.
+keep_module_names(
+    __name__,
+    {
+        "baselines": "measuring",
+        "budget": "memory",
+        "caching": "memory",
+        "checkpoints": "rollout",
+        "comparing": "measuring",
+        "demo": "commands.demo",
+        "doctor": "commands.doctor",
+        "leaks": "memory",
+        "meshes": "batching",
+        "monitoring": "measuring",
+        "planning": "batching",
+        "profiling": "measuring",
+    },
+)

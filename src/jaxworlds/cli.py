@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from ._commands import Computing, print_json, run_command
+from .commands import Computing, print_json, run_command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Demo(Computing):
     """Steps of the core's part; fewer is quicker."""
 
     def compute(self) -> int:
-        from .demo import demo
+        from .commands.demo import demo
 
         if self.steps < 8:
             raise ValueError(f"`--steps` must be at least 8; got {self.steps}. The demo stops in the middle.")
@@ -41,7 +41,7 @@ class Doctor:
     """Print one JSON object for scripts."""
 
     def run(self) -> int:
-        from .doctor import diagnose, print_diagnosis
+        from .commands.doctor import diagnose, print_diagnosis
 
         diagnosis = diagnose()
         if self.json:
@@ -73,7 +73,7 @@ class Bench:
     """Print one JSON object for scripts."""
 
     def run(self) -> int:
-        from ._benchmarks import bench
+        from .commands.benchmarks import bench
 
         return bench(**vars(self))
 

@@ -328,6 +328,11 @@ def device_words(kind: str, platform: str) -> str:
     return kind if kind == platform else f"{kind} ({platform})"
 
 
+def cores() -> int:
+    """Cores this process may use, which in a container is fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cpu_name() -> str:
     """The processor as its maker calls it."""
     for line in _cpu_description().splitlines():
@@ -392,8 +397,6 @@ class RuntimeReport:
 
 def runtime_report() -> RuntimeReport:
     """Report what runs. Starts JAX's backend if nothing has yet."""
-    from ._environment import cores
-
     jax = _jax()
     folder = jax.config.jax_compilation_cache_dir
     files = [f for f in Path(folder).rglob("*-cache") if f.is_file()] if folder else []
@@ -466,8 +469,8 @@ def start_processes(
                 f"process={running[1]}. Start a new Python process to join another run."
             )
         return
-    from ._joining import join
-    from ._launchers import told
+    from .processes.launchers import told
+    from .processes.membership import join
 
     place = told()
     if place is not None:

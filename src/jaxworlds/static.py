@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from . import _paths
+from . import _trees
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Frozen:
         return isinstance(other, Frozen) and self._hash == other._hash and self._key == other._key
 
     def __repr__(self) -> str:
-        return f"freeze({_paths.short_repr(thaw(self))})"
+        return f"freeze({_trees.short_repr(thaw(self))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # String hashes differ between processes, so the cached hash must not travel.
@@ -78,7 +78,7 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     """
     kind = type(obj)
     if kind is list or kind is dict:
-        pairs = _paths.children(obj) or []
+        pairs = _trees.children(obj) or []
         parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
         return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
     if kind is set:
@@ -88,7 +88,7 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     if kind is float and math.isnan(obj):
         return Frozen("nan", ())
     if kind is tuple or (isinstance(obj, tuple) and hasattr(obj, "_fields")):
-        pairs = _paths.children(obj) or []
+        pairs = _trees.children(obj) or []
         parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
         return kind(*parts) if hasattr(obj, "_fields") else parts
     return _require_hashable(obj, name)
@@ -123,7 +123,7 @@ def _unhashable_part(obj: Any, path: str) -> tuple[str, Any] | None:
     try:
         hash(obj)
     except TypeError:
-        inner = (_unhashable_part(child, path + suffix) for suffix, child in _paths.children(obj) or ())
+        inner = (_unhashable_part(child, path + suffix) for suffix, child in _trees.children(obj) or ())
         return next(filter(None, inner), (path, obj))
     return None
 
@@ -142,7 +142,7 @@ def _require_hashable(value: Any, path: str) -> Any:
     kind = f"{type(part).__module__}.{type(part).__name__}".removeprefix("builtins.")
     if isinstance(part, Tracer):
         what, remedy = (
-            f"a traced value {_paths.aval_text(part)}",
+            f"a traced value {_trees.aval_text(part)}",
             "Build the config outside the jitted function.",
         )
     elif isinstance(part, jax.Array):
@@ -308,8 +308,8 @@ def aval_differences(a: Any, b: Any) -> list[str]:
 
     An empty list proves that a function compiled for `a` serves `b`: the state of `reset` and that of `step`.
     """
-    old, new = _paths.entries(a, "tree"), _paths.entries(b, "tree")
-    found = _paths.differences(old, new, noun="leaf", placements=False)
+    old, new = _trees.entries(a, "tree"), _trees.entries(b, "tree")
+    found = _trees.differences(old, new, noun="leaf", placements=False)
     if not found and jax.tree.structure(a) != jax.tree.structure(b):
         found = [f"tree structure changed from {jax.tree.structure(a)} to {jax.tree.structure(b)}"]
     return found

@@ -12,18 +12,15 @@ import numpy as np
 import pytest
 
 from jaxarc.utils.visualization import adaptive_visualization_callback, jax_log_episode_summary, jax_log_grid
-from jaxworlds._chunk import Program, advance, split
-from jaxworlds.batching import BucketedBatches, chunked_map
+from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world_mesh
 from jaxworlds.checking import check, checking_on, clear_errors
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.commands.demo import start as demo_start
+from jaxworlds.commands.demo import step as demo_step
 from jaxworlds.compiling import CompileWatch, compile_ahead, fallback, no_recompile, warm_up
-from jaxworlds.demo import start as demo_start
-from jaxworlds.demo import step as demo_step
-from jaxworlds.leaks import track_memory
-from jaxworlds.measuring import measure
-from jaxworlds.meshes import shard_worlds, world_mesh
-from jaxworlds.monitoring import PerformanceMonitor
-from jaxworlds.rollout import resume, run
+from jaxworlds.measuring import PerformanceMonitor, measure
+from jaxworlds.memory import track_memory
+from jaxworlds.rollout import Checkpoint, resume, run
+from jaxworlds.rollout._chunk import Program, advance, split
 from jaxworlds.taps import flush_taps, tap, taps_off
 
 WORLDS, STEPS = 8, 12

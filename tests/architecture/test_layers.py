@@ -1,6 +1,12 @@
-"""The layers: systems import the core and themselves, the core imports no system, heavy packages come late."""
+"""The layers: systems import the core and themselves, the core imports no system and names none, heavy packages come late.
+
+What a package, or a folder of the core, keeps for itself begins with an underscore, and nobody else imports it. The folders
+of the core and the modules beside them form no cycle.
+"""
 
 import ast
+import graphlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +43,63 @@ def imports(file: Path) -> Iterator[tuple[str, bool, int]]:
             yield name, id(node) not in late, node.lineno
 
 
+def imported(file: Path) -> Iterator[tuple[str, str, int]]:
+    """(absolute module, name, line) for every import in a file, at any depth of its code; no name for `import module`."""
+    here = file.relative_to(SOURCE).parts[:-1]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) + 1 - node.level] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((module, alias.name, node.lineno) for alias in node.names)
+
+
+def is_private(name: str) -> bool:
+    """True for `_name`; dunder names such as `__version__` are public."""
+    return name.startswith("_") and not name.startswith("__")
+
+
+def room(module: str, name: str) -> str:
+    """The folder of the core that an import leads to, or the module beside the folders; "" for `jaxworlds` itself."""
+    parts = [*module.split("."), *([name] if name else [])][1:2]
+    first = parts[0] if parts else ""
+    at = SOURCE / CORE / first
+    return first if at.is_dir() or at.with_suffix(".py").is_file() else ""
+
+
+def private_imports(file: Path) -> list[str]:
+    """Imports of what another package, or another folder of the core, keeps for itself."""
+    package, first, *_ = file.relative_to(SOURCE).parts
+    found = []
+    for module, name, line in imported(file):
+        owner, *inner = module.split(".")
+        if owner not in (CORE, *SYSTEMS):
+            continue
+        private = any(is_private(part) for part in (*inner, name))
+        if owner == package == CORE:  # a private module beside the folders is for the whole core
+            of = room(module, name)
+            private = private and of != first and bool(of) and (SOURCE / CORE / of).is_dir()
+        elif owner == package:  # a system's own affair
+            private = False
+        if private:
+            found.append(f"{'.'.join(filter(None, (module, name)))} (line {line})")
+    return found
+
+
+def rooms(files: list[Path]) -> dict[str, set[str]]:
+    """What each folder of the core, and each module beside them, imports of the others, late imports too."""
+    graph: dict[str, set[str]] = {}
+    for file in files:
+        package, first, *_ = file.relative_to(SOURCE).parts
+        if package != CORE or first == "__init__.py":  # which says where names are, and imports none of them
+            continue
+        own = first.removesuffix(".py")
+        targets = {room(module, name) for module, name, _ in imported(file) if module.split(".")[0] == CORE}
+        graph.setdefault(own, set()).update(targets - {"", own})
+    return graph
+
+
 def _type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
@@ -50,6 +113,67 @@ def test_imports_keep_the_layers(file: Path) -> None:
     heavy = [f"{name} (line {line})" for name, early, line in imports(file) if early and name not in top]
     assert not wrong, f"{package} must not import {', '.join(wrong)}"
     assert not heavy, f"import inside the function that needs it: {', '.join(heavy)}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_nobody_imports_what_others_keep_for_themselves(file: Path) -> None:
+    assert private_imports(file) == []
+
+
+def test_the_folders_of_the_core_form_no_cycle() -> None:
+    graph = rooms(FILES)
+    assert graph["rollout"] >= {"store", "taps", "batching"}, "an empty graph has no cycles either"
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_the_core_names_no_system() -> None:
+    named = re.compile(rf"\b({'|'.join(SYSTEMS)})")
+    texts = {
+        f: f.read_text() for f in (SOURCE / CORE).rglob("*") if f.suffix in (".py", ".h", ".html", ".typed")
+    }
+    assert len(texts) > 60
+    assert {str(file): found for file, text in texts.items() if (found := named.findall(text))} == {}
+
+
+def test_breaches_of_privacy_and_cycles_are_seen(tmp_path: Path) -> None:
+    files = {
+        "jaxworlds/_trees.py": "",
+        "jaxworlds/static.py": "from ._trees import walk\n",
+        "jaxworlds/store/_container.py": "from .._trees import walk\nfrom ..static import config\n",
+        "jaxworlds/store/states.py": "from ._container import read\n\ndef f():\n    from ..rollout import run\n",
+        "jaxworlds/rollout/driver.py": (
+            "from ..store import save\nfrom ..store._container import read\nfrom ..store import _container\n"
+        ),
+        "acbo/own.py": "from jaxworlds import __version__\nfrom jaxworlds.store import save\nfrom ._mine import x\n",
+        "acbo/bad.py": (
+            "from jaxworlds._trees import walk\nfrom jaxworlds.static import _config\nimport jaxworlds.store._container\n"
+        ),
+    }
+    global SOURCE
+    kept = SOURCE
+    try:
+        SOURCE = tmp_path
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        found = {name: private_imports(tmp_path / name) for name in files}
+        assert {name: lines for name, lines in found.items() if lines} == {
+            "jaxworlds/rollout/driver.py": [
+                "jaxworlds.store._container.read (line 2)",
+                "jaxworlds.store._container (line 3)",
+            ],
+            "acbo/bad.py": [
+                "jaxworlds._trees.walk (line 1)",
+                "jaxworlds.static._config (line 2)",
+                "jaxworlds.store._container (line 3)",
+            ],
+        }
+        graph = rooms([tmp_path / name for name in files])
+        assert graph["store"] == {"_trees", "static", "rollout"}
+        with pytest.raises(graphlib.CycleError):
+            list(graphlib.TopologicalSorter(graph).static_order())
+    finally:
+        SOURCE = kept
 
 
 def test_the_check_itself_sees_a_breach(tmp_path: Path) -> None:

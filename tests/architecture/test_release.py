@@ -18,8 +18,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONSTRAINTS = sorted((ROOT / "constraints").glob("python-3.*.txt"))
 # Files that no import asks for: without one of them something fails only when it is used.
 DATA = {
-    "jaxworlds/native.h",
-    "jaxworlds/demo_page.html",
+    "jaxworlds/kernels/native.h",
+    "jaxworlds/commands/demo_page.html",
     "jaxarc/envs/kernels/native.cc",
     "jaxarc/conf/config.yaml",
     "jaxarc/conf/environment/official.yaml",
@@ -101,7 +101,7 @@ def test_a_file_that_is_missing_or_too_much_is_found(
     monkeypatch.setattr(release, "sdist_files", lambda sdist: {*release.tracked_files(), "PKG-INFO"})
     monkeypatch.setattr(release, "tracked_files", lambda: inside)
     release.judge_files(wheel, tmp_path)
-    for odd in (inside | {"src/acbo/forgotten.json"}, inside - {"src/jaxworlds/native.h"}):
+    for odd in (inside | {"src/acbo/forgotten.json"}, inside - {"src/jaxworlds/kernels/native.h"}):
         monkeypatch.setattr(release, "tracked_files", lambda odd=odd: odd)
         with pytest.raises(RuntimeError, match=r"the wheel and the tree differ: \['(acbo|jaxworlds)/"):
             release.judge_files(wheel, tmp_path)

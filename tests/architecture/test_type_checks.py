@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.pictures import mosaic
-from jaxworlds.rollout import run
+from jaxworlds.rollout import Checkpoint, run
 
 
 def test_a_wrong_type_is_refused() -> None:

@@ -650,19 +650,19 @@ def test_the_variables_and_configure_of_the_tracking_guide() -> None:
 
 def test_the_names_people_import_are_those_of_their_homes() -> None:
     import jaxtrace
-    import jaxworlds.leaks
-    from jaxworlds import budget, caching, memory
+    from jaxworlds import memory
+    from jaxworlds.memory import budget, caches, leaks
 
     homes = {
         visualization.CompressedStorage: store.CompressedStorage,
-        visualization.LazyLoader: caching.LazyLoader,
+        visualization.LazyLoader: caches.LazyLoader,
         visualization.MemoryManager: budget.MemoryManager,
         visualization.get_memory_manager: budget.get_memory_manager,
-        visualization.create_lazy_visualization_loader: caching.lazy_file,
+        visualization.create_lazy_visualization_loader: caches.lazy_file,
         visualization.optimize_array_memory: memory.optimize_array_memory,
         jaxtrace.configure: runtime.configure,
-        jaxtrace.utils.track_memory: jaxworlds.leaks.track_memory,
-        jaxtrace.utils.track_operation_memory: jaxworlds.leaks.track_operation_memory,
+        jaxtrace.utils.track_memory: leaks.track_memory,
+        jaxtrace.utils.track_operation_memory: leaks.track_operation_memory,
     }
     for name, home in homes.items():
         assert name is home

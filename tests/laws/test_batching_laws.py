@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxworlds.batching import BucketedBatches, chunked_map
-from jaxworlds.caching import ByteLRU
+from jaxworlds.memory import ByteLRU
 
 
 def row(x):  # exact operations: XLA may fuse others differently in each program

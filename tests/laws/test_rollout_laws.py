@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxworlds.batching import world_mesh
-from jaxworlds.checkpoints import Checkpoint
-from jaxworlds.rollout import resume, run
+from jaxworlds.rollout import Checkpoint, resume, run
 
 
 def step(carry: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:

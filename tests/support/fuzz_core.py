@@ -79,7 +79,7 @@ def _step(carry: Any, _: Any) -> Any:
 
 
 def _checkpoints(folder: Path) -> list[bytes]:
-    from jaxworlds.checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun
+    from jaxworlds.rollout import Checkpoint, CheckpointFolder, ProgressOfRun
 
     run = CheckpointFolder(Checkpoint(folder / "run", keep=2))
     carry = {"x": np.arange(6.0), "t": np.int32(4)}
@@ -96,7 +96,7 @@ def _records(folder: Path) -> list[bytes]:
 
 def read_checkpoint(path: Path) -> None:
     """Load the newest state that is whole; where the newest is damaged, that must be the one before it."""
-    from jaxworlds.checkpoints import Checkpoint, CheckpointFolder
+    from jaxworlds.rollout import Checkpoint, CheckpointFolder
 
     run = CheckpointFolder(Checkpoint(path.parent))
     like = {"x": np.zeros(6), "t": np.int32(0)}
@@ -135,7 +135,7 @@ def read_array(path: Path) -> None:
 
 
 def _baselines(folder: Path) -> list[bytes]:
-    from jaxworlds.baselines import Baseline
+    from jaxworlds.measuring import Baseline
 
     baseline = Baseline.load(folder / "made.json", key="machine")
     baseline.record("step", {"compiles": 1, "seconds_s": 0.5, "peak_bytes": 1000})
@@ -144,7 +144,7 @@ def _baselines(folder: Path) -> list[bytes]:
 
 def read_baseline(path: Path) -> None:
     """Read baselines and judge figures by them."""
-    from jaxworlds.baselines import Baseline
+    from jaxworlds.measuring import Baseline
 
     str(
         Baseline.load(path, key="machine").judge("step", {"compiles": 2, "seconds_s": 0.6, "peak_bytes": 900})

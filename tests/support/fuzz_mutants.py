@@ -555,7 +555,7 @@ def spoil_safetensors(rng: random.Random, data: bytes) -> bytes:
 
 def spoil_container(rng: random.Random, data: bytes) -> bytes:
     """A file of our store with a spoiled header or blobs, all checksums made to fit: what only the sizes can betray."""
-    from jaxworlds import _container as c
+    from jaxworlds.store import _container as c
 
     def sealed(text: bytes, frames: list[tuple[int, bytes, int | None]], claimed_head: int) -> bytes:
         digest = c.digest16(text)

@@ -25,9 +25,9 @@ TOKEN = "the token of a fuzzed run"
 # Host 0 (argument 2) or another; JAX is not started, so something else listens where it would.
 CHILD = """
 import socket, sys, time
-from jaxworlds._hub import Hub
-from jaxworlds._lifeline import Card
-from jaxworlds._member import Member
+from jaxworlds.processes._hub import Hub
+from jaxworlds.processes._lifeline import Card
+from jaxworlds.processes._member import Member
 port, process = map(int, sys.argv[1:])
 line = (Hub if process == 0 else Member)(Card(process, 2, {"steps": "4"}), f"localhost:{port}", 3600)
 if process == 0:
@@ -150,9 +150,9 @@ def _frame(body: bytes) -> bytes:
 def messages(folder: Path) -> list[bytes]:
     """What a host may send: greetings with right and wrong proofs, cards of this and of an older version, noise."""
     sys.path.insert(0, str(SOURCE))
-    from jaxworlds._lifeline import Card, said_of
-    from jaxworlds._token import proof
-    from jaxworlds._wire import pack
+    from jaxworlds.processes._lifeline import Card, said_of
+    from jaxworlds.processes._token import proof
+    from jaxworlds.processes._wire import pack
 
     card = Card(1, 2, {"steps": "5", "--out": "x\x1b[31m.npz"})
     old = {"jaxworlds": 1, "process": 1, "processes": 9, "facts": {"a": "\x1b[31m\x07"}, "node": "\x1b[2Jn"}
@@ -189,8 +189,8 @@ def _send(path: Path, running: bool) -> None:
 
 
 def _greet(port: int) -> None:
-    from jaxworlds._lifeline import Card, Noted
-    from jaxworlds._member import Member
+    from jaxworlds.processes._lifeline import Card, Noted
+    from jaxworlds.processes._member import Member
 
     os.environ["JAXWORLDS_TOKEN"] = TOKEN
     began = time.monotonic()

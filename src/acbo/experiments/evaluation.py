@@ -19,8 +19,8 @@ from acbo.scms.families import FAMILIES
 from acbo.scms.optima import best_intervention
 from acbo.scms.prior import SCMPrior, scm_prior
 from acbo.scms.scm import SCM
-from jaxworlds._host import to_host
-from jaxworlds.meshes import per_device, shard_worlds
+from jaxworlds.batching import per_device, shard_worlds
+from jaxworlds.rollout import to_host
 
 from .episode import run_episode
 from .problem import known_graph, problem_of

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from jaxworlds._commands import STOPPED, people_console, print_json, say, working
+from jaxworlds.commands import people_console, print_json, say, working
+from jaxworlds.commands.command_line import STOPPED
 
 from .facts import file_facts, optimization_facts
 from .problem_file import read_problem

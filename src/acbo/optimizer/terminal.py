@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acbo.pictures import edge_table
-from jaxworlds._commands import shown
+from jaxworlds.commands import shown
 
 from .advice import written
 from .facts import saved_optimization, weights_facts

@@ -24,7 +24,7 @@ from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
 from acbo.scms.sampling import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
-from jaxworlds._commands import (
+from jaxworlds.commands import (
     checked_suffix,
     checkpoint_option,
     is_first,
@@ -35,8 +35,8 @@ from jaxworlds._commands import (
     show_table,
     working,
 )
-from jaxworlds._ending import code_of, stopped_by
-from jaxworlds.checkpoints import holds_run
+from jaxworlds.processes.exits import code_of, stopped_by
+from jaxworlds.rollout import holds_run
 from jaxworlds.store import atomic_write
 
 from .curriculum import Curriculum

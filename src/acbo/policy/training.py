@@ -19,9 +19,8 @@ from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
 from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
 from acbo.surrogate.training import usual_chunk
-from jaxworlds.checkpoints import Checkpoint, holds_run
-from jaxworlds.meshes import per_device
-from jaxworlds.rollout import Chunk, Rollout, resume, run
+from jaxworlds.batching import per_device
+from jaxworlds.rollout import Checkpoint, Chunk, Rollout, holds_run, resume, run
 from jaxworlds.static import config
 
 from .acting import entropy, log_probability

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from jaxworlds._demands import short as short
-from jaxworlds._demands import suggestion as suggestion
+from jaxworlds.arguments import short as short
+from jaxworlds.arguments import suggestion as suggestion
 
 
 def place(name: str, names: Sequence[str], argument: str) -> int:

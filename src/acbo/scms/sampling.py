@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key
-from jaxworlds._demands import demand_key, short
+from jaxworlds.arguments import demand_key, short
 
 from .draws import draw_uniform
 from .interventions import Intervention, nothing, random_interventions

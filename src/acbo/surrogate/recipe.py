@@ -169,7 +169,7 @@ def _train(
 
 
 def _run_options(options: Any) -> dict[str, Any]:
-    from jaxworlds.meshes import world_mesh
+    from jaxworlds.batching import world_mesh
 
     mesh = world_mesh(options.devices) if options.devices > 1 else None
     return {

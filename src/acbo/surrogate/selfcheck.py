@@ -79,7 +79,7 @@ def test_performance_regression(max_compiles: int = 1) -> dict[str, float]:  # n
     """Check what does not depend on the machine: one compilation serves all batches of a size.
 
     Returns the seconds of the first call and of a later one. The guide's gates compare a compilation with a run, so
-    a slower compiler passes them more easily; keep wall time in `jaxworlds.baselines.Baseline` instead.
+    a slower compiler passes them more easily; keep wall time in `jaxworlds.measuring.Baseline` instead.
     """
     from jaxworlds.compiling import CompileWatch
 

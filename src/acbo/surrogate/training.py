@@ -17,9 +17,8 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int32, PyTree
 
 from acbo.data import Dataset, Key
-from jaxworlds.checkpoints import Checkpoint
-from jaxworlds.meshes import per_device
-from jaxworlds.rollout import Chunk, Rollout, resume, run
+from jaxworlds.batching import per_device
+from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
 from .losses import edge_loss

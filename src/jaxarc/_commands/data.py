@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import checked_suffix, one_line, print_json, say, show_table
+from jaxworlds.commands import checked_suffix, one_line, print_json, say, show_table
 from jaxworlds.store import atomic_write
 
 from ..tasks import datasets

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
-from jaxworlds._commands import (
+from jaxworlds.batching import plan_batch_size, shard_worlds, spread_over
+from jaxworlds.commands import (
     checked_suffix,
     checkpoint_option,
     is_first,
@@ -20,14 +21,10 @@ from jaxworlds._commands import (
     print_json,
     say,
 )
-from jaxworlds._ending import code_of, stopped_by
-from jaxworlds._host import to_host
-from jaxworlds._timing import CompileEvents
-from jaxworlds.checkpoints import Checkpoint, holds_run
+from jaxworlds.compile_events import CompileEvents
 from jaxworlds.memory import demand_memory, predict_memory, tree_bytes
-from jaxworlds.meshes import shard_worlds, spread_over
-from jaxworlds.planning import plan_batch_size
-from jaxworlds.rollout import Rollout, resume, run
+from jaxworlds.processes.exits import code_of, stopped_by
+from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
 from ..envs.config import (
     EnvironmentConfig,

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import checked_suffix, print_json, say
+from jaxworlds.commands import checked_suffix, print_json, say
 from jaxworlds.store import atomic_write
 
 from ..tasks.parsing import RawTask

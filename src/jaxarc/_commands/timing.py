@@ -7,7 +7,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds._commands import machine, machine_words, print_json, show_table, working
+from jaxworlds.commands import machine, machine_words, print_json, show_table, working
 from jaxworlds.measuring import format_seconds
 
 from ..envs.functional import batch_reset

@@ -1,7 +1,7 @@
 """A guard: `jaxarc` 1.x imports its `_version` first of all, and where it was installed over this package finds this folder."""
 
-from jaxworlds._own_files import demand_own_files
-from jaxworlds._version import __version__ as __version__
+from jaxworlds import __version__ as __version__
+from jaxworlds.own_files import demand_own_files
 
 demand_own_files("jaxarc")
 

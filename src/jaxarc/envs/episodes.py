@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 
-from jaxworlds._demands import demand_call, demand_key, short
+from jaxworlds.arguments import demand_call, demand_key, short
 from jaxworlds.static import config, is_hashable_config, replace
 
 from ..tasks import planes

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float32, PyTree
 
-from jaxworlds._demands import demand_key
-from jaxworlds._promotion import with_usual_promotion
+from jaxworlds.arguments import demand_key
 from jaxworlds.checking import check, checking_on, clear_errors, is_checking
+from jaxworlds.promotion import with_usual_promotion
 
 from ..tasks.bank import TaskBank, as_bank
 from . import operations as ops

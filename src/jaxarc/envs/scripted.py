@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
-from jaxworlds._demands import short
+from jaxworlds.arguments import short
 
 from ..tasks.planes import MAX_SIDE
 from .config import JaxArcConfig

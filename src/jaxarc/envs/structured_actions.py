@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from jaxworlds._demands import short
+from jaxworlds.arguments import short
 
 from ..tasks import planes
 

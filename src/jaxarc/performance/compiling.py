@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.measuring import measure, timed
-from jaxworlds.profiling import Profile, profile
+from jaxworlds.measuring import Profile, measure, profile, timed
 
 from ..envs.config import JaxArcConfig
 from ..envs.functional import Stepped, arc_reset, arc_step

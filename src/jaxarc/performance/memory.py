@@ -10,8 +10,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.caching import LazyLoader
-from jaxworlds.memory import MB, live_bytes, process_memory
+from jaxworlds.memory import MB, LazyLoader, live_bytes, process_memory
 
 from ..envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig
 from ..envs.functional import Stepped, arc_reset, arc_step, batch_reset
@@ -153,7 +152,7 @@ def detect_memory_leaks(
 
     Warns (`RuntimeWarning`) if live arrays or the process grow by more than 100 MB from the first sample to the last.
     `step` is what to watch: `arc_step`, or a function of yours with its arguments, which may do more. To find even
-    slow leaks of your own code, see `jaxworlds.leaks.find_leaks`.
+    slow leaks of your own code, see `jaxworlds.memory.find_leaks`.
     """
     if num_iterations < 1:
         raise ValueError(f"`num_iterations` must be at least 1; got {num_iterations}.")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
+from jaxworlds.measuring import PerformanceMonitor as _CallMonitor
 from jaxworlds.memory import MB, live_bytes
-from jaxworlds.monitoring import PerformanceMonitor as _CallMonitor
 
 from ..envs.config import JaxArcConfig
 from ..envs.functional import Stepped, arc_reset, arc_step, batch_step

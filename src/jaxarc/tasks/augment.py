@@ -11,9 +11,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, Int8, Int32, PRNGKeyArray, UInt32
 
-from jaxworlds._demands import demand_key
-from jaxworlds._promotion import usual_promotion
+from jaxworlds.arguments import demand_key
 from jaxworlds.checking import check
+from jaxworlds.promotion import usual_promotion
 
 from . import planes
 from .bank import Grid, JaxArcTask, TaskBank, as_bank

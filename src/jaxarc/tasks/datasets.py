@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import suggestion
+from jaxworlds.arguments import suggestion
 
 from .bank import JaxArcTask
 from .packed import pack

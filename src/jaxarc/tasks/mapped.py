@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import demand_whole
+from jaxworlds.arguments import demand_whole
 from jaxworlds.store import StoreError
 
 from .bank import JaxArcTask, TaskBank

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._regular import demand_file
+from jaxworlds.special_files import demand_file
 
 from .planes import MAX_SIDE
 

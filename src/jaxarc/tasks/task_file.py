@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from jaxworlds._regular import demand_file
+from jaxworlds.special_files import demand_file
 from jaxworlds.store import StoreError, atomic_write
 
 from .packed import COLUMNS, content_hash, pack_one

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import demand_whole, short
-from jaxworlds._wire import printable
+from jaxworlds.arguments import demand_whole, short
+from jaxworlds.text import printable
 
 from . import planes
 from .bank import JaxArcTask, TaskBank

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._commands import print_json, say, show_facts
+from jaxworlds.commands import print_json, say, show_facts
 from jaxworlds.measuring import format_bytes
 from jaxworlds.memory import device_memory_limit
 

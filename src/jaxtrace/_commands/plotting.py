@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._commands import checked_suffix, say
+from jaxworlds.commands import checked_suffix, say
 from jaxworlds.store import atomic_write
 
 from ..fields.epoch import epoch_of

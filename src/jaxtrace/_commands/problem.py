@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import short, suggestion
+from jaxworlds.arguments import short, suggestion
 
 from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jaxworlds._commands import checked_suffix, checkpoint_option, is_first, print_json, say
-from jaxworlds._ending import code_of, stopped_by
+from jaxworlds.commands import checked_suffix, checkpoint_option, is_first, print_json, say
+from jaxworlds.processes.exits import code_of, stopped_by
 
 from ..tracking import create_tracker
 from .looking import trajectory_facts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._demands import suggestion
+from jaxworlds.arguments import suggestion
 
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
 from ..fields.epoch import Epoch, as_epoch, epoch_of, is_date

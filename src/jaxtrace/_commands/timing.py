@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxworlds._commands import machine, machine_words, print_json, show_table, working
+from jaxworlds.commands import machine, machine_words, print_json, show_table, working
 from jaxworlds.measuring import format_seconds
 
 from ..fields import TimeSeriesField, UniformGrid, double_gyre

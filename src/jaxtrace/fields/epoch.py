@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from jaxworlds._demands import short
+from jaxworlds.arguments import short
 
 CALENDARS = ("standard", "proleptic_gregorian", "julian", "360_day", "noleap", "all_leap")
 """Calendars whose dates are known; `gregorian`, `365_day` and `366_day` are other names of three of them."""

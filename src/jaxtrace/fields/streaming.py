@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Shaped
 
-from jaxworlds._demands import demand_no_dates
+from jaxworlds.arguments import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates

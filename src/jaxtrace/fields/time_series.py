@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, DTypeLike, Float, Int, Shaped
 
-from jaxworlds._demands import demand_no_dates
+from jaxworlds.arguments import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates

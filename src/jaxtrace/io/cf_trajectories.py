@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds._version import __version__
+from jaxworlds import __version__
 from jaxworlds.store import atomic_write
 
 from ..fields.base import check_choice

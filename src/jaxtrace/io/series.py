@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxworlds._demands import demand_no_dates
-from jaxworlds._regular import demand_file
+from jaxworlds.arguments import demand_no_dates
+from jaxworlds.special_files import demand_file
 
 from ..fields.sources import natural_key
 

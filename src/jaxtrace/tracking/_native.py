@@ -3,7 +3,7 @@
 XLA computes a step as a dozen loops over all particles, with a wall's rare work done for everybody. Its program is the
 kernel's twin, to rounding, and takes over where the kernel does not know the field or the walls, for derivatives
 (`simulate`), and where there is no C++ compiler. `JAXTRACE_KERNELS=off` leaves everything to XLA. Over a mesh each device
-calls the kernel with the particles it holds (`jaxworlds.meshes.on_each_device`).
+calls the kernel with the particles it holds (`jaxworlds.batching.on_each_device`).
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxworlds._native import registered, switched_on
+from jaxworlds.kernels import registered, switched_on
 
 from ..fields.base import AbstractGrid
 from ..fields.mesh_walking import SimplexSearch

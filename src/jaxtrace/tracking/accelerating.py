@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from jaxworlds._native import switched_on
+from jaxworlds.kernels import switched_on
 
 from ..fields.series import AbstractSeries
 from ..integrators.fused import can_fuse

@@ -9,9 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from jaxworlds.batching import plan_batch_size, spread_over
 from jaxworlds.memory import device_memory_limit, live_bytes
-from jaxworlds.meshes import spread_over
-from jaxworlds.planning import plan_batch_size
 
 from ..integrators.base import AbstractIntegrator
 from .checks import is_streamed

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int8, Shaped
 
-from jaxworlds._demands import demand_no_dates, short
+from jaxworlds.arguments import demand_no_dates, short
 
 from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxworlds._host import to_host
+from jaxworlds.rollout import to_host
 from jaxworlds.runtime import device_words
 
 from ..fields.base import AbstractGrid

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxworlds._native import warn_of_missing_kernels
-from jaxworlds.checkpoints import Checkpoint
-from jaxworlds.rollout import Chunk, Rollout, resume, run
+from jaxworlds.kernels import warn_of_missing_kernels
+from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.store import MisfitError
 
 from .cutting import Cutting, unit_edges, unit_times

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.rollout import Checkpoint
 from jaxworlds.runtime import device_words
 
 from ..fields.epoch import Epoch

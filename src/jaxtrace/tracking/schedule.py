@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxworlds._demands import demand_no_dates
+from jaxworlds.arguments import demand_no_dates
 
 from ..settings import DOUBLE
 from .checks import checked_span

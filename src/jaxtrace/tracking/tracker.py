@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from jaxworlds._demands import short
-from jaxworlds.checkpoints import Checkpoint
-from jaxworlds.meshes import world_mesh
+from jaxworlds.arguments import short
+from jaxworlds.batching import world_mesh
+from jaxworlds.rollout import Checkpoint
 
 from ..fields.analytic import try_formula
 from ..fields.base import AbstractField

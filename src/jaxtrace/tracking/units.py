@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from jaxworlds.meshes import on_each_device, spreading_mesh
+from jaxworlds.batching import on_each_device, spreading_mesh
 
 from ..fields.series import AbstractSeries
 from .cutting import Cutting, unit_edges

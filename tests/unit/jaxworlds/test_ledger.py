@@ -43,7 +43,6 @@ from jaxarc.utils.visualization import (
     print_callback_performance_report,
     reset_callback_performance_stats,
 )
-from jaxworlds.baselines import Baseline
 from jaxworlds.batching import BucketedBatches, chunked_map, plan_batch_size, shard_worlds, world_mesh
 from jaxworlds.checking import CheckError, check, checking_on, clear_errors
 from jaxworlds.compiling import (
@@ -58,11 +57,8 @@ from jaxworlds.compiling import (
     reset_fallback_counts,
     warm_up,
 )
-from jaxworlds.leaks import find_leaks, track_operation_memory
-from jaxworlds.measuring import break_even, measure
-from jaxworlds.memory import live_report, predict_memory
-from jaxworlds.monitoring import PerformanceMonitor
-from jaxworlds.profiling import profile
+from jaxworlds.measuring import Baseline, PerformanceMonitor, break_even, measure, profile
+from jaxworlds.memory import find_leaks, live_report, predict_memory, track_operation_memory
 from jaxworlds.rollout import run
 from jaxworlds.runtime import RuntimeConflictError
 from jaxworlds.static import aval_differences, config, freeze, strong, thaw

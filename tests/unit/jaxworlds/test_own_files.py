@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from jaxworlds import _own_files, doctor
+from jaxworlds import own_files
+from jaxworlds.commands import doctor
 
 pytestmark = pytest.mark.devices
 
@@ -24,7 +25,7 @@ THEIRS = "from __future__ import annotations\nfrom ._version import version as _
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder of installed packages: the core and the parts of jaxarc that say whose it is."""
-    for name in ("__init__", "_own_files", "_version", "_lazy"):
+    for name in ("__init__", "own_files", "_version", "lazy"):
         (tmp_path / "jaxworlds").mkdir(exist_ok=True)
         shutil.copy(SOURCE / "jaxworlds" / f"{name}.py", tmp_path / "jaxworlds")
     shutil.copytree(SOURCE / "jaxarc" / "_version", tmp_path / "jaxarc" / "_version")
@@ -107,10 +108,10 @@ def test_the_doctor_finds_files_that_are_not_ours(site: Path, monkeypatch: pytes
 
     installed = Installed()
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
-    assert _own_files.trouble_of("jaxarc") is None
+    assert own_files.trouble_of("jaxarc") is None
     (site / "jaxarc" / "_version" / "__init__.py").write_text("changed")
     (site / "jaxarc" / "__init__.py").unlink()
-    trouble = _own_files.trouble_of("jaxarc")
+    trouble = own_files.trouble_of("jaxarc")
     assert trouble == "2 of its files are not those that were installed, such as jaxarc/__init__.py"
     found = {f.name: f for f in doctor._packages()}
     assert list(found) == ["package jaxarc"]
@@ -126,7 +127,7 @@ def test_the_doctor_finds_a_package_that_lies_elsewhere(
     (tmp_path / "lost").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert f"Python finds it at {(tmp_path / 'elsewhere').resolve()}" in str(
-        _own_files.trouble_of("elsewhere")
+        own_files.trouble_of("elsewhere")
     )
-    assert "its `__init__.py` is gone" in str(_own_files.trouble_of("lost"))
-    assert _own_files.trouble_of("not_there_at_all") == "it is not there"
+    assert "its `__init__.py` is gone" in str(own_files.trouble_of("lost"))
+    assert own_files.trouble_of("not_there_at_all") == "it is not there"

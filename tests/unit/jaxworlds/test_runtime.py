@@ -55,8 +55,8 @@ def test_import_is_cheap_and_starts_nothing() -> None:
 def test_every_module_imports_without_a_backend() -> None:
     done = python("""
         import importlib, pkgutil, jaxworlds
-        for m in pkgutil.iter_modules(jaxworlds.__path__):
-            importlib.import_module(f"jaxworlds.{m.name}")
+        for m in pkgutil.walk_packages(jaxworlds.__path__, "jaxworlds."):
+            importlib.import_module(m.name)
         from jaxworlds.runtime import backend_started
         assert not backend_started()
     """)
@@ -252,7 +252,7 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
         import jax, jax.numpy as jnp, numpy as np
         from jaxworlds.batching import world_mesh
         from jaxworlds.rollout import resume, run
-        from jaxworlds.checkpoints import Checkpoint
+        from jaxworlds.rollout import Checkpoint
         from jax.experimental import multihost_utils
         result = run(lambda x, t: (x * 3 + t, x.sum()), np.arange(8, dtype=np.int32), 5, mesh=world_mesh(), record_every=1)
         whole = multihost_utils.process_allgather(result.carry, tiled=True)

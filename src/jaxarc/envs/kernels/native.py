@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from jaxworlds._spread import result, split_kernel
+from jaxworlds.kernels import result, split_kernel
 
 from ...tasks.bank import Grid, TaskBank
 from .. import operations as ops

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import jax
 
-from jaxworlds._native import NoCompilerError as NoCompilerError
-from jaxworlds._native import registered
+from jaxworlds.kernels import NoCompilerError as NoCompilerError
+from jaxworlds.kernels import registered
 
 from .switch import switched_on
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int8, Int32, UInt32
 
-from jaxworlds._spread import in_halves, result, split_kernel
+from jaxworlds.kernels import in_halves, result, split_kernel
 
 from ...tasks.planes import PLANES
 from .operations import COUNTED, low_bits, spread

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32, UInt32
 
-from jaxworlds._spread import in_halves, result, split_kernel
+from jaxworlds.kernels import in_halves, result, split_kernel
 
 from ...tasks.bank import TEST, TaskBank
 from .. import operations as ops

@@ -1,11 +1,11 @@
 """Lazy loading, caching and memory budgets under the names the guide teaches; the homes are in the core."""
 
-from jaxworlds.budget import MemoryManager as MemoryManager
-from jaxworlds.budget import frozen_garbage as GarbageCollectionOptimizer  # noqa: F401 - the guide's name
-from jaxworlds.budget import get_memory_manager as get_memory_manager
-from jaxworlds.caching import ByteLRU
-from jaxworlds.caching import LazyLoader as LazyLoader
-from jaxworlds.caching import lazy_file as create_lazy_visualization_loader  # noqa: F401 - the guide's name
+from jaxworlds.memory import ByteLRU
+from jaxworlds.memory import LazyLoader as LazyLoader
+from jaxworlds.memory import MemoryManager as MemoryManager
+from jaxworlds.memory import frozen_garbage as GarbageCollectionOptimizer  # noqa: F401 - the guide's name
+from jaxworlds.memory import get_memory_manager as get_memory_manager
+from jaxworlds.memory import lazy_file as create_lazy_visualization_loader  # noqa: F401 - the guide's name
 from jaxworlds.memory import optimize_array_memory as optimize_array_memory
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxworlds.caching import LazyLoader
+from jaxworlds.memory import LazyLoader
 from jaxworlds.store import atomic_write
 
 from ...envs.config import debug_level_number

@@ -71,9 +71,9 @@ def test_a_bar_for_each_part_of_the_work(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_step_that_does_not_fit_is_refused_before_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    import jaxworlds.memory
+    import jaxworlds.memory.prediction
 
-    monkeypatch.setattr(jaxworlds.memory, "device_memory_limit", lambda device=None: 0)
+    monkeypatch.setattr(jaxworlds.memory.prediction, "device_memory_limit", lambda device=None: 0)
     with pytest.raises(MemoryError, match=r"`model_hidden_dim=8`.*`batch_size=2`.*check_memory=False"):
         acbo.optimized_progressive_learning(models(), TINY, rows=20, expert=nothing_or_first, progress=False)
     acbo.optimized_progressive_learning(

@@ -18,9 +18,8 @@ from jaxtrace.fields.ring import plan
 from jaxtrace.fields.sources import AbstractSlices, FileSlices, SliceError, natural_key
 from jaxtrace.fields.streaming import StreamedField
 from jaxworlds.batching import world_mesh
-from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.rollout import Rollout, resume, run
+from jaxworlds.rollout import Checkpoint, Rollout, resume, run
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

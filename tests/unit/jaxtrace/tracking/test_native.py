@@ -26,7 +26,7 @@ from jaxtrace.tracking.preparing import prepare
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxtrace.tracking.simulating import simulate
 from jaxtrace.tracking.walls import mesh_walls
-from jaxworlds import _native as core
+from jaxworlds.kernels import native as core
 
 pytestmark = [
     pytest.mark.usefixtures("quick_compile"),

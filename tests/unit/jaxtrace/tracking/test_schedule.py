@@ -10,7 +10,7 @@ from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.tracking.checks import checked_span
 from jaxtrace.tracking.cutting import bucket, cut, unit_edges
 from jaxtrace.tracking.schedule import plan_schedule
-from jaxworlds._demands import demand_no_dates
+from jaxworlds.arguments import demand_no_dates
 
 SLICES = np.linspace(0.0, 2.0, 6)
 

@@ -17,7 +17,7 @@ from jaxtrace.tracking.preparing import prepare
 from jaxtrace.tracking.reductions import histogram
 from jaxtrace.tracking.units import Shared, tables_of
 from jaxworlds import no_recompile, shard_worlds, world_mesh
-from jaxworlds.meshes import spread_over
+from jaxworlds.batching import spread_over
 
 pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("quick_compile")]
 

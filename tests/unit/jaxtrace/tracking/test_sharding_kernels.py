@@ -25,9 +25,9 @@ from jaxtrace.tracking.reductions import histogram
 from jaxtrace.tracking.units import Shared, tables_of
 from jaxtrace.tracking.walls import mesh_walls
 from jaxworlds import no_recompile, world_mesh
-from jaxworlds._chunk import advance
-from jaxworlds.checkpoints import Checkpoint, ResumeWarning
-from jaxworlds.rollout import _Driver
+from jaxworlds.rollout import Checkpoint, ResumeWarning
+from jaxworlds.rollout._chunk import advance
+from jaxworlds.rollout.driver import _Driver, _Job
 
 pytestmark = [
     pytest.mark.devices,
@@ -151,7 +151,23 @@ def chunk_of(tracker: Any, begin: np.ndarray, mesh: Any) -> tuple[tuple[Any, ...
     job, _ = prepare(tracker.options, begin, plan)
     particles = start(job, job.motion, 0, len(begin))
     shared = Shared(job.motion, tables_of(plan, job.cutting), None)
-    driver = _Driver(job.unit, shared, None, axes_of(particles), mesh, None, None, 1, True, None, False)
+    driver = _Driver(
+        _Job(
+            step=job.unit,
+            inputs=None,
+            shared=shared,
+            shared_at=None,
+            axes=axes_of(particles),
+            mesh=mesh,
+            keep_records=True,
+            observe=None,
+            on_chunk=None,
+            tap_every=1,
+            progress=False,
+            check_memory=True,
+        ),
+        None,
+    )
     carry = driver.place(particles, copy=True)
     return driver.arguments(carry, 0, 4), {"program": driver.program(4, 1)}
 

@@ -40,8 +40,8 @@ from jaxtrace.tracking.reductions import (
     histogram,
 )
 from jaxtrace.tracking.units import Snapshot
-from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.compiling import no_recompile
+from jaxworlds.rollout import Checkpoint
 from jaxworlds.store import StoreError
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

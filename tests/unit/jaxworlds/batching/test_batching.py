@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxworlds._timing import CompileEvents
-from jaxworlds.batching import BucketedBatches, chunked_map, shard_worlds, world_mesh, world_shardings
-from jaxworlds.meshes import assert_on_device, on_each_device, spread_over, spreading_mesh
-from jaxworlds.planning import plan_batch_size
+from jaxworlds.batching import (
+    BucketedBatches,
+    assert_on_device,
+    chunked_map,
+    on_each_device,
+    plan_batch_size,
+    shard_worlds,
+    spread_over,
+    spreading_mesh,
+    world_mesh,
+    world_shardings,
+)
+from jaxworlds.compile_events import CompileEvents
 
 pytestmark = pytest.mark.devices
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxworlds.meshes import per_device, shard_worlds, world_mesh
+from jaxworlds.batching import per_device, shard_worlds, world_mesh
 
 pytestmark = pytest.mark.devices
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 
-from jaxworlds.batching import world_mesh
+from jaxworlds.batching import plan_batch_size, world_mesh
 from jaxworlds.memory import live_report, predict_memory, process_memory
-from jaxworlds.planning import plan_batch_size
 
 pytestmark = pytest.mark.devices
 

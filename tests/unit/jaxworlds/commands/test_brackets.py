@@ -9,8 +9,9 @@ import pytest
 import rich.console
 
 from jaxarc.tasks import load_folder
-from jaxworlds import _commands, comparing, doctor, monitoring, profiling
-from jaxworlds._timing import render
+from jaxworlds.commands import command_line, doctor
+from jaxworlds.measuring import PerformanceMonitor, comparison, profiles
+from jaxworlds.text import render
 
 pytestmark = pytest.mark.devices
 
@@ -18,7 +19,7 @@ NAME = "flow [m] [/x]"
 
 
 def test_tables_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    _commands.show_table(NAME, (NAME, "figure"), [(NAME, "1")], note=NAME)
+    command_line.show_table(NAME, (NAME, "figure"), [(NAME, "1")], note=NAME)
     assert capsys.readouterr().out.count(NAME) == 4
 
 
@@ -26,22 +27,22 @@ def test_spinners(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     terminal = rich.console.Console(force_terminal=True, width=80, file=stream)
     monkeypatch.setattr(rich.console, "Console", lambda **_: terminal)
-    with _commands.working(NAME) as tell:
+    with command_line.working(NAME) as tell:
         tell(f"now {NAME}")
     assert NAME in stream.getvalue()
     assert f"now {NAME}" in stream.getvalue()
 
 
 def test_monitor_comparison_profile_and_report(capsys: pytest.CaptureFixture[str]) -> None:
-    monitor = monitoring.PerformanceMonitor()
+    monitor = PerformanceMonitor()
     monitor.metrics[NAME] = [0.1]
     assert NAME in render(monitor.table())
-    found = comparing.compare({NAME: lambda: np.ones(3), "other [b]": lambda: np.ones(3)}, rounds=5)
+    found = comparison.compare({NAME: lambda: np.ones(3), "other [b]": lambda: np.ones(3)}, rounds=5)
     assert NAME in str(found)
     assert f"time ÷ {NAME}" in " ".join(str(found).split())
     assert "other [b]" in str(found)
-    op = profiling.Operation(name=NAME, contains="[a]", calls=1, total_s=1.0, self_s=1.0, share=1.0)
-    profile = profiling.Profile(operations=(op,), calls=1, wall_s=1.0, busy_s=1.0, top=3, folder=None)
+    op = profiles.Operation(name=NAME, contains="[a]", calls=1, total_s=1.0, self_s=1.0, share=1.0)
+    profile = profiles.Profile(operations=(op,), calls=1, wall_s=1.0, busy_s=1.0, top=3, folder=None)
     assert NAME in render(profile.table())
     doctor.print_diagnosis(doctor.Diagnosis(None, (doctor.Finding(NAME, "ok", NAME),)))
     assert NAME in capsys.readouterr().out

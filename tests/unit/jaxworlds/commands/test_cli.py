@@ -15,11 +15,11 @@ import pytest
 import tyro
 
 from jaxarc.cli import main as play
-from jaxworlds import _benchmarks, _commands, doctor
-from jaxworlds import demo as demo_module
-from jaxworlds._ending import Terminated
-from jaxworlds._lifeline import MissingHostError
 from jaxworlds.cli import main
+from jaxworlds.commands import benchmarks, command_line, doctor
+from jaxworlds.commands import demo as demo_module
+from jaxworlds.processes._lifeline import MissingHostError
+from jaxworlds.processes.exits import Terminated
 
 
 def run_cli(*arguments: str) -> int:
@@ -129,7 +129,7 @@ def test_bench_says_where_it_lives(
 ) -> None:
     assert run_cli("bench", "--only", "chess") == 2
     assert "must be part of one of core, jaxarc" in capsys.readouterr().err
-    monkeypatch.setattr(_benchmarks, "FOLDER", tmp_path / "benchmarks")
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path / "benchmarks")
     assert run_cli("bench") == 2
     assert "part of the repository" in capsys.readouterr().err
 
@@ -152,10 +152,13 @@ def test_benchmarks_become_one_table_with_peers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "fake.py").write_text(SCRIPT)
-    monkeypatch.setattr(_benchmarks, "FOLDER", tmp_path)
-    good = _benchmarks.Benchmark("jaxarc", "fake.py", (), (), True, _benchmarks.arc_rows)
-    bad = _benchmarks.Benchmark("core", "fake.py", ("--fail",), ("--fail",), False, _benchmarks.core_rows)
-    monkeypatch.setattr(_benchmarks, "BENCHMARKS", (good, bad))
+    of_arc, of_core = (
+        next(b.rows for b in benchmarks.benchmarks() if b.name == n) for n in ("jaxarc", "core")
+    )
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    good = benchmarks.Benchmark("jaxarc", "fake.py", (), (), True, of_arc)
+    bad = benchmarks.Benchmark("core", "fake.py", ("--fail",), ("--fail",), False, of_core)
+    monkeypatch.setattr(benchmarks, "benchmarks", lambda: (good, bad))
     assert run_cli("bench", "--only", "jaxarc", "--peers", str(tmp_path / "none")) == 0
     shown = capsys.readouterr().out
     assert "none here" in shown
@@ -170,20 +173,20 @@ def test_benchmarks_become_one_table_with_peers(
 
 def test_figures_of_every_benchmark_become_rows() -> None:
     """From the committed results, which have the form that the scripts write."""
-    folder = Path(_benchmarks.FOLDER) / "results" / "cpu"
+    folder = Path(benchmarks.FOLDER) / "results" / "cpu"
     files = {"core": "core.json", "jaxarc": "arc.json", "acbo-learning": "acbo-inference.json"}
     files |= {"jaxtrace": "trace-only-common.json", "acbo-asking": "acbo-policy.json"}
-    for one in _benchmarks.BENCHMARKS:
+    for one in benchmarks.benchmarks():
         results = json.loads((folder / files[one.name]).read_text())["results"]
         rows = list(one.rows({name: part["figures"] for name, part in results.items()}))
         assert rows, one.name
         assert all(row.ours > 0 for row in rows)
         assert any(row.times and row.peer for row in rows), one.name
-    slower = _benchmarks.Row("acbo", "ask", "s/ask", 0.1, "other", 0.3)
+    slower = benchmarks.Row("acbo", "ask", "s/ask", 0.1, "other", 0.3)
     assert slower.times == pytest.approx(3.0), "of seconds, fewer are faster"
 
 
-class Ending(_commands.Computing):
+class Ending(command_line.Computing):
     """A command that ends as it is told to."""
 
     def __init__(self, error: BaseException | None) -> None:
@@ -217,7 +220,7 @@ def test_every_command_ends_with_its_code(
 ) -> None:
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(error))
     with pytest.raises(SystemExit) as ended:
-        _commands.run_command(Ending, "tool", "A tool.", [])
+        command_line.run_command(Ending, "tool", "A tool.", [])
     assert ended.value.code == code
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "note: take care", "a warning is a line, without a place in our code"
@@ -235,7 +238,7 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
     object.__setattr__(ending, "run", lambda: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: ending)
     with pytest.raises(SystemExit) as ended:
-        _commands.run_command(
+        command_line.run_command(
             Ending, "tool", "A tool.", ["run"]
         )  # from a shell the process would end at once
     assert ended.value.code == 143
@@ -246,9 +249,9 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
 def test_what_libraries_write_does_not_mix_with_what_a_command_says(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with _commands._our_output():
+    with command_line._our_output():
         os.write(1, b"[Gloo] connected\n")
-        _commands.print_json({"steps": 3})
+        command_line.print_json({"steps": 3})
     print("after")
     shown = capfd.readouterr()
     assert shown.out == '{\n "steps": 3\n}\nafter\n'
@@ -293,10 +296,10 @@ def test_tasks_that_do_not_share_the_work_are_noted(
 ) -> None:
     for name, value in (("SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
-    _commands._note_tasks()
+    command_line._note_tasks()
     assert "each does all of the work; `--hosts 2` makes them share it" in capsys.readouterr().err
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    _commands._note_tasks()
+    command_line._note_tasks()
     assert capsys.readouterr().err == ""
 
 
@@ -304,7 +307,7 @@ def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(RuntimeError("a bug")))
     monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)
     with pytest.raises(RuntimeError, match="a bug"):
-        _commands.run_command(Ending, "tool", "A tool.", [])
+        command_line.run_command(Ending, "tool", "A tool.", [])
 
 
 @pytest.mark.own_process
@@ -315,7 +318,7 @@ def test_help_starts_no_jax(program: str) -> None:
 
 
 def test_what_json_cannot_hold_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
-    _commands.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
+    command_line.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
     assert json.loads(capsys.readouterr().out) == {"rate": None, "sizes": [3, None], "file": "a"}
 
 
@@ -324,7 +327,7 @@ def test_a_ctrl_c_in_the_collector_is_heeded() -> None:
     """Python swallows what is raised in a callback of the collector; JAX has one, and it runs often while tracing."""
     program = """
 import gc, signal, sys, time
-from jaxworlds._commands import heeded_interrupts
+from jaxworlds.commands import heeded_interrupts
 gc.callbacks.append(lambda phase, info: signal.raise_signal(signal.SIGINT) if phase == "start" else None)
 try:
     with heeded_interrupts():
@@ -343,7 +346,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_with_its_code_also_while_threads_work() -> None:
     program = """
 import signal, sys, threading, time, tyro
-from jaxworlds import _commands
+from jaxworlds.commands import command_line
 
 class Work:
     def run(self):
@@ -352,7 +355,7 @@ class Work:
 
 sys.argv = ["work"]
 tyro.cli = lambda *a, **k: Work()
-_commands.run_command(Work, "work", "Works.")
+command_line.run_command(Work, "work", "Works.")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
     assert done.returncode == 130, done.stderr
@@ -361,13 +364,13 @@ _commands.run_command(Work, "work", "Works.")
 
 def test_a_missing_file_is_named_without_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     error = FileNotFoundError(2, "No such file or directory", "none.toml")
-    assert _commands.one_line(error) == "none.toml: No such file or directory"
+    assert command_line.one_line(error) == "none.toml: No such file or directory"
 
 
 def test_outputs_are_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=r"`--out` must lie in a folder that can be written; .* cannot"):
-        _commands.checked_suffix(tmp_path / "a.png", (".png",), "out")
+        command_line.checked_suffix(tmp_path / "a.png", (".png",), "out")
 
 
 def test_the_bare_name_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,9 @@ from jaxarc.tasks import load
 from jaxtrace.cli import main as jaxtrace
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds import store
-from jaxworlds._commands import out_of_memory, special_file
-from jaxworlds.checkpoints import Checkpoint
+from jaxworlds.commands import out_of_memory
+from jaxworlds.commands.command_line import special_file
+from jaxworlds.rollout import Checkpoint
 
 pytestmark = pytest.mark.devices
 
@@ -286,7 +287,7 @@ def test_who_leaves_no_memory_to_plan_with_is_told_to_halve(
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
 def test_a_limit_of_the_shell_counts_as_memory() -> None:
-    code = "from jaxworlds._host_memory import host_memory_free; print(host_memory_free())"
+    code = "from jaxworlds.memory._host_memory import host_memory_free; print(host_memory_free())"
     done = subprocess.run(
         ["bash", "-c", f"ulimit -v 1000000; exec {sys.executable} -c '{code}'"],
         capture_output=True,

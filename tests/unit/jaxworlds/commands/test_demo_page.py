@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import jaxworlds.demo
+import jaxworlds.commands.demo as demo_module
 from jaxworlds.cli import main
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -31,7 +31,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(
         "jaxarc": {"batch": 8, "steps": 4},
         "jaxtrace": {"particles": 50, "periods": 1, "times": 11},
     }
-    assert [part.name for part in jaxworlds.demo._parts()] == list(small), "every system brings its part"
+    assert [part.name for part in demo_module._parts()] == list(small), "every system brings its part"
     load = EntryPoint.load
     monkeypatch.setattr(
         EntryPoint, "load", lambda self: functools.partial(load(self), **small.get(self.name, {}))
@@ -64,21 +64,22 @@ def test_commands_to_try_can_be_typed_as_they_stand(monkeypatch: pytest.MonkeyPa
     """With the folder of the environment where that is not active: a newcomer has only run `make demo`."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(sys, "executable", os.path.join(os.getcwd(), ".venv", "bin", "python"))
-    lines = [line.split("#")[0].strip() for line in jaxworlds.demo._to_try().splitlines()]
+    part = demo_module.Section("jaxarc", "", to_try={"jaxarc show 00d62c1b": "a puzzle"})
+    lines = [line.split("#")[0].strip() for line in demo_module._to_try([part], {}).splitlines()]
     assert ".venv/bin/jaxarc show 00d62c1b" in lines
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert "  jaxarc show 00d62c1b " in jaxworlds.demo._to_try()
+    assert "  jaxarc show 00d62c1b " in demo_module._to_try([part], {})
 
 
 def test_a_page_inside_the_page_keeps_its_text() -> None:
-    framed = jaxworlds.demo.framed('<p class="a">1 & 2</p>', 'a "replay"', "3rem")
+    framed = demo_module.framed('<p class="a">1 & 2</p>', 'a "replay"', "3rem")
     frame = ET.fromstring(framed)
     assert frame.get("srcdoc") == '<p class="a">1 & 2</p>'
     assert frame.get("title") == 'a "replay"'
 
 
 def test_tables_escape_what_they_show() -> None:
-    table = ET.fromstring(jaxworlds.demo.facts_table(("a < b", "1"), heads=("what", "how much")))
+    table = ET.fromstring(demo_module.facts_table(("a < b", "1"), heads=("what", "how much")))
     assert [cell.text for cell in table.iter("th")] == ["what", "how much", "a < b"]
     assert [cell.text for cell in table.iter("td")] == ["1"]
 

@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from jaxworlds import _help
+from jaxworlds.commands import _help
 
 pytestmark = pytest.mark.devices
 

@@ -12,12 +12,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from jaxworlds import _calls
 from jaxworlds.compiling import (
     CompileWatch,
     FallbackError,
     FallbackWarning,
     RecompileError,
+    _calls,
     compile_ahead,
     fallback,
     fallback_counts,

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxworlds import _native, doctor, run, runtime_report
+from jaxworlds import run, runtime_report
+from jaxworlds.commands import doctor
+from jaxworlds.kernels import native
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="kernels for CPUs")
 HEAD = "// A probe.\n// Without this: about 3 times slower.\n"
@@ -23,8 +25,8 @@ HEAD = "// A probe.\n// Without this: about 3 times slower.\n"
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A source nobody has compiled, a cache of its own, and a process that has not warned yet."""
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_native, "_warned", False)
-    monkeypatch.setattr(_native, "_missing", {})
+    monkeypatch.setattr(native, "_warned", False)
+    monkeypatch.setattr(native, "_missing", {})
     path = tmp_path / "probe.cc"
     path.write_text(HEAD + f'extern "C" int probe() {{ return {os.getpid()}; }}\n')
     return path
@@ -37,10 +39,10 @@ def walk(worlds: int, steps: int) -> None:
 def test_a_long_run_without_kernels_warns_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     walk(1000, 200)  # nobody has looked for kernels
-    assert _native.registered(source, ("probe",), "probing") is None
+    assert native.registered(source, ("probe",), "probing") is None
     walk(10, 10)  # short
     with pytest.warns(
-        _native.MissingKernelsWarning,
+        native.MissingKernelsWarning,
         match=r"\(probing is about 3 times slower\): .*/nowhere/c\+\+.* install a C\+\+ compiler .*PROBING_KERNELS=off",
     ):
         walk(1000, 200)
@@ -53,8 +55,8 @@ def test_who_has_kernels_or_wants_none_is_not_warned(source: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         walk(1000, 200)
-    assert _native.slower(source) == "about 3 times slower"
-    assert _native.slower(source.with_name("none.cc")) == "slower"
+    assert native.slower(source) == "about 3 times slower"
+    assert native.slower(source.with_name("none.cc")) == "slower"
 
 
 def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,13 +73,13 @@ def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.Monkey
     field = TimeSeriesField(0.1 * np.ones((2, 36, 2), np.float32), np.array([0.0, 1.0]), rows.reshape(-1, 2))
     tracker = create_tracker(field=field)
     seeds = np.random.default_rng(0).uniform(0.2, 0.6, (10_000, 2)).astype(np.float32)
-    _native._registered.cache_clear()
+    native._registered.cache_clear()
     try:
         assert native_build.names() is None
-        with pytest.raises(InterruptedError), pytest.warns(_native.MissingKernelsWarning) as caught:
+        with pytest.raises(InterruptedError), pytest.warns(native.MissingKernelsWarning) as caught:
             tracker.track_particles(seeds, (0.0, 1.0), 2, 0.05, progress=False)
     finally:
-        _native._registered.cache_clear()
+        native._registered.cache_clear()
     assert len(caught) == 1
     assert "jaxarc is about 9 times slower and jaxtrace is about 5 times slower on" in str(caught[0].message)
 
@@ -131,38 +133,38 @@ needs_compiler = pytest.mark.skipif(
 
 @needs_compiler
 def test_a_library_that_others_could_have_written_is_compiled_again(source: Path) -> None:
-    _native.load(source, "probe", "key")
+    native.load(source, "probe", "key")
     (path,) = (source.parent / "cache").rglob("*.so")
     assert path.stat().st_mode & 0o022 == 0
-    assert _native._can_be_loaded(path)
+    assert native._can_be_loaded(path)
     path.chmod(0o666)
-    assert not _native._can_be_loaded(path)
-    _native.load(source, "probe", "key")
+    assert not native._can_be_loaded(path)
+    native.load(source, "probe", "key")
     assert path.stat().st_mode & 0o022 == 0, "made again"
     real = path.rename(path.with_name("elsewhere.so"))
     path.symlink_to(real)
-    assert not _native._can_be_loaded(path), "nor one that lies elsewhere"
+    assert not native._can_be_loaded(path), "nor one that lies elsewhere"
 
 
 @needs_compiler
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
 def test_a_library_of_another_user_is_not_loaded(source: Path) -> None:
-    _native.load(source, "probe", "key")
+    native.load(source, "probe", "key")
     (path,) = (source.parent / "cache").rglob("*.so")
     os.chown(path, 12345, 12345)
-    assert not _native._can_be_loaded(path)
+    assert not native._can_be_loaded(path)
 
 
 @needs_compiler
 def test_a_folder_that_others_can_write_keeps_no_library(
     source: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _native._say_open.cache_clear()
+    native._say_open.cache_clear()
     folder = source.parent / "cache"
     folder.mkdir()
     folder.chmod(0o777)
-    assert _native._folder() is None
-    _native.load(source, "probe", "key")
+    assert native._folder() is None
+    native.load(source, "probe", "key")
     assert not list(folder.rglob("*.so"))
     assert f"others can write to {folder}" in caplog.text
     report = dataclasses.replace(runtime_report(), cache_dir=str(folder))
@@ -171,4 +173,4 @@ def test_a_folder_that_others_can_write_keeps_no_library(
     assert f"others can write to {folder}: compiled programs" in found.detail
     assert f"chmod go-w {folder}" in found.remedy
     folder.chmod(0o1777)  # as /tmp: others can add files, not replace them
-    assert _native._folder() is not None
+    assert native._folder() is not None

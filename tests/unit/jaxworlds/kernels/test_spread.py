@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxworlds import shard_worlds, spread_over, world_mesh
-from jaxworlds._spread import in_halves, result, split_kernel
-from jaxworlds.meshes import spreading_mesh
+from jaxworlds.batching import spreading_mesh
+from jaxworlds.kernels import in_halves, result, split_kernel
 
 pytestmark = pytest.mark.devices
 

@@ -8,8 +8,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from jaxworlds.baselines import Baseline, BaselineError, baseline_key
-from jaxworlds.measuring import measure
+from jaxworlds.measuring import Baseline, BaselineError, baseline_key, measure
 
 FIGURES = {
     "compiles": 1,

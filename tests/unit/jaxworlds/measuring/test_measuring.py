@@ -18,19 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxworlds import _environment
-from jaxworlds._timing import CompileEvents, Sampler, copy_arrays
+from jaxworlds.compile_events import CompileEvents
 from jaxworlds.compiling import no_recompile
 from jaxworlds.measuring import (
     Comparison,
     Measurement,
+    _environment,
     break_even,
     compare,
+    copy_arrays,
     environment,
     format_bytes,
     format_seconds,
     measure,
 )
+from jaxworlds.measuring._timing import Sampler
 
 quick = functools.partial(measure, repeats=4, min_seconds=0)
 

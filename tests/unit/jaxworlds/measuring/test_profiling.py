@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxworlds.monitoring import PerformanceMonitor
-from jaxworlds.profiling import Operation, Profile, _primitives, _self_times, profile
+from jaxworlds.measuring import Operation, PerformanceMonitor, Profile, profile
+from jaxworlds.measuring.profiles import _primitives, _self_times
 
 
 @jax.jit

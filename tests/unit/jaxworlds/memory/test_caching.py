@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from jaxarc.utils.visualization import memory as guide
-from jaxworlds.budget import MemoryManager, frozen_garbage, get_memory_manager
-from jaxworlds.caching import ByteLRU, LazyLoader, lazy_file
+from jaxworlds.memory import ByteLRU, LazyLoader, MemoryManager, frozen_garbage, get_memory_manager, lazy_file
 
 
 class Clock:

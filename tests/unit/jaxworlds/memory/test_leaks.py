@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from jaxtrace import utils as jaxtrace_utils
-from jaxworlds._timing import CompileEvents
-from jaxworlds.leaks import (
+from jaxworlds.compile_events import CompileEvents
+from jaxworlds.memory import (
     find_leaks,
+    live_bytes,
     monitor_memory_usage,
     set_memory_tracking,
     track_memory,
     track_operation_memory,
 )
-from jaxworlds.memory import live_bytes
 
 STEP = jax.jit(lambda x: jnp.sin(x) + 1)
 
@@ -68,7 +68,7 @@ def test_an_operation_that_fails_is_measured_and_fails():
 
 PEAK = """
 import numpy as np
-from jaxworlds.leaks import track_operation_memory
+from jaxworlds.memory import track_operation_memory
 from jaxworlds.memory import process_memory
 
 now, peak = process_memory()

@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import xla_bridge
 
-from jaxworlds._commands import Spreading, is_first, print_json, run_command
-from jaxworlds._ending import code_of
-from jaxworlds._host import to_host
-from jaxworlds.checkpoints import Checkpoint, holds_run
-from jaxworlds.rollout import Rollout, resume, run
+from jaxworlds.commands import Spreading, is_first, print_json, run_command
+from jaxworlds.processes.exits import code_of
+from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
 CHUNK, WORLDS = 5, 8
 

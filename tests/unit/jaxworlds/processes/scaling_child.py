@@ -31,9 +31,8 @@ from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import absorbing_boundary, reflective_boundary
 from jaxtrace.tracking.seeding import uniform_grid_seeds
 from jaxworlds import shard_worlds
-from jaxworlds._commands import Spreading
-from jaxworlds._host import to_host
-from jaxworlds.rollout import resume, run
+from jaxworlds.commands import Spreading
+from jaxworlds.rollout import resume, run, to_host
 
 MODELS, WORLDS = 8, 16
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jaxworlds._launchers import first_node, own_devices, tasks_per_node, told
+from jaxworlds.processes.launchers import first_node, own_devices, tasks_per_node, told
 
 STEP = {
     "SLURM_JOB_ID": "7",

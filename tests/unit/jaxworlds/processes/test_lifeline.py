@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jaxworlds import _hub, _lifeline, _member
-from jaxworlds._hub import Hub
-from jaxworlds._lifeline import Card, Lifeline, MissingHostError
-from jaxworlds._member import Member
-from jaxworlds._wire import Wire, own_address, pack, split_address
+from jaxworlds.processes import _hub, _lifeline, _member
+from jaxworlds.processes._hub import Hub
+from jaxworlds.processes._lifeline import Card, Lifeline, MissingHostError
+from jaxworlds.processes._member import Member
+from jaxworlds.processes._wire import Wire, own_address, pack, split_address
 
 LINES: list[Lifeline] = []
 THREADS: list[threading.Thread] = []

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from fuzz_socket import Target
 
-from jaxworlds import _token, _wire
-from jaxworlds._hub import Hub
-from jaxworlds._lifeline import Card, difference
-from jaxworlds._wire import Wire, listen_as, pack, printable, unpack
+from jaxworlds.processes import _token, _wire
+from jaxworlds.processes._hub import Hub
+from jaxworlds.processes._lifeline import Card, difference
+from jaxworlds.processes._wire import Wire, listen_as, pack, unpack
+from jaxworlds.text import printable
 
 ROOT = Path(__file__).parents[4]
 OLD_CARD = {
@@ -139,8 +140,8 @@ def test_processes_with_one_token_meet_at_an_address_of_the_network() -> None:
 def test_another_token_is_refused_on_both_sides(
     token: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxworlds._lifeline import MissingHostError
-    from jaxworlds._member import Member
+    from jaxworlds.processes._lifeline import MissingHostError
+    from jaxworlds.processes._member import Member
 
     coordinator = f"localhost:{free_port()}"
     hub = Hub(Card(0, 2, {}), coordinator, 6)

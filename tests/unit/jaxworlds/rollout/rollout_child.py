@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 
-from jaxworlds.checkpoints import Checkpoint
-from jaxworlds.rollout import Rollout, resume, run
+from jaxworlds.rollout import Checkpoint, Rollout, resume, run
 
 LENGTH, CHUNK, STRIDE, WORLDS = 1500, 10, 5, 32
 

@@ -15,11 +15,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from jaxworlds.batching import world_mesh
-from jaxworlds.checkpoints import Checkpoint, ResumeWarning
+from jaxworlds.batching import on_each_device, spreading_mesh, world_mesh
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.meshes import on_each_device, spreading_mesh
-from jaxworlds.rollout import Chunk, resume, run
+from jaxworlds.rollout import Checkpoint, Chunk, ResumeWarning, resume, run
 from jaxworlds.store import StoreError, load_state, read_header, save_state
 from jaxworlds.taps import AdaptivePeriod, flush_taps, tap
 
@@ -534,10 +532,26 @@ def test_the_mesh_program_compiles_once_and_needs_no_communication(devices: list
     with CompileWatch() as watch:
         run(counted, walkers(), 60, chunk=20, mesh=world_mesh())
     assert watch.compiles == 0
-    from jaxworlds._chunk import advance
-    from jaxworlds.rollout import _Driver
+    from jaxworlds.rollout._chunk import advance
+    from jaxworlds.rollout.driver import _Driver, _Job
 
-    driver = _Driver(counted, None, None, 0, world_mesh(), None, None, 1, True, None, False)
+    driver = _Driver(
+        _Job(
+            step=counted,
+            inputs=None,
+            shared=None,
+            shared_at=None,
+            axes=0,
+            mesh=world_mesh(),
+            keep_records=True,
+            observe=None,
+            on_chunk=None,
+            tap_every=1,
+            progress=False,
+            check_memory=True,
+        ),
+        None,
+    )
     carry = driver.place(walkers(), copy=True)
     text = (
         advance.lower(*driver.arguments(carry, 0, 20), program=driver.program(20, None)).compile().as_text()

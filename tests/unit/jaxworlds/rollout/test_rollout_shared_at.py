@@ -11,9 +11,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxworlds.batching import world_mesh
-from jaxworlds.checkpoints import Checkpoint
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.rollout import Chunk, resume, run
+from jaxworlds.rollout import Checkpoint, Chunk, resume, run
 from jaxworlds.store import StoreError
 
 pytestmark = pytest.mark.devices

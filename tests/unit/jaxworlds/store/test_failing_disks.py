@@ -29,8 +29,8 @@ from jaxarc.tasks.mapped import write_task_file
 from jaxarc.utils.visualization.archive import EpisodeArchive
 from jaxtrace.io import load_trajectory, save_trajectory
 from jaxworlds import resume, run
-from jaxworlds.baselines import Baseline
-from jaxworlds.checkpoints import Checkpoint, CheckpointFolder, ProgressOfRun, ResumeWarning
+from jaxworlds.measuring import Baseline
+from jaxworlds.rollout import Checkpoint, CheckpointFolder, ProgressOfRun, ResumeWarning
 from jaxworlds.store import CompressedStorage, StoreError, load_state, save_array, save_state
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -266,8 +266,8 @@ for name in {names!r}:
             write(path, 1)
             if moment == "sync": os.fsync = die
             if moment == "rename":
-                import jaxworlds._folders
-                os.replace = jaxworlds._folders.exchange = die
+                import jaxworlds.store._folders
+                os.replace = jaxworlds.store._folders.exchange = die
             if moment == "write":
                 import resource
                 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel ends the process in the middle of a write

@@ -30,7 +30,7 @@ from jaxarc.tasks.mapped import open_task_file
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset, save_trajectory
 from jaxtrace.io.netcdf_sizes import check_hdf5
 from jaxtrace.tracking.seeding import table_seeds
-from jaxworlds.baselines import Baseline, BaselineError
+from jaxworlds.measuring import Baseline, BaselineError
 from jaxworlds.store import (
     CompressedStorage,
     StoreError,
@@ -428,7 +428,7 @@ def test_sizes_that_a_state_declares_and_cannot_hold_are_not_allocated(tmp_path:
     """Digests are no seal: whoever writes a file writes fitting ones. Each of these took all memory, or tried to."""
     import zstandard
 
-    from jaxworlds import _container as c
+    from jaxworlds.store import _container as c
 
     def sealed(text: bytes, claimed: int, blob: bytes = b"", digests: bytes = b"") -> bytes:
         total = c._PREFIX.size + len(text) + len(blob)

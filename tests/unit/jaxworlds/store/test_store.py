@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxworlds import _container, _folders
 from jaxworlds.store import (
     CompressedStorage,
     StoreError,
+    _container,
+    _folders,
     atomic_folder,
     atomic_write,
     content_hash,
@@ -211,7 +212,8 @@ def test_death_during_a_write_keeps_the_old_state(tmp_path, moment):
     code = f"""
 import os, sys
 import numpy as np
-from jaxworlds import _container, store
+from jaxworlds import store
+from jaxworlds.store import _container
 if {moment!r} == "before the rename":
     os.replace = lambda *names: os._exit(9)
 else:

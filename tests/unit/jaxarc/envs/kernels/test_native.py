@@ -27,7 +27,7 @@ from jaxarc.envs.kernels import native, native_build
 from jaxarc.envs.kernels.switch import switched_on
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import planes
-from jaxworlds import _native
+from jaxworlds.kernels import native as core
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler"
@@ -182,8 +182,8 @@ def test_without_a_compiler_xla_does_it(
 ) -> None:
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    monkeypatch.setattr(_native, "_missing", {})  # or later tests would be warned of kernels that are there
-    _native._registered.cache_clear()
+    monkeypatch.setattr(core, "_missing", {})  # or later tests would be warned of kernels that are there
+    core._registered.cache_clear()
     try:
         assert native_build.names() is None
         states, _ = batch_reset(jr.split(jr.key(0), 2), config_of(), arc_compare.tiny_tasks((5, 7)))
@@ -193,7 +193,7 @@ def test_without_a_compiler_xla_does_it(
         actions = random_actions(jr.key(1), config_of(), 2)
         program = step.lower(with_tasks(states, None), states.task_data, actions).as_text()
     finally:
-        _native._registered.cache_clear()
+        core._registered.cache_clear()
     assert "jaxarc_work" not in program
     assert "while" in program  # XLA's flood
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "jaxarc" in path.name]
@@ -203,15 +203,15 @@ def test_without_a_compiler_xla_does_it(
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is found again without a compiler, and made again where it was damaged."""
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
-    _native.load(native_build._SOURCE, "jaxarc", "key")
+    core.load(native_build._SOURCE, "jaxarc", "key")
     (path,) = tmp_path.rglob("*.so")
     good = path.read_bytes()
     with monkeypatch.context() as without:
         without.setenv("CXX", "/nowhere/c++")
-        _native.load(native_build._SOURCE, "jaxarc", "key")
+        core.load(native_build._SOURCE, "jaxarc", "key")
     damaged = path.with_name("jaxarc-other.so")  # under the same name the loaded one would be found again
     damaged.write_bytes(good[:1000])
-    _native.load(native_build._SOURCE, "jaxarc", "other")
+    core.load(native_build._SOURCE, "jaxarc", "other")
     assert damaged.stat().st_size == len(good)
     assert {found.name for found in path.parent.iterdir()} == {path.name, damaged.name}
 

@@ -1,0 +1,253 @@
+"""C++ kernels for CPUs: compiled with the system's compiler, once for each machine, and given to XLA by name."""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+import jax
+
+from ..runtime import program_key
+
+_HEADER = Path(__file__).with_name("native.h")
+_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared")
+_DIGEST = 16
+_LONG = 100_000
+"""World-steps from which on a run is worth a word about missing kernels: a tenth of a second with them."""
+_lock = threading.Lock()
+_EFFECT = re.compile(r"^// Without this: (.+?)\.?$", re.MULTILINE)
+_missing: dict[str, tuple[str, str]] = {}
+"""Packages whose kernels were looked for and not found: how much slower they are, and why there are none."""
+_warned = False
+GET_COMPILER = (
+    "install a C++ compiler (`apt install g++`, `conda install cxx-compiler`), or name yours in CXX"
+)
+"""What people can do without one."""
+
+
+class MissingKernelsWarning(UserWarning):
+    """A long run goes without the kernels that would make it faster."""
+
+
+class NoCompilerError(OSError):
+    """There is nothing to compile with."""
+
+
+def switched_on(switch: str) -> bool:
+    """Whether the environment variable `switch` allows kernels: 'auto', which it is unless set, or 'off'."""
+    given = os.environ.get(switch, "auto")
+    if given not in ("auto", "off"):
+        raise ValueError(f"`{switch}` must be 'auto' or 'off'; got {given!r}. Unset it for 'auto'.")
+    return given == "auto"
+
+
+def registered(
+    source: Path, functions: tuple[str, ...], package: str, define: str = ""
+) -> dict[str, str] | None:
+    """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
+
+    Tried once per process. `package` names the library in the cache and the logger that says why there is none. The file
+    may include `native.h`, which lies beside this module, and says in its head what a CPU is without it (`slower`).
+    `define` is a macro that makes another library of the same file.
+    """
+    with _lock:
+        return _registered(source, functions, package, define)
+
+
+def warn_of_missing_kernels(world_steps: int) -> None:
+    """Warn, once per process, where a run of so many world-steps begins without kernels that were looked for and not found."""
+    global _warned
+    if _warned or world_steps < _LONG or not _missing:
+        return
+    _warned = True
+    effects = " and ".join(f"{name} is {slower}" for name, (slower, _) in sorted(_missing.items()))
+    switches = " ".join(f"{name.upper()}_KERNELS=off" for name in sorted(_missing))
+    why = next(iter(_missing.values()))[1]
+    warnings.warn(
+        f"this run goes without C++ kernels for the CPU ({effects}): {why[:200]}. To change that, "
+        f"{GET_COMPILER}; `jaxworlds doctor` checks it. {switches} in the environment says that this is as you want it.",
+        MissingKernelsWarning,
+        stacklevel=2,
+    )
+
+
+@functools.cache
+def _registered(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
+    log = logging.getLogger(package)
+    try:
+        key = library_key(source, define)
+        library = load(source, package, key, define)
+        known = {name: f"{name}_{key}" for name in functions}
+        for name, target in known.items():
+            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    except NoCompilerError as error:
+        log.info("no kernels for the CPU, XLA's code is used instead: %s", error)
+        _missing[package] = slower(source), str(error)
+        return None
+    # Whatever is wrong with somebody's compiler or folders: a step must still run.
+    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError) as error:
+        log.warning("no kernels for the CPU, XLA's slower code is used instead: %s", error)
+        _missing[package] = slower(source), " ".join(str(error).split())
+        return None
+    _missing.pop(package, None)
+    return known
+
+
+def slower(source: Path) -> str:
+    """What the head of a source says of a CPU without its kernels, such as "about 9 times slower"."""
+    found = _EFFECT.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
+    return found[1] if found else "slower"
+
+
+def library_key(source: Path, define: str = "") -> str:
+    """What a library depends on: its source, the compiler's options, JAX and the processor."""
+    text = (
+        source.read_bytes()
+        + _HEADER.read_bytes()
+        + " ".join((*_FLAGS, *([define] if define else []))).encode()
+    )
+    return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
+
+
+def is_built(source: Path, package: str) -> bool:
+    """Whether the library of a source lies in the cache, ready to be loaded."""
+    folder = _folder()
+    return folder is not None and _can_be_loaded(folder / f"{package}-{library_key(source)}.so")
+
+
+def try_compiler() -> str:
+    """Compile, load and call a function of one line; the compiler's name."""
+    with tempfile.TemporaryDirectory(prefix="jaxworlds-") as folder:
+        source = Path(folder) / "probe.cc"
+        source.write_text('#include "native.h"\nextern "C" int probe() { return 7; }\n')
+        library = ctypes.CDLL(str(_compiled(source, Path(folder) / "probe.so")))
+        if library.probe() != 7:
+            raise RuntimeError("a compiled function of one line gave a wrong answer")
+    return shlex.join(_compiler())
+
+
+def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
+    """The library, from the cache or compiled; what lies in the cache and cannot be used is made again."""
+    folder = _folder()
+    name = f"{package}-{key}.so"
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
+            return ctypes.CDLL(str(_compiled(source, Path(own) / name, define)))
+    path = folder / name
+    if not _can_be_loaded(path):
+        _compiled(source, path, define)
+    return ctypes.CDLL(str(path))
+
+
+def _can_be_loaded(path: Path) -> bool:
+    """Whether a library is there, nobody else can have written it, and it is whole."""
+    return path.is_file() and _is_ours(path) and _is_whole(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether only this user (or root) can have written what lies at `path`: loading a library runs what is in it."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = path.lstat()
+    sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
+    # Many systems give each user a group of his own and let it write.
+    others = stat.S_IWOTH | (0 if found.st_gid == os.getgid() else stat.S_IWGRP)
+    return (
+        not stat.S_ISLNK(found.st_mode)
+        and found.st_uid in (os.getuid(), 0)
+        and (bool(sticky) or not found.st_mode & others)
+    )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a library is as it was written: to load a part of one may kill the process."""
+    content = path.read_bytes()
+    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
+
+
+def _compiled(source: Path, library: Path, define: str = "") -> Path:
+    """The library, newly compiled. Several processes may do so at once: the last one's file stays."""
+    temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
+    folders = (jax.ffi.include_dir(), _HEADER.parent)
+    command = [
+        *_compiler(),
+        *_FLAGS,
+        *([f"-D{define}"] if define else []),
+        *(f"-I{folder}" for folder in folders),
+        str(source),
+        "-o",
+        str(temporary),
+    ]
+    try:
+        for flags in (["-march=native"], []):  # some compilers do not know this machine
+            done = subprocess.run([*command, *flags], capture_output=True, timeout=120, check=False)
+            if done.returncode == 0:
+                with temporary.open("r+b") as file:
+                    content = file.read()
+                    file.write(_digest(content))  # at the end, where no loader looks
+                    os.fsync(file.fileno())
+                temporary.chmod(0o755)
+                os.replace(temporary, library)
+                return library
+    finally:
+        temporary.unlink(missing_ok=True)
+    raise OSError(f"{shlex.join(command)} failed: {done.stderr[-2000:].decode(errors='replace')}")
+
+
+def _compiler() -> list[str]:
+    if given := os.environ.get("CXX"):
+        return shlex.split(given)
+    found = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    if found is None:
+        raise NoCompilerError("there is no C++ compiler")
+    return [found]
+
+
+def _folder() -> Path | None:
+    """Where compiled programs are kept; None if they shall not be, or cannot."""
+    given = os.environ.get("JAXWORLDS_CACHE_DIR")
+    if given == "off":
+        return None
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxworlds"
+    folder = (Path(given).expanduser().absolute() if given else home) / program_key()
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        return None
+    folder = folder.resolve()
+    place = open_to_others(folder)
+    if place is not None:
+        _say_open(str(place))
+        return None
+    return folder
+
+
+def open_to_others(folder: Path) -> Path | None:
+    """The folder, or one above it, in which somebody else could put files in place of ours; None if there is none."""
+    folder = folder.resolve()
+    return next((place for place in (folder, *folder.parents) if not _is_ours(place)), None)
+
+
+@functools.cache
+def _say_open(place: str) -> None:
+    logging.getLogger("jaxworlds").warning(
+        "kernels are compiled again in every process and not kept: others can write to %s, so that a library found in the "
+        "cache could be theirs. Make that folder yours alone (`chmod go-w`), or set JAXWORLDS_CACHE_DIR to one that is.",
+        place,
+    )

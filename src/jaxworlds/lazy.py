@@ -1,0 +1,55 @@
+"""Public names of a package that load on first use, so that importing it costs almost nothing."""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package: `homes` gives the module of each name, and modules are found by theirs.
+
+    In the package's `__init__`: `__getattr__, __dir__ = lazy_names(__name__, _HOMES)`.
+    """
+    namespace = vars(sys.modules[package])
+    namespace["__all__"] = sorted(homes)  # or `from package import *` would find nothing
+
+    def load(name: str) -> Any:
+        home = homes.get(name)
+        if home is not None:
+            value = getattr(importlib.import_module(f"{package}.{home}"), name)
+        elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
+            value = importlib.import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        namespace[name] = value
+        return value
+
+    return load, lambda: sorted({*namespace, *homes})
+
+
+def keep_module_names(package: str, moved: Mapping[str, str]) -> None:
+    """Let modules that were moved inside `package` be imported by their former names: `moved` says where each is now."""
+    sys.meta_path.append(_FormerNames(package, moved))
+
+
+class _FormerNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a module under its former name; asked last, and only by those who use such a name."""
+
+    def __init__(self, package: str, moved: Mapping[str, str]) -> None:
+        self._moved = {f"{package}.{name}": f"{package}.{now}" for name, now in moved.items()}
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in self._moved else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # What stands here when this returns is what the importer gets.
+        sys.modules[module.__name__] = importlib.import_module(self._moved[module.__name__])

@@ -1,0 +1,244 @@
+"""What binds the processes of a run together beside JAX: they meet before JAX starts, and none outlives another unknowingly.
+
+JAX ends a process whose companions are missing, wrong or lost by `abort`, with a stack of C++ functions and no word about what
+to do. So processes first meet here, where every mistake has its sentence; and each keeps a connection to process 0, which ends
+when its process does, whatever the reason.
+"""
+
+import abc
+import contextlib
+import ctypes
+import dataclasses
+import faulthandler
+import hashlib
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import NoReturn
+
+from ..text import printable
+from ._wire import Wire, whole_number
+from .exits import end_at_once
+
+VERSION = 2
+_NOTE_AFTER_S = 10.0
+# Others hear of an end within milliseconds; a host that does not answer for so long is gone itself.
+_PART_S = 3.0
+_PULSE_S, _TURN_S = 5.0, 0.5
+_FACT = "fact "
+# How JAX and its transports begin to speak of what other processes may have caused.
+_DOUBTFUL = re.compile(
+    r"\b(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION):|Gloo|NCCL"
+)
+
+
+class MissingHostError(ConnectionError):
+    """Other processes of a run did not come, or could not be reached."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """Who a process is, and what must be the same in all of them."""
+
+    process: int
+    processes: int
+    facts: dict[str, str]
+    node: str = dataclasses.field(default_factory=socket.gethostname)
+
+    def __post_init__(self) -> None:
+        facts = {shortened(name, 100): shortened(value) for name, value in self.facts.items()}
+        object.__setattr__(self, "facts", facts)
+        object.__setattr__(self, "node", shortened(self.node))
+
+    def __str__(self) -> str:
+        return f"host {self.process} ({self.node})"
+
+
+class Lifeline(threading.Thread, abc.ABC):
+    """This process's connection with the others of its run."""
+
+    def __init__(self, card: Card, silence_s: int):
+        super().__init__(name="jaxworlds lifeline", daemon=True)
+        self.card, self.silence_s = card, silence_s
+        self.pulse_s = min(_PULSE_S, silence_s / 4)
+        """How often this process gives a sign of life: often enough for the least patient of those who listen."""
+        self.turn_s = min(_TURN_S, self.pulse_s / 2)
+        """How long it waits for something to read at most."""
+        self._pulsed = self._watched = time.monotonic()
+        self.advice = ""
+        """What people can do when a host is lost."""
+        self.erring = threading.Event()
+        """The main thread has met an error of its own."""
+        self.ending = threading.Event()
+        """It has begun to end for that."""
+        self.judged = threading.Event()
+        """A companion is lost, and this process is about to end."""
+        self.parted = threading.Event()
+        """All are done, and connections may end."""
+
+    @abc.abstractmethod
+    def meet(self, patience_s: float) -> int:
+        """Wait for all others and compare cards; the port of process 0 that JAX is to take."""
+
+    @abc.abstractmethod
+    def tell_failure(self, text: str, code: int) -> None:
+        """Let the others know that this process fails, and say why."""
+
+    @abc.abstractmethod
+    def tell_done(self) -> None:
+        """Let the others know that this process has done its part."""
+
+    def fail(self, text: str, code: int) -> NoReturn:
+        """End this process, and with it the run."""
+        self.await_judgement(text)
+        self.ending.set()
+        self.tell_failure(text, code)
+        end_at_once(code)
+
+    def await_judgement(self, error: str) -> None:
+        """Where an error looks as if it came of the loss of another process, wait for the other thread to say so and end."""
+        self.erring.set()
+        if _DOUBTFUL.search(error) and self.judged.wait(_PART_S):
+            self.parted.wait(2 * _PART_S)
+
+    def leave(self) -> None:
+        """Wait until all others are done too, so that none is missed by one that still needs it."""
+        self.tell_done()
+        if not self.parted.wait(_NOTE_AFTER_S):
+            say(f"host {self.card.process} is done and waits for the others")
+            self.parted.wait()
+
+    def close(self) -> None:
+        """Hang up without a word."""
+        self.parted.set()
+        if self.is_alive():
+            self.join()
+
+    def heed(self, silence_s: int | None) -> None:
+        """Give signs of life often enough for somebody who waits for so long."""
+        self.pulse_s = min(self.pulse_s, max(silence_s or 1, 1) / 4)
+        self.turn_s = min(self.turn_s, self.pulse_s / 2)
+
+    def pulse(self, *wires: Wire) -> None:
+        """A sign of life, if it is time for one."""
+        if time.monotonic() - self._pulsed >= self.pulse_s:
+            self._pulsed = time.monotonic()
+            for wire in wires:
+                wire.send(alive=1)
+
+    def silent(self, *wires: Wire) -> list[Wire]:
+        """Those that have given no sign of life for too long. Call it in every turn, after reading.
+
+        Where this process itself was frozen meanwhile, what the others said may still be on its way.
+        """
+        now = time.monotonic()
+        slept, self._watched = now - self._watched > self.silence_s / 2, now
+        if slept:
+            for wire in wires:
+                wire.heard = now
+        return [wire for wire in wires if now - wire.heard > self.silence_s]
+
+    def lost(self, who: str) -> str:
+        """What is said when another process has gone."""
+        return (
+            f"{who} is gone: it was killed, crashed, or lost its machine or network; its own output may say more. "
+            f"{self.advice}".strip()
+        )
+
+    def frozen(self, who: str) -> str:
+        """What is said when another process has been silent for too long."""
+        return (
+            f"{who} has given no sign of life for {self.silence_s} s: it is frozen (SIGSTOP, Ctrl-Z, a debugger), or lost its "
+            f"machine or network; `--silence` waits longer. {self.advice}".strip()
+        )
+
+
+class Noted:
+    """Says once, after a while, what is waited for."""
+
+    def __init__(self) -> None:
+        self.began, self.said = time.monotonic(), False
+
+    def say(self, text: str) -> None:
+        """Say it, if it is time."""
+        if not self.said and time.monotonic() - self.began > _NOTE_AFTER_S:
+            self.said = True
+            say(text)
+
+
+def say(text: str) -> None:
+    """A line on the error stream, without characters that a terminal would obey."""
+    with contextlib.suppress(OSError, ValueError):
+        print(_shown(text), file=sys.stderr, flush=True)
+
+
+def _shown(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def say_last(text: str) -> None:
+    """A line on the error stream, and nothing after it: JAX would add its own view of a lost process."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.write(kept, _shown(text).encode("utf-8", "replace") + b"\n")
+
+
+def difference(first: Card, other: Card) -> str | None:
+    """The first thing that ought to be the same and is not, in a sentence."""
+    mine, theirs = ({"`--hosts`": str(card.processes), **card.facts} for card in (first, other))
+    for name in {**mine, **theirs}:
+        one, two = (facts.get(name, "nothing") for facts in (mine, theirs))
+        if one != two:
+            return f"{name} must be the same on all hosts; {first} has {one}, {other} has {two}."
+    return None
+
+
+def hold_aborts() -> None:
+    """Let a thread that aborts sleep for six seconds first, in which the lifeline ends the process with a sentence.
+
+    JAX aborts as soon as it misses process 0. The handler is C's own `sleep`, which takes the signal's number (6) as its time.
+    """
+    if faulthandler.is_enabled():
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        c = ctypes.CDLL(None)
+        c.signal.argtypes, c.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        c.signal(int(signal.SIGABRT), ctypes.cast(c.sleep, ctypes.c_void_p))
+
+
+def said_of(card: Card) -> dict[str, str | int]:
+    """A card as a message."""
+    facts = {f"{_FACT}{name}": value for name, value in card.facts.items()}
+    return {
+        "jaxworlds": VERSION,
+        "process": card.process,
+        "processes": card.processes,
+        "node": card.node,
+        **facts,
+    }
+
+
+def card_of(message: dict[str, str]) -> Card | None:
+    """The card in a message; None if there is none."""
+    process, processes = (whole_number(message.get(name)) for name in ("process", "processes"))
+    if process is None or processes is None:
+        return None
+    facts = {name.removeprefix(_FACT): value for name, value in message.items() if name.startswith(_FACT)}
+    if message.get("jaxworlds") != str(VERSION):
+        facts = {"jaxworlds": "another version"}
+    return Card(process, processes, facts, message.get("node", "unknown"))
+
+
+def shortened(text: str, longest: int = 200) -> str:
+    """The text in one line; a long one is cut, and a digest tells it from others that begin so."""
+    text = printable(text)
+    if len(text) <= longest:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{text[: longest - 16]}... {digest}"

@@ -1,0 +1,185 @@
+"""The table of a file: what each leaf is and how its bytes are taken, named by its path in the tree."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._trees import is_key
+from ._container import FORMAT_VERSION, Buffer, ContainerReader, StoreError
+from ._encoding import a_what, array_bytes, decode, dtype_name, encode
+
+# What reading a header or structure raises when the JSON is whole but was not made by this module.
+MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError, OverflowError)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafInfo:
+    """One row of a file's table: where a leaf stands in the tree and what it is.
+
+    `kind` is `array`, `key` (typed PRNG keys; `impl` names their generator) or `python` (`dtype` is a type).
+    `left_out` is the content hash of a leaf that was not written, and empty for the others.
+    """
+
+    path: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    nbytes: int = 0
+    impl: str = ""
+    data_shape: tuple[int, ...] = ()
+    value: Any = None
+    left_out: str = ""
+
+    def __str__(self) -> str:
+        note = f"  left out, hash {self.left_out[:12]}" if self.left_out else ""
+        return f"{show(self.path)}: {self.spelling}{note}"
+
+    @property
+    def spelling(self) -> str:
+        """Type and shape as people write them: `float32[3,4]`, `key<fry>[2]`, `Python int`."""
+        if self.kind == "python":
+            return f"Python {self.dtype}"
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def has_blob(self) -> bool:
+        """Whether the file holds bytes for this leaf; other Python values stand in the header."""
+        return not self.left_out and (self.kind != "python" or self.dtype == "bytes")
+
+    def to_json(self) -> dict[str, Any]:
+        """The row without the fields that hold their default."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in fields if getattr(self, name) != fields[name]}
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> "LeafInfo":
+        """The inverse of `to_json`; ValueError where a field is of another kind."""
+        shapes = {name: tuple(row.get(name, ())) for name in ("shape", "data_shape")}
+        made = cls(**{**row, **shapes})
+        sizes = (made.nbytes, *made.shape, *made.data_shape)
+        if not all(type(n) is int and 0 <= n < 1 << 62 for n in sizes):
+            raise ValueError(f"the sizes of {str(made.path)[:60]!r} are {str(sizes)[:80]}")
+        texts = (made.path, made.kind, made.dtype, made.impl, made.left_out)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"the row of {str(made.path)[:60]!r} holds something else than text")
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a file says about itself: made by `read_header`, printed one leaf a line."""
+
+    path: str
+    version: int
+    kind: str
+    codec: str
+    meta: dict[str, Any]
+    leaves: tuple[LeafInfo, ...]
+
+    def __str__(self) -> str:
+        title = f"{self.path}: {self.kind}, format {self.version}, {self.codec}, {len(self.leaves)} leaves"
+        meta = [f"meta {key}: {value!r}" for key, value in self.meta.items()]
+        return "\n  ".join([title, *meta, *map(str, self.leaves)])
+
+
+def header_json(kind: str, rows: list[LeafInfo], **more: Any) -> dict[str, Any]:
+    """The header to write for a file of this kind."""
+    return {"kind": kind, "byteorder": sys.byteorder, "leaves": [row.to_json() for row in rows], **more}
+
+
+def parse_header(reader: ContainerReader) -> Header:
+    """The header of an open file as a value."""
+    header, path = reader.header, reader.path
+    try:
+        rows = tuple(LeafInfo.from_json(row) for row in header["leaves"])
+        meta = decode(header["meta"], []) if "meta" in header else {}
+        if not isinstance(meta, dict):
+            raise ValueError(f"its meta is a {type(meta).__name__}")
+        parsed = Header(str(path), FORMAT_VERSION, str(header["kind"]), str(header["codec"]), meta, rows)
+        byteorder = header["byteorder"]
+    except MALFORMED as error:
+        raise StoreError(
+            f"{path}: the header is malformed ({repr(error)[:200]}). Save the file again."
+        ) from error
+    if byteorder != sys.byteorder:
+        raise StoreError(
+            f"{path}: must be {sys.byteorder}-endian; found {repr(byteorder)[:40]}. Convert it elsewhere."
+        )
+    return parsed
+
+
+def demand_kind(header: Header, kind: str, reader_of_other: str) -> None:
+    """Refuse a file of the other kind, and say how to read it."""
+    if header.kind != kind:
+        raise StoreError(
+            f"{header.path}: must hold a saved {kind}; found a saved {header.kind[:40]}. "
+            f"Read it with {reader_of_other}."
+        )
+
+
+def show(path: str) -> str:
+    """A path for messages; the root of a tree has the empty one."""
+    return f"`{path}`" if path else "the root"
+
+
+def describe(path: str, leaf: Any) -> LeafInfo:
+    """What a leaf is, without moving its bytes; a `jax.ShapeDtypeStruct` is taken for its array."""
+    abstract = isinstance(leaf, jax.ShapeDtypeStruct)
+    if is_key(leaf):
+        data = jax.eval_shape(jax.random.key_data, leaf)
+        nbytes = math.prod(data.shape) * data.dtype.itemsize
+        impl = "" if abstract else str(jax.random.key_impl(leaf))
+        return LeafInfo(path, "key", str(leaf.dtype), tuple(leaf.shape), nbytes, impl, tuple(data.shape))
+    # Subclasses of np.ndarray, such as masked arrays, hold more than their bytes.
+    if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.generic) or type(leaf) in (
+        np.ndarray,
+        np.memmap,
+    ):
+        name = dtype_name(leaf.dtype)
+        if name is None:
+            raise TypeError(
+                f"{show(path)} has dtype {leaf.dtype}, which has no safe form in bytes. Convert it."
+            )
+        shape = tuple(map(int, leaf.shape))
+        return LeafInfo(path, "array", name, shape, math.prod(shape) * np.dtype(leaf.dtype).itemsize)
+    if leaf is None or type(leaf) in (bool, int, float, str):
+        return LeafInfo(path, "python", type(leaf).__name__, value=encode(leaf, show(path)))
+    if type(leaf) is bytes:
+        return LeafInfo(path, "python", "bytes", nbytes=len(leaf))
+    raise TypeError(
+        f"{show(path)} is {a_what(leaf)}; a state holds arrays, typed keys and plain Python values. "
+        "Keep it out of the tree, for example with `eqx.partition(tree, eqx.is_array)`."
+    )
+
+
+def leaf_bytes(path: str, leaf: Any) -> Buffer:
+    """The bytes of a leaf, on the host."""
+    if isinstance(leaf, bytes):
+        return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        raise TypeError(f"{show(path)} is a `jax.ShapeDtypeStruct`, which has no content. Pass an array.")
+    if isinstance(leaf, jax.Array):
+        if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            raise ValueError(
+                f"{show(path)} lives partly on other processes and cannot be read by this one. "
+                "Save per process, or gather it with `jax.experimental.multihost_utils.process_allgather`."
+            )
+        if is_key(leaf):
+            leaf = jax.random.key_data(leaf)
+    return array_bytes(np.asarray(leaf))
+
+
+def leaf_hash(path: str, leaf: Any) -> str:
+    """BLAKE2b over path, type, shape and bytes of one leaf."""
+    info = describe(path, leaf)
+    state = hashlib.blake2b(json.dumps(info.to_json(), sort_keys=True).encode("ascii"), digest_size=32)
+    if info.has_blob:
+        state.update(b"\0")  # JSON never holds it, so text and bytes cannot be confused
+        state.update(leaf_bytes(path, leaf))
+    return state.hexdigest()
