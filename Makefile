@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests and the demo share one persistent compilation cache, inside the folder of the project.
 export JAXWORLDS_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
-.PHONY: help setup demo test lint types unit unit8 thorough oracle fuzz bench soak coverage release docs clean
+.PHONY: help setup demo test lint types unit asusers unit8 thorough oracle fuzz bench soak coverage release docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z0-9]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -38,6 +38,7 @@ demo: $(STAMP)   ## run the systems on embedded defaults and write report/index.
 
 test: lint       ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory asusers
 	@$(MAKE) --no-print-directory unit8
 
 lint: $(STAMP)   ## style
@@ -46,18 +47,21 @@ lint: $(STAMP)   ## style
 types: $(STAMP)  ## static types
 	@$(BIN)/pyright
 
-unit: $(STAMP)   ## all tests, on one device
-	@$(BIN)/pytest -n auto --dist loadfile
+# Run compiled as users compile; all other tests compile quickly.
+LAWS := tests/laws tests/peers/test_arc_oracle.py
+
+unit: $(STAMP)   ## all tests but the laws, on one device
+	@$(BIN)/pytest -n auto --dist loadfile $(LAWS:%=--ignore=%)
+
+asusers: $(STAMP) ## the laws and the comparison with the oracle, compiled as users compile
+	@JAXWORLDS_TEST_AS_USERS=1 $(BIN)/pytest -n auto --dist loadfile $(LAWS)
 
 thorough: $(STAMP) ## all tests and further cases of them (tests/thorough.txt)
 	@JAXWORLDS_TEST_THOROUGH=1 $(BIN)/pytest -n auto --dist loadfile
 	@JAXWORLDS_TEST_THOROUGH=1 $(MAKE) --no-print-directory unit8
 
-# What has nothing to do with devices, or tests them in processes of its own, is left out of the second run.
-ONE_DEVICE := hardening failing_disks arc_* trace_* acbo_[!t]* acbo_training_learns ledger_acbo ledger_jaxarc ledger_jaxtrace cli checking leaks ledger_core measuring profiling rollout_kill runtime store static pictures baselines caching memory compiling demo_page jaxarc_callbacks hosts kernels_missing launchers lifeline strangers scaling newcomer_mistakes
-
-unit8: $(STAMP)  ## the core again, and what the systems spread over devices, on 8 simulated devices
-	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile tests/unit $(foreach name,$(ONE_DEVICE),--ignore-glob='*/test_$(name).py')
+unit8: $(STAMP)  ## the tests marked `devices` again, on 8 simulated devices
+	@JAXWORLDS_TEST_DEVICES=8 $(BIN)/pytest -n auto --dist loadfile -m devices tests/unit
 
 oracle: $(STAMP) ## a million random ARC steps beside the NumPy oracle, and 100,000 beside ARCLE
 	@$(BIN)/python tests/support/arc_compare.py --steps 1000000 --part 0/2 --out benchmarks/results/cpu & \
@@ -78,7 +82,7 @@ bench: $(STAMP)  ## measure what the README claims, next to a peer
 soak: $(STAMP)   ## a million ARC steps, and long runs of the others: nothing may grow (a quarter of an hour)
 	@$(BIN)/python benchmarks/soak.py
 
-# Files to run in place of all tests, for a look at one part: make coverage TESTS=tests/unit/test_store.py
+# Files to run in place of all tests, for a look at one part: make coverage TESTS=tests/unit/jaxworlds/store
 TESTS ?=
 
 coverage: $(STAMP) ## all tests on one device, and the share of lines that they run; commands are not counted

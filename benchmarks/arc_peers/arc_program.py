@@ -76,9 +76,7 @@ def large_canvas(path: Path | None = None) -> Canvas:
 def small_canvas(path: Path | None = None) -> Canvas:
     """Mini-ARC where its folder is found, else those tasks of ARC-AGI-1 that fit 5×5."""
     above = [parent / "shared" / "data" / "arc" / "mini" for parent in HERE.parents]
-    folder = path or next(
-        (place for place in (*above, Path("/work/shared/data/arc/mini")) if place.is_dir()), None
-    )
+    folder = path or next((place for place in above if place.is_dir()), None)
     if folder is not None:
         found = arc_tasks.load(folder) if folder.is_file() else arc_tasks.load_mini(folder)
         return Canvas(5, found.fits(5, 5), f"{len(found.fits(5, 5))} tasks of {found.name}")

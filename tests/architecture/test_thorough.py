@@ -20,6 +20,12 @@ def test_every_line_names_a_test_that_exists() -> None:
         assert re.search(rf"^def {re.escape(name.split('[')[0])}\(", source, re.MULTILINE), line
 
 
+def test_no_whole_law_and_no_whole_comparison_with_the_oracle_is_left_out() -> None:
+    for line in lines():
+        if line.startswith(("tests/laws/", "tests/peers/test_arc_oracle.py")):
+            assert "[" in line, f"{line}: only further cases of it may be left out"
+
+
 def test_each_file_keeps_tests_in_the_usual_run() -> None:
     for path in {line.split("::")[0] for line in lines()}:
         defined = set(re.findall(r"^def (test_\w+)\(", (ROOT / path).read_text(), re.MULTILINE))

@@ -40,7 +40,7 @@ SMALLER = {
     ("jaxarc", "bench"): "--environments 4 --steps 5 --rounds 1 --formats point",
     ("jaxtrace", "bench"): "--particles 4 --steps 20 --rounds 1 --integrators euler",
 }
-# Run by tests of their own: tests/unit/test_demo_page.py and test_cli.py.
+# Run by tests of their own: test_demo_page.py and test_cli.py in tests/unit/jaxworlds/commands.
 ELSEWHERE = {("jaxworlds", "demo"), ("jaxworlds", "bench")}
 
 
@@ -76,7 +76,7 @@ def test_our_commands_of_a_page_run_in_order(
         for program, *rest in command_lines(text):
             if program not in PROGRAMS or (program, rest[0]) in ELSEWHERE:
                 continue
-            if "--devices" in rest:  # needs a process of its own: `tests/unit/test_scaling.py` runs these
+            if "--devices" in rest:  # needs a process of its own: `test_scaling.py` runs these
                 continue
             monkeypatch.setattr("sys.stdin", io.StringIO("stop\n"))
             smaller = shlex.split(SMALLER.get((program, rest[0]), "")) if "--help" not in rest else []

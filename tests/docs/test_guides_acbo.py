@@ -320,7 +320,7 @@ CASES: dict[Key, Case] = {
         ),
         smaller=(
             ("model=create_parent_set_model(),", f"model=create_parent_set_model({TINY}),"),
-            # The exact posterior of 16 variables takes seconds to compile; `test_ledger_acbo.py` has it, of fewer.
+            # The exact posterior of 16 variables takes seconds to compile; `acbo/test_ledger.py` has it, of fewer.
             (
                 "training_batch = create_training_batch(samples)",
                 "training_batch = create_training_batch(samples, expert=first_likely)",

@@ -404,7 +404,7 @@ def spoil_zip(rng: random.Random, data: bytes) -> bytes:
             case 4 if members:
                 odd = (
                     "../../escape.npy",
-                    "/tmp/escape.npy",
+                    "/escape.npy",
                     "x.npy",
                     "",
                     "header",

@@ -265,11 +265,11 @@ def _row(
                 f"{without(extra)}."
             )
         remedy = near or (
-            f" Drop it, as in {without(extra)}, or describe it in `variables`: {{{extra[0]!r}: None}} for one that is "
+            f" Drop it, as in {without(extra)}, or describe it in `variables`: {{{short(extra[0])}: None}} for one that is "
             "only measured."
         )
         raise ValueError(
-            f"`{where}` must have values of the variables alone ({short_list(known)}); got a column {extra[0]!r}"
+            f"`{where}` must have values of the variables alone ({short_list(known)}); got a column {short(extra[0])}"
             f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''} that is none.{remedy}"
         )
     missing = [name for name in settings.names if name not in record]

@@ -104,4 +104,4 @@ def without(columns: Sequence[str]) -> str:
     ("frame.drop(columns=['batch'])", "frame.rename(columns=str).drop(columns=['0'])")
     """
     frame = "frame.rename(columns=str)" if any(name.isdigit() for name in columns) else "frame"
-    return f"{frame}.drop(columns={list(columns)})"
+    return f"{frame}.drop(columns={short(list(columns), 300)})"

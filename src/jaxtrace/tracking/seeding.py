@@ -16,6 +16,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxworlds._demands import short
+
 from ..fields.base import AbstractField, AbstractGrid
 from ..integrators.base import AnyKey
 from .bouncing import AbstractBoundary, lie_inside
@@ -442,7 +444,7 @@ def _column_remedy(names: list[str], path: Path | None) -> str:
     if path is not None and all(map(_is_number, names)):
         return f"The first line of {path} must name the columns: write x,y above it."
     places = sorted((name for name in names if name.lower().startswith(("lat", "lon"))), reverse=True)
-    said = f"`columns={places or names[:2]}`"
+    said = f"`columns={short(places or names[:2], 200)}`"
     return (
         f"Pass {said}."
         if path is None

@@ -183,7 +183,13 @@ def _demand_fit(header: Header, targets: dict[str, Any]) -> None:
     if faults or len(rows) < len(header.leaves):
         more = [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
         raise MisfitError(
-            "\n  ".join([f"{header.path}: the file does not fit `like`:", *faults[:8], *more])
+            "\n  ".join(
+                [
+                    f"{header.path}: the file does not fit `like`:",
+                    *(fault[:300] for fault in faults[:8]),
+                    *more,
+                ]
+            )
             + "\nBuild `like` with the code and configuration that saved the file. "
             "`print(read_header(path))` lists its leaves."
         )
