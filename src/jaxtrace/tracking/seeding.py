@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxworlds._demands import short
+from jaxworlds.arguments import short
 
 from ..fields.base import AbstractField, AbstractGrid
 from ..integrators.base import AnyKey
