@@ -33,6 +33,21 @@ def headlines(results: Path) -> str:
     return head + "".join(f"| {' | '.join(row)} |\n" for row in rows) + "\n"
 
 
+def top(results: Path) -> str:
+    """The three figures at the top of the README, one for each system."""
+    systems = (
+        (_arc(results), "30×30 environments, packed"),
+        (_trace(results), "whole calls"),
+        (_acbo(results), "regret"),
+    )
+    lines = []
+    for rows, wanted in systems:
+        what, figure, beside, where = next(row for row in rows if wanted in row[0])
+        name, rest = what.split(": ", 1)
+        lines.append(f"- {name}, {rest}: **{figure}**, {beside} ({where})\n")
+    return "\n" + "".join(lines) + "\n"
+
+
 def _arc(results: Path) -> Iterator[tuple[str, ...]]:
     gpu, cpu = (Results.read(results / device / "arc.json") for device in ("nvidia-h200", "cpu"))
     over = gpu.figures("peers: ours over theirs")

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headline_figures import top
+
 DEVICES = ("cpu", "nvidia-h200")
 
 
@@ -188,6 +190,7 @@ def memory(results: Path) -> str:
 
 
 FIGURES: dict[str, Callable[[Path], str]] = {
+    "readme-top": top,
     "jaxarc-formats": formats,
     "jaxtrace-interpolation": time_interpolation,
     "acbo-strategies": strategies,
