@@ -131,5 +131,31 @@ def test_type_checkers_see_the_same_names() -> None:
         assert f"from .{home} import {name} as {name}" in text, name
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "baselines.Verdict",
+        "budget.MemoryManager",
+        "caching.lazy_file",
+        "checkpoints.holds_run",
+        "comparing.compare",
+        "demo.Section",
+        "doctor.diagnose",
+        "leaks.find_leaks",
+        "meshes.on_each_device",
+        "monitoring.PerformanceMonitor",
+        "planning.plan_batch_size",
+        "profiling.profile",
+    ],
+)
+def test_former_names_of_modules_still_import(name: str) -> None:
+    module, value = name.split(".")
+    former = importlib.import_module(f"jaxworlds.{module}")
+    assert former is getattr(jaxworlds, module)
+    assert former.__name__ != f"jaxworlds.{module}", "it is the module of now, not a copy"
+    home = importlib.import_module(getattr(former, value).__module__)
+    assert getattr(home, value) is getattr(former, value)
+
+
 if __name__ == "__main__":
     SNAPSHOT.write_text(snapshot())
