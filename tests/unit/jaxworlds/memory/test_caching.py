@@ -280,7 +280,8 @@ def test_the_report_keeps_each_kind_apart():
         report = manager.get_memory_report()
         assert report["monitor_stats"]["current_mb"] > 10
         assert report["monitor_stats"]["peak_mb"] >= report["monitor_stats"]["current_mb"]
-        assert report["monitor_stats"]["live_arrays_mb"] - live == pytest.approx(1.0)
+        # Small arrays of other tests may be freed meanwhile.
+        assert report["monitor_stats"]["live_arrays_mb"] - live == pytest.approx(1.0, abs=0.01)
         owned = report["owned"]
         assert (owned["mb"], owned["budget_mb"], owned["loaded"], owned["cached_items"]) == (1.5, 100.0, 1, 1)
     assert not loader.loaded
