@@ -14,11 +14,9 @@ import pytest
 
 from jaxtrace import create_tracker
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
-from jaxtrace.io.zarr_arrays import ArrayReader
-from jaxtrace.io.zarr_chunks import Chain
-from jaxtrace.io.zarr_contents import read_contents
-from jaxtrace.io.zarr_reading import open_data
-from jaxtrace.io.zarr_stores import open_store
+from jaxtrace.io.zarr.contents import read_contents
+from jaxtrace.io.zarr.dataset import open_data
+from jaxtrace.io.zarr.files import open_files
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
@@ -152,11 +150,10 @@ def test_every_way_to_pack_gives_what_zarr_python_reads(tmp_path: Path, version:
     for number, codec in enumerate(codecs):
         options = {"shape": values.shape, "chunks": (2, 3, 5), "dtype": "f4", **told, **codec}
         group.create_array(f"u{number}", **options)[...] = values
-    store = open_store(tmp_path / "a.zarr")
-    arrays = read_contents(store).arrays
+    arrays = read_contents(open_files(tmp_path / "a.zarr")).arrays
     assert len(arrays) == len(codecs)
     for number, codec in enumerate(codecs):
-        right, reader = group[f"u{number}"][...], ArrayReader(store, arrays[f"u{number}"])
+        right, reader = group[f"u{number}"][...], arrays[f"u{number}"]
         np.testing.assert_array_equal(reader.read(), right, err_msg=str(codec))
         for wanted in ((3, slice(1, 6), slice(None)), (slice(None, None, -2), 4, slice(2, 9, 3)), (1, 1, 1)):
             np.testing.assert_array_equal(reader.read(wanted), right[wanted], err_msg=str(codec))
@@ -181,11 +178,10 @@ def test_every_type_of_values(tmp_path: Path) -> None:
                 if version == 2:
                     group[name].attrs["_ARRAY_DIMENSIONS"] = ["a", "b"]
             right[name] = values
-        store = open_store(tmp_path / f"{version}.zarr")
-        contents = read_contents(store)
+        contents = read_contents(open_files(tmp_path / f"{version}.zarr"))
         assert set(contents.arrays) == set(right)
         for name, values in right.items():
-            found = ArrayReader(store, contents.arrays[name]).read()
+            found = contents.arrays[name].read()
             np.testing.assert_array_equal(found, values, err_msg=name)
             assert found.dtype == values.dtype.newbyteorder("=")
 
@@ -225,7 +221,7 @@ def zarr_json(path: Path, shape: Any = (2,), chunk: Any = (2,), **told: Any) -> 
     (path / "u" / "zarr.json").write_text(
         json.dumps({key: value for key, value in whole.items() if value != "-"})
     )
-    return read_contents(open_store(path)).arrays["u"]
+    return read_contents(open_files(path)).arrays["u"]
 
 
 def test_stores_in_time_and_components_in_stores(tmp_path: Path, netcdf: Any) -> None:
@@ -383,7 +379,7 @@ def test_what_is_not_read_is_refused_in_words_when_it_is_asked_for(
 ) -> None:
     array = zarr_json(tmp_path / "a.zarr", **{"shape": [2, 2], "chunk": [2, 2], **told})
     with pytest.raises(DatasetError, match=rf"a\.zarr: variable 'u': {reason}"):
-        ArrayReader(open_store(tmp_path / "a.zarr"), array).read()
+        array.read()
 
 
 def test_objects_are_never_unpacked_and_do_not_spoil_the_rest(tmp_path: Path, netcdf: Any) -> None:
@@ -504,10 +500,10 @@ def test_chunks_that_unpack_to_more_than_they_should(tmp_path: Path) -> None:
         (tmp_path / "a.zarr/u/c").mkdir()
         (tmp_path / "a.zarr/u/c/0").write_bytes(data)
         with pytest.raises(DatasetError, match=rf"chunk 'u/c/0' cannot be unpacked: it {message}"):
-            ArrayReader(open_store(tmp_path / "a.zarr"), array).read()
+            array.read()
     array = zarr_json(tmp_path / "a.zarr", [10**6], [1], fill_value="NaN")
     with pytest.raises(DatasetError, match=r"it is cut into 1,000,000 chunks, of which 1 files cannot"):
-        ArrayReader(open_store(tmp_path / "a.zarr"), array).read()
+        array.read()
 
 
 def test_a_cut_chunk_of_blosc_never_reaches_the_library(tmp_path: Path) -> None:

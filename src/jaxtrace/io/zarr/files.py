@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from .series import DatasetError
+from ..series import DatasetError
 
 _ZIP_ERRORS = (
     OSError,
@@ -24,7 +24,7 @@ _ZIP_ERRORS = (
 )
 
 
-class AbstractStore(abc.ABC):
+class AbstractFiles(abc.ABC):
     """Bytes by key, such as "u/zarr.json"."""
 
     path: Path
@@ -46,7 +46,7 @@ class AbstractStore(abc.ABC):
         """How many files lie below `prefix` and how many bytes they have; counted until there are `enough` bytes."""
 
 
-class FolderStore(AbstractStore):
+class FolderFiles(AbstractFiles):
     """A folder: each key is the path of a file in it."""
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class FolderStore(AbstractStore):
         return real, facts.st_size
 
 
-class ZipStore(AbstractStore):
+class ZipFiles(AbstractFiles):
     """A zip archive: each key is the name of a member. All of them may lie in one folder, as in a folder that was packed."""
 
     def __init__(self, path: Path) -> None:
@@ -137,10 +137,10 @@ class ZipStore(AbstractStore):
         )
 
 
-def open_store(path: Path) -> AbstractStore:
+def open_files(path: Path) -> AbstractFiles:
     """The store at `path`: a folder, or a file that is a zip archive."""
     if path.is_dir():
-        return FolderStore(path)
+        return FolderFiles(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the store is missing.")
-    return ZipStore(path)
+    return ZipFiles(path)
