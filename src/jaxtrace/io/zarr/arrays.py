@@ -4,16 +4,16 @@ import dataclasses
 import functools
 import itertools
 import math
-import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from ..series import DatasetError
 from .files import AbstractFiles
-from .guard import UnsupportedError, guarded_codecs_2, guarded_codecs_3, named_codecs, whole_numbers
+from .waiting import wait_for
+from .guard import NUMBERS, UnsupportedError, guarded_codecs_2, guarded_codecs_3, named_codecs, whole_numbers
 
 SPARSE = 1 << 26
 """Bytes that an array may declare without storing them: chunks that hold only the fill value are often left out."""
@@ -21,6 +21,7 @@ RATIO = 40_000
 """Zstandard makes at most 32,768 bytes of one."""
 KEPT = 1 << 29
 """Bytes of unpacked chunks that are kept from one request to the next, where a request took only a part of them."""
+_SMALL = 1 << 16  # bytes of coordinates, which are read several times
 _MANY = 4096  # chunks of one request that are read without a look at how many files there are
 _ABSENT = 2**64 - 1  # in the index of a shard, for a chunk that is not stored
 Selection = tuple[int | slice, ...]
@@ -35,6 +36,13 @@ class Shards:
     at_start: bool
     big: bool
     index_bytes: int
+
+
+class ShardIndex(NamedTuple):
+    """Bytes of a shard, and place and length of each of its chunks."""
+
+    size: int
+    entries: UInt64[np.ndarray, "*grid 2"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +77,7 @@ class StoredArray:
         self.dtype, self.fill, self.marked, self.reason = np.dtype("f4"), None, False, ""
         """`marked` says whether the fill value means a missing value, `reason` why the array is not read."""
         self._kept: dict[tuple[range, ...], np.ndarray] = {}
-        self._indices: dict[tuple[int, ...], UInt64[np.ndarray, "chunks 2"]] = {}
+        self._indices: dict[tuple[int, ...], ShardIndex | None] = {}
 
     def open(self, layout: Layout) -> None:
         """Have zarr-python make an array of the metadata; `UnsupportedError` where it refuses them."""
@@ -80,13 +88,8 @@ class StoredArray:
 
         self._layout = layout
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of types and codecs without a specification
-                opened = zarr.AsyncArray(
-                    layout.document, StorePath(ChunkStore(self._stored_bytes), self.name)
-                )
-            self._values = zarr.Array(opened)
-            self.dtype, self.fill = self._values.dtype.newbyteorder("="), self._values.fill_value
+            self._values = zarr.AsyncArray(layout.document, StorePath(ChunkStore(self._stored_bytes), self.name))
+            self.dtype, self.fill = self._values.dtype.newbyteorder("="), self._values.metadata.fill_value
         except ImportError:
             raise
         except Exception as error:  # of many kinds
@@ -136,7 +139,8 @@ class StoredArray:
             to = tuple(slice(c[0] - b[0], c[-1] + 1 - b[0]) for c, b in zip(common, box, strict=True))
             of = tuple(slice(c[0] - p[0], c[-1] + 1 - p[0]) for c, p in zip(common, piece, strict=True))
             found[to] = values[of]
-            if tuple(common) != piece and values.nbytes <= room:
+            partly = tuple(common) != piece or values.nbytes <= _SMALL
+            if partly and values.nbytes <= room:
                 kept[piece], room = values, room - values.nbytes
         self._kept = kept
 
@@ -163,7 +167,7 @@ class StoredArray:
             raise self._error(f"{self._damaged(box, error)}. It is damaged") from error
 
     def _decoded(self, box: tuple[range, ...]) -> np.ndarray:
-        values = self._values[tuple(slice(one.start, one.stop) for one in box)]
+        values = wait_for(self._values.getitem(tuple(slice(one.start, one.stop) for one in box)))
         return np.asarray(values).astype(self.dtype, copy=False).reshape([len(one) for one in box])
 
     def _damaged(self, box: tuple[range, ...], error: Exception) -> str:
@@ -245,28 +249,24 @@ class StoredArray:
             return
         for index in self._chunk_indices(box, self._layout.chunks):
             outer = tuple(k // n for k, n in zip(index, shards.grid, strict=True))
-            entries, size = self._shard_index(outer, shards)
-            if not size:
+            if outer not in self._indices:
+                self._indices[outer] = self._read_index(self._key(outer), shards)
+            found = self._indices[outer]
+            if found is None:
                 self._absent(self._key(outer))
                 continue
             inner = tuple(k % n for k, n in zip(index, shards.grid, strict=True))
-            row = int(np.ravel_multi_index(inner, shards.grid)) if inner else 0
-            start, length = map(int, entries[row])
+            start, length = found.entries[inner].tolist()
             if start == length == _ABSENT:
                 self._absent(self._key_of(index))
-            elif start + length > size or length > self._layout.largest:
-                raise self._error(
-                    f"shard {self._key(outer)!r} has a chunk that ends behind it. It is damaged"
-                )
+            elif start + length > found.size or length > self._layout.largest:
+                raise self._error(f"shard {self._key(outer)!r} has a chunk that ends behind it. It is damaged")
 
-    def _shard_index(
-        self, outer: tuple[int, ...], shards: Shards
-    ) -> tuple[UInt64[np.ndarray, "chunks 2"], int]:
-        """Place and length of each chunk of a shard, and the size of the shard; those of the last shards are kept."""
-        key = self._key(outer)
+    def _read_index(self, key: str, shards: Shards) -> ShardIndex | None:
+        """The index of a shard; None where the shard is not stored."""
         size = self.files.size(key)
-        if outer in self._indices or size is None:
-            return self._indices.get(outer, np.zeros((0, 2), np.uint64)), size or 0
+        if size is None:
+            return None
         length = shards.index_bytes
         if length > size:
             raise self._error(f"shard {key!r} has {size:,} bytes, less than its index. It is damaged")
@@ -274,10 +274,7 @@ class StoredArray:
         data = self.files.read(key, start, start + length)[: length // 16 * 16]
         if (len(self._indices) + 1) * length > SPARSE:
             self._indices = {}
-        self._indices[outer] = (
-            np.frombuffer(data, ">u8" if shards.big else "<u8").reshape(-1, 2).astype(np.uint64)
-        )
-        return self._indices[outer], size
+        return ShardIndex(size, np.frombuffer(data, ">u8" if shards.big else "<u8").reshape(*shards.grid, 2))
 
     def _error(self, why: str) -> DatasetError:
         end = "" if why.endswith(".") else "."
@@ -325,10 +322,10 @@ def _itemsize(told: Any, version: Literal[2, 3]) -> int:
 
     if not isinstance(told, str | dict | list):
         raise ValueError(f"its data type must be a name; it is {str(told)[:80]!r}")
+    if isinstance(told, str) and NUMBERS.fullmatch(told):
+        return np.dtype(told).itemsize
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return parse_dtype(told, zarr_format=version).to_native_dtype().itemsize
+        return parse_dtype(told, zarr_format=version).to_native_dtype().itemsize
     except Exception as error:  # of many kinds
         raise UnsupportedError(
             f"it holds values of the type {str(told)[:80]!r}, which are not read"

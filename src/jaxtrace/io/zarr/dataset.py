@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,9 @@ def _contents(path: Path, missing: Missing) -> Contents:
         import zarr  # noqa: F401
     except ImportError as error:
         raise ImportError('Zarr stores need zarr and xarray: pip install "jaxworlds[trace]".') from error
-    return read_contents(open_files(path), missing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of types and codecs that have no specification
+        return read_contents(open_files(path), missing)
 
 
 @functools.cache

@@ -51,6 +51,7 @@ class FolderFiles(AbstractFiles):
 
     def __init__(self, path: Path) -> None:
         self.path, self._root = path, os.path.realpath(path)
+        self._folders: dict[str, str] = {}
 
     def folders(self) -> list[str]:
         with os.scandir(self._root) as entries:
@@ -79,18 +80,30 @@ class FolderFiles(AbstractFiles):
 
     def _found(self, key: str) -> tuple[str, int] | None:
         """The file of a key and its size. Links are followed within the store only; pipes and devices never end."""
-        real = os.path.realpath(os.path.join(self._root, key))
-        if os.path.commonpath([self._root, real]) != self._root:
-            raise DatasetError(
-                f"{self.path}: {key!r} is a link that leads out of the store and is not followed."
-            )
+        folder, _, name = key.rpartition("/")
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = self._real(folder, key)
+        path = f"{real}/{name}"
         try:
-            facts = os.stat(real)
+            facts = os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
+                path = self._real(key, key)
+                facts = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISREG(facts.st_mode):
             raise DatasetError(f"{self.path}: {key!r} must be a file; it is a folder, a pipe or a device.")
-        return real, facts.st_size
+        return path, facts.st_size
+
+    def _real(self, place: str, key: str) -> str:
+        """Where a place in the store is on the disk, links followed."""
+        real = os.path.realpath(os.path.join(self._root, place))
+        if os.path.commonpath([self._root, real]) != self._root:
+            raise DatasetError(
+                f"{self.path}: {key!r} is a link that leads out of the store and is not followed."
+            )
+        return real
 
 
 class ZipFiles(AbstractFiles):

@@ -26,7 +26,8 @@ _ZSTD_MAGIC, _ZSTD_BLOCK, _ZSTD_LEAST = b"\x28\xb5\x2f\xfd", 1 << 17, 1 << 12
 _FILTERS = ("delta", "fixedscaleoffset", "quantize", "astype")
 _SAME_SIZE = ("shuffle", "bitround")
 _CHECKSUMS = ("crc32", "adler32", "crc32c")
-_NUMBERS = re.compile(r"[<>|=]?([biufc]\d{1,2}|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128))")
+NUMBERS = re.compile(r"[<>|=]?([biufc]\d{1,2}|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128))")
+"""Types of numbers as metadata spell them, such as "<f4" and "float32"."""
 
 
 class UnsupportedError(ValueError):
@@ -107,7 +108,7 @@ def _check_types(settings: Mapping[str, Any]) -> None:
     """Refuse filters between types that are no numbers."""
     for word in ("dtype", "astype", "encode_dtype", "decode_dtype"):
         kind = settings.get(word)
-        if kind is not None and not (isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
+        if kind is not None and not (isinstance(kind, str) and NUMBERS.fullmatch(kind)):
             raise ValueError(f"it names {str(kind)[:40]!r}, which is no type of numbers")
 
 
