@@ -117,7 +117,9 @@ def _zarr(kind: str, job: str) -> Run:
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "ocean.zarr"
     rng, shape = np.random.default_rng(0), (48, 200, 300)
-    data = {name: (("time", "y", "x"), rng.normal(size=shape).astype("f4"), {"units": "m s-1"}) for name in "uv"}
+    data = {
+        name: (("time", "y", "x"), rng.normal(size=shape).astype("f4"), {"units": "m s-1"}) for name in "uv"
+    }
     places = {name: (name, np.arange(float(n)), {"units": "m"}) for name, n in (("y", 200), ("x", 300))}
     clock = {"time": ("time", 3600.0 * np.arange(48), {"units": "seconds since 2024-03-01"})}
     packing: dict[str, tuple[int, dict[str, Any]]] = {
@@ -129,7 +131,7 @@ def _zarr(kind: str, job: str) -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         xarray.Dataset(data, {**places, **clock}).to_zarr(
-            path, zarr_format=version, consolidated=False, encoding={name: encoding for name in "uv"}
+            path, zarr_format=version, consolidated=False, encoding=dict.fromkeys("uv", encoding)
         )
 
     def opening() -> None:

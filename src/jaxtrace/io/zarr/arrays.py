@@ -1,6 +1,5 @@
 """Arrays of a Zarr store: zarr-python decodes the chunks that a request touches, behind the guard."""
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -11,9 +10,10 @@ import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from ..series import DatasetError
+from .encoding import ArrayEncoding, Shards
 from .files import AbstractFiles
+from .guard import UnsupportedError
 from .waiting import wait_for
-from .guard import NUMBERS, UnsupportedError, guarded_codecs_2, guarded_codecs_3, named_codecs, whole_numbers
 
 SPARSE = 1 << 26
 """Bytes that an array may declare without storing them: chunks that hold only the fill value are often left out."""
@@ -28,32 +28,11 @@ Selection = tuple[int | slice, ...]
 Missing = Literal["land", "zero", "fill", "refuse"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Shards:
-    """Files of several chunks: `grid` of them in each, and an index with the place and length of each."""
-
-    grid: tuple[int, ...]
-    at_start: bool
-    big: bool
-    index_bytes: int
-
-
 class ShardIndex(NamedTuple):
     """Bytes of a shard, and place and length of each of its chunks."""
 
     size: int
     entries: UInt64[np.ndarray, "*grid 2"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """How the metadata of an array describe it, for zarr-python, with the guard in its codecs."""
-
-    document: dict[str, Any]
-    chunks: tuple[int, ...]
-    largest: int
-    """No packed chunk has more bytes."""
-    shards: Shards | None = None
 
 
 class StoredArray:
@@ -74,21 +53,25 @@ class StoredArray:
     ) -> None:
         self.files, self.name, self.shape, self.dims = files, name, shape, dims
         self.attributes, self.missing = attributes, missing
-        self.dtype, self.fill, self.marked, self.reason = np.dtype("f4"), None, False, ""
+        self.fill: Any = None
+        self.dtype, self.marked, self.reason = np.dtype("f4"), False, ""
         """`marked` says whether the fill value means a missing value, `reason` why the array is not read."""
         self._kept: dict[tuple[range, ...], np.ndarray] = {}
         self._indices: dict[tuple[int, ...], ShardIndex | None] = {}
 
-    def open(self, layout: Layout) -> None:
+    def open(self, encoding: ArrayEncoding) -> None:
         """Have zarr-python make an array of the metadata; `UnsupportedError` where it refuses them."""
         import zarr
         from zarr.storage import StorePath
 
         from .codecs import ChunkStore
 
-        self._layout = layout
+        self._encoding = encoding
         try:
-            self._values = zarr.AsyncArray(layout.document, StorePath(ChunkStore(self._stored_bytes), self.name))
+            document: Any = encoding.document
+            self._values: Any = zarr.AsyncArray(
+                document, StorePath(ChunkStore(self._stored_bytes), self.name)
+            )
             self.dtype, self.fill = self._values.dtype.newbyteorder("="), self._values.metadata.fill_value
         except ImportError:
             raise
@@ -126,10 +109,10 @@ class StoredArray:
         """Fill `found` with the values in a box from whole chunks, and keep those that it uses in part."""
         whole = tuple(
             range(one[0] // n * n, min((one[-1] // n + 1) * n, end))
-            for one, n, end in zip(box, self._layout.chunks, self.shape, strict=True)
+            for one, n, end in zip(box, self._encoding.chunks, self.shape, strict=True)
         )
         self._refuse_many(
-            math.prod(-(-len(one) // n) for one, n in zip(whole, self._layout.chunks, strict=True))
+            math.prod(-(-len(one) // n) for one, n in zip(whole, self._encoding.chunks, strict=True))
         )
         kept, room = {}, KEPT
         for piece in self._pieces(whole):
@@ -139,20 +122,20 @@ class StoredArray:
             to = tuple(slice(c[0] - b[0], c[-1] + 1 - b[0]) for c, b in zip(common, box, strict=True))
             of = tuple(slice(c[0] - p[0], c[-1] + 1 - p[0]) for c, p in zip(common, piece, strict=True))
             found[to] = values[of]
-            partly = tuple(common) != piece or values.nbytes <= _SMALL
-            if partly and values.nbytes <= room:
+            again = tuple(common) != piece or (len(box) == 1 and values.nbytes <= _SMALL)
+            if again and values.nbytes <= room:
                 kept[piece], room = values, room - values.nbytes
         self._kept = kept
 
     def _pieces(self, whole: tuple[range, ...]) -> Iterator[tuple[range, ...]]:
         """A box of whole chunks, cut between chunks where it is too large to be kept."""
-        counts = [-(-len(one) // n) for one, n in zip(whole, self._layout.chunks, strict=True)]
+        counts = [-(-len(one) // n) for one, n in zip(whole, self._encoding.chunks, strict=True)]
         size = math.prod(map(len, whole)) * self.dtype.itemsize
         if size <= KEPT // 4 or max(counts, default=1) < 2:
             yield whole
             return
         axis = int(np.argmax(counts))
-        cut = whole[axis].start + counts[axis] // 2 * self._layout.chunks[axis]
+        cut = whole[axis].start + counts[axis] // 2 * self._encoding.chunks[axis]
         for half in (range(whole[axis].start, cut), range(cut, whole[axis].stop)):
             yield from self._pieces((*whole[:axis], half, *whole[axis + 1 :]))
 
@@ -172,8 +155,8 @@ class StoredArray:
 
     def _damaged(self, box: tuple[range, ...], error: Exception) -> str:
         """Which chunk of a box cannot be decoded, and why."""
-        for index in self._chunk_indices(box, self._layout.chunks):
-            parts = zip(index, self._layout.chunks, self.shape, strict=True)
+        for index in self._chunk_indices(box, self._encoding.chunks):
+            parts = zip(index, self._encoding.chunks, self.shape, strict=True)
             try:
                 self._decoded(tuple(range(k * n, min((k + 1) * n, end)) for k, n, end in parts))
             except Exception as own:  # noqa: BLE001 (the one that is looked for)
@@ -192,9 +175,9 @@ class StoredArray:
 
     def _key_of(self, index: tuple[int, ...]) -> str:
         """The file of a chunk, and its number in it."""
-        if self._layout.shards is None:
+        if self._encoding.shards is None:
             return self._key(index)
-        outer = tuple(k // n for k, n in zip(index, self._layout.shards.grid, strict=True))
+        outer = tuple(k // n for k, n in zip(index, self._encoding.shards.grid, strict=True))
         return f"{self._key(outer)} ({', '.join(map(str, index))})"
 
     @functools.cached_property
@@ -206,25 +189,27 @@ class StoredArray:
         if count <= _MANY:
             return
         files, held = self._held
-        entries = 0 if self._layout.shards is None else held // 16  # of the indices, 16 bytes for each chunk
+        entries = (
+            0 if self._encoding.shards is None else held // 16
+        )  # of the indices, 16 bytes for each chunk
         if count > _MANY + 1000 * files + entries:
             raise self._error(f"it is cut into {count:,} chunks, of which {files:,} files cannot hold many")
 
     def _stored_bytes(self, key: str, start: int | None, stop: int | None) -> bytes | None:
         """Bytes of a file of chunks, checked against what the metadata allow; None for a chunk that the fill value stands for."""
-        layout, size = self._layout, self.files.size(key)
+        encoding, size = self._encoding, self.files.size(key)
         if size is None:
             return self._absent(key)
         first = 0 if start is None else size + start if start < 0 else start
         last = size if stop is None else stop
         if first < 0 or last > size or last < first:
             raise self._error(f"shard {key!r} has {size:,} bytes, less than its index demands. It is damaged")
-        if layout.shards is None and size > layout.largest:
+        if encoding.shards is None and size > encoding.largest:
             raise self._error(
-                f"chunk {key!r} has {size:,} bytes where at most {layout.largest:,} belong. It is damaged"
+                f"chunk {key!r} has {size:,} bytes where at most {encoding.largest:,} belong. It is damaged"
             )
-        nbytes = math.prod(layout.chunks) * self.dtype.itemsize
-        nbytes *= 1 if layout.shards is None else math.prod(layout.shards.grid)
+        nbytes = math.prod(encoding.chunks) * self.dtype.itemsize
+        nbytes *= 1 if encoding.shards is None else math.prod(encoding.shards.grid)
         if nbytes > SPARSE + RATIO * size:
             raise self._error(f"chunk {key!r} has {size:,} bytes for {nbytes:,} of values. It is damaged")
         return self.files.read(key, first, last)
@@ -244,10 +229,10 @@ class StoredArray:
 
     def _check_shards(self, box: tuple[range, ...]) -> None:
         """Look up the chunks of a box in their shards: zarr-python would silently fill in those that are not there."""
-        shards = self._layout.shards
+        shards = self._encoding.shards
         if shards is None:
             return
-        for index in self._chunk_indices(box, self._layout.chunks):
+        for index in self._chunk_indices(box, self._encoding.chunks):
             outer = tuple(k // n for k, n in zip(index, shards.grid, strict=True))
             if outer not in self._indices:
                 self._indices[outer] = self._read_index(self._key(outer), shards)
@@ -259,8 +244,10 @@ class StoredArray:
             start, length = found.entries[inner].tolist()
             if start == length == _ABSENT:
                 self._absent(self._key_of(index))
-            elif start + length > found.size or length > self._layout.largest:
-                raise self._error(f"shard {self._key(outer)!r} has a chunk that ends behind it. It is damaged")
+            elif start + length > found.size or length > self._encoding.largest:
+                raise self._error(
+                    f"shard {self._key(outer)!r} has a chunk that ends behind it. It is damaged"
+                )
 
     def _read_index(self, key: str, shards: Shards) -> ShardIndex | None:
         """The index of a shard; None where the shard is not stored."""
@@ -279,85 +266,3 @@ class StoredArray:
     def _error(self, why: str) -> DatasetError:
         end = "" if why.endswith(".") else "."
         return DatasetError(f"{self.files.path}: variable {self.name[:60]!r}: {why}{end}")
-
-
-def layout_2(told: dict[str, Any], shape: tuple[int, ...]) -> Layout:
-    """The layout that `.zarray` describes."""
-    if told.get("zarr_format") != 2:
-        raise ValueError(
-            f"its format must be 2 like the store's; it is {str(told.get('zarr_format'))[:40]!r}"
-        )
-    chunks = whole_numbers(told.get("chunks"), len(shape), 1, "chunks")
-    count = math.prod(chunks)
-    filters, packer, largest = guarded_codecs_2(told, count * _itemsize(told.get("dtype"), 2), count)
-    return Layout({**told, "filters": filters or None, "compressor": packer}, chunks, largest)
-
-
-def layout_3(told: dict[str, Any], shape: tuple[int, ...]) -> Layout:
-    """The layout that `zarr.json` describes."""
-    if told.get("zarr_format") != 3:
-        raise ValueError(
-            f"its format must be 3 like the store's; it is {str(told.get('zarr_format'))[:40]!r}"
-        )
-    grid = told.get("chunk_grid")
-    if not isinstance(grid, dict) or not isinstance(grid.get("name"), str):
-        raise ValueError(f"its chunk grid must have a name; it is {str(grid)[:80]!r}")
-    if grid["name"] != "regular":
-        raise UnsupportedError(f"its chunks make a grid of the kind {grid['name'][:40]!r}; 'regular' is read")
-    settings = grid.get("configuration")
-    given = settings.get("chunk_shape") if isinstance(settings, dict) else None
-    chunks = whole_numbers(given, len(shape), 1, "chunk shape")
-    itemsize = _itemsize(told.get("data_type"), 3)
-    names = [name for name, _ in named_codecs(told.get("codecs"))]
-    if "sharding_indexed" in names:
-        return _sharded(told, chunks, itemsize)
-    count = math.prod(chunks)
-    codecs, largest = guarded_codecs_3(told["codecs"], count * itemsize, count)
-    return Layout({**told, "codecs": codecs}, chunks, largest)
-
-
-def _itemsize(told: Any, version: Literal[2, 3]) -> int:
-    """Bytes of one value of a type as metadata name it."""
-    from zarr.dtype import parse_dtype
-
-    if not isinstance(told, str | dict | list):
-        raise ValueError(f"its data type must be a name; it is {str(told)[:80]!r}")
-    if isinstance(told, str) and NUMBERS.fullmatch(told):
-        return np.dtype(told).itemsize
-    try:
-        return parse_dtype(told, zarr_format=version).to_native_dtype().itemsize
-    except Exception as error:  # of many kinds
-        raise UnsupportedError(
-            f"it holds values of the type {str(told)[:80]!r}, which are not read"
-        ) from error
-
-
-def _sharded(told: dict[str, Any], shape: tuple[int, ...], itemsize: int) -> Layout:
-    """The layout of an array in shards of this shape."""
-    (_, settings), *others = named_codecs(told["codecs"])
-    if others or "chunk_shape" not in settings:
-        raise UnsupportedError(
-            "its values are packed before or after they are put into shards, which is not read"
-        )
-    chunks = whole_numbers(settings["chunk_shape"], len(shape), 1, "shape of the chunks in a shard")
-    if any(n % m for n, m in zip(shape, chunks, strict=True)):
-        raise ValueError(f"its shards of shape {shape} cannot be cut into chunks of shape {chunks}")
-    names = [name for name, _ in named_codecs(settings.get("codecs"))]
-    if "sharding_indexed" in names:
-        raise UnsupportedError("its shards hold shards, which is not read")
-    index = named_codecs(settings.get("index_codecs"))
-    packers = [name for name, _ in index]
-    if packers not in (["bytes"], ["bytes", "crc32c"]):
-        raise UnsupportedError(
-            f"the index of its shards is packed with {', '.join(packers)[:80]}, which is not read"
-        )
-    place = settings.get("index_location", "end")
-    if place not in ("start", "end"):
-        raise ValueError(f"the index of its shards must lie at 'start' or 'end'; it is {str(place)[:40]!r}")
-    count = math.prod(chunks)
-    codecs, largest = guarded_codecs_3(settings["codecs"], count * itemsize, count)
-    guarded = {"name": "sharding_indexed", "configuration": {**settings, "codecs": codecs}}
-    grid = tuple(n // m for n, m in zip(shape, chunks, strict=True))
-    length = 16 * math.prod(grid) + 4 * (len(packers) > 1)
-    shards = Shards(grid, place == "start", index[0][1].get("endian") == "big", length)
-    return Layout({**told, "codecs": [guarded]}, chunks, largest, shards)

@@ -28,7 +28,7 @@ class Guard2(Codec):
         raise NotImplementedError
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        return unpack(self.packer, memoryview(np.asarray(buf)).cast("B"), self.limit)
+        return unpack(self.packer, np.asarray(buf).data.cast("B"), self.limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Guard3(BytesBytesCodec):
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         raise NotImplementedError
 
-    async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
-        data = memoryview(chunk_bytes.as_numpy_array()).cast("B")
+    async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
+        data = chunk_data.as_numpy_array().data.cast("B")
         if len(data) < _LONG:
             found = unpack(self.packer, data, self.limit)
         else:
             found = await asyncio.to_thread(unpack, self.packer, data, self.limit)
         return chunk_spec.prototype.buffer.from_bytes(found)
 
-    async def _encode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+    async def _encode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
         raise NotImplementedError
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..series import DatasetError
-from .arrays import RATIO, SPARSE, Missing, StoredArray, layout_2, layout_3
+from .arrays import RATIO, SPARSE, Missing, StoredArray
+from .encoding import encoding_2, encoding_3
 from .files import AbstractFiles
 from .guard import UnsupportedError, whole_numbers
 
@@ -136,9 +137,9 @@ def _array(
         blank = tuple(f"{name}_{axis}" for axis in range(len(shape)))
         found = StoredArray(files, name, shape, blank, dict(attributes), missing)
         try:
-            layout = layout_2(told, shape) if where == _DIMENSIONS else layout_3(told, shape)
+            encoding = encoding_2(told, shape) if where == _DIMENSIONS else encoding_3(told, shape)
             found.dims = _dimensions(names, shape, where)
-            found.open(layout)
+            found.open(encoding)
             _mark(found, told)
             found.reason = _too_large(found)
         except UnsupportedError as error:

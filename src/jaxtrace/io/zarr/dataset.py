@@ -76,6 +76,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 def _contents(path: Path, missing: Missing) -> Contents:
     try:
+        import numcodecs  # noqa: F401
         import xarray  # noqa: F401
         import zarr  # noqa: F401
     except ImportError as error:

@@ -1,8 +1,9 @@
 """The guard before zarr-python: packed bytes are checked before a library sees them, and unpack to no more than declared.
 
 zarr-python decodes a chunk by the codecs that the metadata name. `guarded_codecs_2` and `guarded_codecs_3` put `GUARD`, a
-codec of ours, in place of each compressor. It compares the lengths in the head of the packed bytes with what the array declares: Blosc
-reads beyond the end of a chunk that is cut off, which may end the process (numcodecs 0.16.6, the newest for Python 3.11).
+codec of ours, in place of each compressor. It compares the lengths in the head of the packed bytes with what the array
+declares: Blosc reads beyond the end of a chunk that is cut off, which may end the process (numcodecs 0.16.6, the newest
+for Python 3.11).
 """
 
 import bz2
