@@ -25,28 +25,22 @@ CROWDED = {"acbo/scms": 24, "jaxtrace/fields": 27, "jaxtrace/io": 34, "jaxtrace/
 PARTICIPLE = re.compile(r"_*[a-z]+(ed|awn|own|un|ept|old|aid|ade|ought|osen|aken|iven|een|itten|ound)")
 """The last word of a name that says what was done and not what is done."""
 NOUNS_AND_VERBS = (
-    *("grid", "need", "speed", "feed", "seed", "embed", "shed", "even", "open", "listen", "flatten", "rollout"),
+    *(
+        "grid",
+        "need",
+        "speed",
+        "feed",
+        "seed",
+        "embed",
+        "shed",
+        "even",
+        "open",
+        "listen",
+        "flatten",
+        "rollout",
+    ),
     *("output", "layout", "mixed", "shared", "unstructured", "proceed"),
 )
-    "grid",
-    "need",
-    "speed",
-    "feed",
-    "seed",
-    "embed",
-    "shed",
-    "even",
-    "open",
-    "listen",
-    "flatten",
-    "rollout",
-    "output",
-    "layout",
-    "mixed",
-    "shared",
-    "unstructured",
-    "proceed",
-]
 WORDS = {"around", "bound", "background", "round", "sound", "run", "fun", "made"}
 # Gerunds that a ledger or a guide promises, or that a room has as its public name.
 PUBLIC_GERUNDS = {
