@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
+from acbo.surrogate.heads import candidate_sets
+from acbo.surrogate.model import Network
+from acbo.surrogate.settings import NetworkConfig
 from jaxworlds.static import config
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch
 from .examples import TrainingBatch, TrainingExample
-from .heads import candidate_sets
-from .model import Network
-from .settings import NetworkConfig
 
 # Spellings of other libraries and of the guide's sources.
 _ALIASES = {

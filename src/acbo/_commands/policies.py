@@ -15,9 +15,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from acbo.configs import GRPOTrainingConfig
 from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
+from acbo.policy.curriculum import Curriculum
+from acbo.policy.grpo_config import GRPOTrainingConfig
+from acbo.policy.settings import PolicyConfig
+from acbo.policy.strategy import Policy
+from acbo.policy.training import PolicyLearning, train_policy
+from acbo.policy.weights import load_policy, pretrained_policy, save_policy
 from acbo.scms.drawing import sample_scm
 from acbo.scms.families import FAMILIES
 from acbo.scms.names import suggestion
@@ -38,12 +43,6 @@ from jaxworlds.commands import (
 from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import holds_run
 from jaxworlds.store import atomic_write
-
-from .curriculum import Curriculum
-from .settings import PolicyConfig
-from .strategy import Policy
-from .training import PolicyLearning, train_policy
-from .weights import load_policy, pretrained_policy, save_policy
 
 CHUNK = 10
 """Updates between two looks at the keyboard."""

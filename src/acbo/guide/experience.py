@@ -13,16 +13,17 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from acbo.configs import GRPOTrainingConfig, SurrogateTrainingConfig
 from acbo.data import Key
+from acbo.policy.curriculum import Curriculum
+from acbo.policy.episodes import Case, EpisodeConfig, Steps
+from acbo.policy.grpo_config import GRPOTrainingConfig
+from acbo.policy.network import PolicyNetwork
+from acbo.policy.settings import PolicyConfig
+from acbo.policy.training import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
 from acbo.surrogate.model import Network, Surrogate
-from acbo.surrogate.steps import TrainStep
 
-from .curriculum import Curriculum
-from .episodes import Case, EpisodeConfig, Steps
-from .network import PolicyNetwork
-from .settings import PolicyConfig
-from .training import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
+from .configs import SurrogateTrainingConfig
+from .train_steps import TrainStep
 
 SMALL = PolicyLearning(
     models=8,

@@ -8,12 +8,11 @@ import jax.random as jr
 from jaxtyping import Array, Int32
 
 from acbo.data import Dataset, Key
-
-from .drawing import sample_scm
-from .model import CausalModel
-from .prior import SCMPrior, scm_prior
-from .sampling import sample
-from .scm import SCM
+from acbo.scms.drawing import sample_scm
+from acbo.scms.model import CausalModel
+from acbo.scms.prior import SCMPrior, scm_prior
+from acbo.scms.sampling import sample
+from acbo.scms.scm import SCM
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)

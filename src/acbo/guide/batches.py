@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key, bucket
 from acbo.inference.parent_sets import count_sets
-from acbo.static_args import HashableArgs, prepare_static_args, restore_static_args
 
 from .examples import TrainingBatch, TrainingExample
 from .losses import expert_probabilities
+from .static_args import HashableArgs, prepare_static_args, restore_static_args
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)

@@ -31,17 +31,16 @@ from typing import Any
 
 import numpy as np
 
+from acbo.optimizer.optimizer import Optimizer, Simulator
+from acbo.optimizer.running import one_row
+from acbo.optimizer.simulators import ModelSimulator
+from acbo.optimizer.state import Settings
+from acbo.optimizer.variables import Variable
 from acbo.scms.dsl import parse_model
 from acbo.scms.interop import friend
 from acbo.scms.literature import Benchmark, complete_graph, health_graph, toy_graph
 from acbo.scms.model import CausalModel
 from acbo.scms.names import place, short
-
-from .optimizer import Optimizer, Simulator
-from .running import one_row
-from .simulators import ModelSimulator
-from .state import Settings
-from .variables import Variable
 
 PLAIN = ("target", "objective", "strategy", "budget", "experiments", "max_simultaneous", "mechanism", "seed")
 SOURCES = ("simulator", "model", "benchmark")

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from acbo.scms.difficulty import DIFFICULTIES as DIFFICULTIES
-from acbo.scms.difficulty import Difficulty as Difficulty
+from .difficulty import DIFFICULTIES as DIFFICULTIES
+from .difficulty import Difficulty as Difficulty
 
 
 @dataclasses.dataclass(frozen=True)

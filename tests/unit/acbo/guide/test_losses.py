@@ -7,27 +7,29 @@ import numpy as np
 import pytest
 from acbo_linear import LinearModels
 
+from acbo.guide import (
+    ParentSetPosterior,
+    calibrated_loss,
+    kl_divergence_loss,
+    kl_divergence_loss_jax,
+    multi_target_loss,
+    uncertainty_weighted_loss,
+    uncertainty_weighted_loss_jax,
+)
 from acbo.inference.parent_sets import set_table
 from acbo.surrogate import (
     Calibration,
     Network,
     NetworkConfig,
-    ParentSetPosterior,
     Surrogate,
-    calibrated_loss,
     edge_loss,
     fit_calibration,
-    kl_divergence_loss,
-    kl_divergence_loss_jax,
     load_weights,
-    multi_target_loss,
     pretrained,
     save_weights,
-    uncertainty_weighted_loss,
-    uncertainty_weighted_loss_jax,
 )
 from acbo.surrogate.layers import MASKED
-from acbo.surrogate.set_loss import parent_set_loss
+from acbo.surrogate.losses import parent_set_loss
 from acbo.surrogate.weights import read_metadata
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

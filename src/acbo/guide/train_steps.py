@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int32, PyTree
 
-from acbo.configs import SurrogateTrainingConfig
 from acbo.data import Dataset, Key
+from acbo.surrogate.layers import MASKED
+from acbo.surrogate.model import Network
+from acbo.surrogate.optimizer import learning_rate_at, make_optimizer, norm_of, require_optax
 from jaxworlds.compiling import fallback
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch
+from .configs import SurrogateTrainingConfig
 from .examples import TrainingBatch
-from .layers import MASKED
 from .losses import entropy, kl_divergence_loss
-from .model import Network
-from .optimizer import learning_rate_at, make_optimizer, norm_of, require_optax
 from .parent_set_model import ParentSetModel, create_parent_set_model
 
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from acbo.optimizer.running import run
 from jaxworlds.commands import people_console, print_json, say, working
 from jaxworlds.commands.command_line import STOPPED
 
 from .facts import file_facts, optimization_facts
 from .problem_file import read_problem
-from .running import run
 from .terminal import advice, interact, show
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.inference.metrics import expected_calibration_error
+from acbo.surrogate.model import Network
 from jaxworlds.measuring import timed
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch
 from .examples import DIFFICULTIES, TrainingBatch, ValidationResults
 from .losses import EPSILON, entropy, kl_divergence_loss_jax
-from .model import Network
-from .steps import predicted_set_logits
+from .train_steps import predicted_set_logits
 
 
 def validate_surrogate(

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from acbo.answers import likely_edges
-
-from .optimizer import Optimizer
-from .state import FORMAT, Settings
+from acbo.optimizer.optimizer import Optimizer
+from acbo.optimizer.state import FORMAT, Settings
 
 SEEN = 0.005
 """Edges less likely than this are left out."""

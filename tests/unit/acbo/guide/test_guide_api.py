@@ -11,17 +11,7 @@ import optax
 import pytest
 from acbo_linear import LinearModels
 
-from acbo.configs import (
-    EvaluationConfig,
-    ExplorationTrainingConfig,
-    GRPOTrainingConfig,
-    RewardTrainingConfig,
-    SurrogateTrainingConfig,
-    TrainingConfig,
-    curriculum_ratios,
-)
-from acbo.surrogate import (
-    Network,
+from acbo.guide import (
     ParentSetPosterior,
     TrainingBatch,
     TrainingBatchJAX,
@@ -37,13 +27,17 @@ from acbo.surrogate import (
     create_training_batch_from_examples,
     kl_divergence_loss,
     kl_divergence_loss_jax,
-    selfcheck,
     uncertainty_weighted_loss,
     validate_fallback_behavior,
     validate_surrogate,
 )
+from acbo.guide import checks as selfcheck
+from acbo.guide.configs import EvaluationConfig, SurrogateTrainingConfig, TrainingConfig
+from acbo.guide.parent_set_model import chain_data, network_config
+from acbo.policy.curriculum import curriculum_ratios
+from acbo.policy.grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
+from acbo.surrogate import Network
 from acbo.surrogate.optimizer import norm_of
-from acbo.surrogate.parent_set_model import chain_data, network_config
 from jaxworlds.compiling import (
     FallbackError,
     FallbackWarning,
@@ -389,7 +383,7 @@ def test_validation_compares_network_and_expert() -> None:
     batch = TrainingBatch([example(size, seed) for seed, size in enumerate((3, 4, 5, 6))])
     found = validate_surrogate(params, batch, expert_seconds=10.0)
     each = convert_to_jax_batch(batch)
-    from acbo.surrogate.steps import predicted_set_logits
+    from acbo.guide.train_steps import predicted_set_logits
 
     q = np.asarray(jax.nn.softmax(jax.jit(predicted_set_logits)(params, each)), np.float64)
     p = np.asarray(each.expert_probs, np.float64)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from acbo.optimizer.advice import written
+from acbo.optimizer.optimizer import Optimizer
+from acbo.optimizer.state import Settings
 from acbo.pictures import edge_table
 from jaxworlds.commands import shown
 
-from .advice import written
 from .facts import saved_optimization, weights_facts
-from .optimizer import Optimizer
-from .state import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console

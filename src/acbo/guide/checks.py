@@ -13,7 +13,7 @@ from jaxworlds.measuring import timed
 
 from .losses import kl_divergence_loss_jax
 from .parent_set_model import create_test_batch, create_test_model
-from .steps import create_adaptive_train_step, create_jax_surrogate_train_step
+from .train_steps import create_adaptive_train_step, create_jax_surrogate_train_step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,16 +11,16 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from acbo.configs import SurrogateTrainingConfig
 from acbo.data import Key, bucket
-from acbo.scms.difficulty import collect_observational_data, generate_scm_for_difficulty
 from acbo.scms.model import CausalModel
 from jaxworlds.memory import demand_memory, predict_memory
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch, padded_sets
+from .configs import SurrogateTrainingConfig
+from .difficulty import collect_observational_data, generate_scm_for_difficulty
 from .examples import DIFFICULTIES, Difficulty, TrainingBatch, TrainingMetrics
 from .experts import Expert, create_training_batch, exact_expert
-from .steps import TrainingState, TrainStep, create_jax_surrogate_train_step
+from .train_steps import TrainingState, TrainStep, create_jax_surrogate_train_step
 
 logger = logging.getLogger("acbo")
 

@@ -7,7 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acbo.measuring import benchmark_sustained_performance, measure_compilation_speedup, monitor_memory_usage
+from acbo.guide.measurements import (
+    benchmark_sustained_performance,
+    measure_compilation_speedup,
+    monitor_memory_usage,
+)
 
 
 def test_first_over_second_call_with_the_guides_tuple(capsys):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import acbo
-from acbo.configs import SurrogateTrainingConfig
 from acbo.data import Dataset
-from acbo.policy import guide
-from acbo.surrogate import progressive
-from acbo.surrogate.steps import TrainStep
+from acbo.guide import experience as guide
+from acbo.guide import progressive
+from acbo.guide.configs import SurrogateTrainingConfig
+from acbo.guide.train_steps import TrainStep
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
 from acbo.data import Dataset, bucket
-from acbo.inference import ParentSets, edge_posterior
+from acbo.inference import ParentSets
 from acbo.inference.posterior import plan_for, posterior_by
 
 from .examples import Difficulty, ParentSetPosterior, TrainingBatch, TrainingExample
@@ -23,11 +23,6 @@ def exact_expert(data: Dataset, max_parents: int = 3) -> ParentSets:
     # The labels of a linear teacher, on bent models too: training asks for thousands and wants no warning from each.
     plan = plan_for(data, "bge", None, max_parents, method="auto", limit=limit)
     return posterior_by(plan, data).target_parents()
-
-
-def exact_edges(data: Dataset) -> Float[Array, "d d"]:
-    """The exact posterior of every edge, for `train(..., teach=exact_edges)`: labels in place of the true graph."""
-    return edge_posterior(data).edges
 
 
 def create_training_batch(
