@@ -518,7 +518,9 @@ def test_coasts_of_other_grids_and_of_no_mask() -> None:
 
 
 def test_an_open_edge_is_refused_where_unknown() -> None:
-    with pytest.raises(ValueError, match="`open_edge` must be one of 'leave', 'slip', 'stick', 'bounce'; got 'glue'"):
+    with pytest.raises(
+        ValueError, match="`open_edge` must be one of 'leave', 'slip', 'stick', 'bounce'; got 'glue'"
+    ):
         masked_walls(bay(), open_edge="glue")
 
 
