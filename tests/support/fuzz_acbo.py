@@ -52,7 +52,7 @@ _ROWS = (
 
 def read_problem(path: Path) -> None:
     """Read a problem and what it says of variables, target and graph."""
-    from acbo.optimizer.problem_file import read_problem as read
+    from acbo._commands.problem_file import read_problem as read
 
     found = read(path).settings()
     demand(found.target in found.names and found.settable, "a problem without a target")
@@ -65,7 +65,7 @@ def _rows(folder: Path) -> list[bytes]:
 
 def read_rows(path: Path) -> None:
     """Start an optimization from a table of rows."""
-    from acbo.optimizer.problem_file import read_problem as read
+    from acbo._commands.problem_file import read_problem as read
 
     state = read(path.with_name("problem.toml")).start().state
     for row in state.rows:
@@ -272,7 +272,7 @@ def read_policy(path: Path) -> None:
 
     from rich.console import Console
 
-    from acbo.optimizer.terminal import show
+    from acbo._commands.terminal import show
     from acbo.policy.weights import load_policy
 
     show(path, Console(file=io.StringIO(), width=100))

@@ -2,11 +2,6 @@
 
 from .curriculum import Curriculum as Curriculum
 from .episodes import EpisodeConfig as EpisodeConfig
-from .guide import Experience as Experience
-from .guide import collect_experience as collect_experience
-from .guide import grpo_with_jax_surrogate as grpo_with_jax_surrogate
-from .guide import update_policy_grpo as update_policy_grpo
-from .guide import update_surrogate_jax as update_surrogate_jax
 from .network import Outlook as Outlook
 from .network import PolicyNetwork as PolicyNetwork
 from .settings import PolicyConfig as PolicyConfig

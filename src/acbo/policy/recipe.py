@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from acbo.configs import GRPOTrainingConfig
 from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import scm_prior
 from acbo.surrogate.recipe import versions
 
 from .curriculum import Curriculum
 from .episodes import EpisodeConfig, new_case, run_steps
+from .grpo_config import GRPOTrainingConfig
 from .network import PolicyNetwork
 from .settings import PolicyConfig
 from .training import PolicyLearning, PolicyState, PolicyUpdate, begin

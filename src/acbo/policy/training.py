@@ -13,7 +13,6 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int32, PyTree
 
-from acbo.configs import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
@@ -26,6 +25,7 @@ from jaxworlds.static import config
 from .acting import entropy, log_probability
 from .curriculum import Curriculum
 from .episodes import Case, EpisodeConfig, Steps, new_case, run_steps, with_knowledge
+from .grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from .imitation import thompson_shares
 from .network import Outlook, PolicyNetwork
 from .settings import PolicyConfig

@@ -1,10 +1,6 @@
 """Structural causal models: random, published or written down; sampled, intervened on, and solved."""
 
 from .building import linear_model as linear_model
-from .difficulty import DIFFICULTIES as DIFFICULTIES
-from .difficulty import collect_observational_data as collect_observational_data
-from .difficulty import difficulty_prior as difficulty_prior
-from .difficulty import generate_scm_for_difficulty as generate_scm_for_difficulty
 from .drawing import sample_scm as sample_scm
 from .dsl import parse_graph as parse_graph
 from .dsl import parse_model as parse_model

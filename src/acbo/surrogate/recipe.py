@@ -19,9 +19,8 @@ import jax.random as jr
 
 from jaxworlds.rollout import Chunk
 
-from .draws import benchmark_draws, training_draws
+from .draws import benchmark_draws, exact_edges, training_draws
 from .evaluating import HeldOut, Quality, calibrate, evaluate, held_out
-from .experts import exact_edges
 from .model import Network, count_parameters
 from .settings import NetworkConfig
 from .training import Learning, LearningConfig, Trained, train

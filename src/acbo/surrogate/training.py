@@ -21,10 +21,9 @@ from jaxworlds.batching import per_device
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.static import config
 
-from .losses import edge_loss
+from .losses import edge_loss, parent_set_loss
 from .model import Network
 from .optimizer import descent, learning_rate_at, norm_of, require_optax
-from .set_loss import parent_set_loss
 from .settings import NetworkConfig
 
 Draw = Callable[[Key], tuple[Dataset, Any]]

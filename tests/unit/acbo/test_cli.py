@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from acbo._commands.problem_file import read_problem
 from acbo.cli import main
-from acbo.optimizer.problem_file import read_problem
 from acbo.optimizer.state import read_state
 from acbo.policy.weights import load_policy, policy_metadata
 from acbo.surrogate.weights import pretrained_path

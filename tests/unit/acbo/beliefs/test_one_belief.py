@@ -199,7 +199,7 @@ def test_the_default_does_not_advise_against_its_own_experiments(
 
 
 def test_advice_explanation_report_and_terminal_tell_the_same(tmp_path: Any) -> None:
-    from acbo.optimizer.terminal import advice as advice_line
+    from acbo._commands.terminal import advice as advice_line
 
     optimizer = trial_optimizer("confounded", {10.0: 3, 0.0: 3})
     advice = optimizer.recommend()

@@ -10,7 +10,6 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from acbo.configs import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.data import Dataset
 from acbo.experiments import Problem, known_graph, problem_of
 from acbo.experiments.episode import start_data
@@ -18,6 +17,7 @@ from acbo.policy import EpisodeConfig, Outlook, Policy, PolicyConfig, PolicyLear
 from acbo.policy.acting import Luck, choice_of, draw_luck, entropy, log_probability, pick
 from acbo.policy.episodes import Case, Steps, new_case, regret_of, run_steps
 from acbo.policy.features import Scale
+from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy.imitation import thompson_shares
 from acbo.policy.training import PolicyUpdate
 from acbo.policy.weights import load_policy, policy_metadata, save_policy

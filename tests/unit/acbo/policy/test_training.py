@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from jax import Array
 
-from acbo.configs import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy import (
     EpisodeConfig,
     PolicyConfig,
@@ -21,6 +20,7 @@ from acbo.policy import (
     TrainedPolicy,
     train_policy,
 )
+from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy.training import PolicyState, PolicyUpdate, begin
 from acbo.scms.scm import SCM, linear_scm
 from jaxworlds import Checkpoint, Chunk, world_mesh
