@@ -158,7 +158,9 @@ def test_the_definitions_of_jaxarc_import_no_kernel() -> None:
     assert graph["dispatch"] == {"envs", "kernels", "tasks"}
     for facade in ARC_FACADES:  # nothing of it when the definitions are imported
         tree = ast.parse((SOURCE / "jaxarc" / facade).read_text())
-        early = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 2]
+        early = [
+            node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 2
+        ]
         assert not [module for module in early if module.split(".")[0] in ("dispatch", "agents", "kernels")]
 
 

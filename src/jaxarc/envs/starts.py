@@ -1,4 +1,4 @@
-"""How an episode starts: which task and pair, the first state, and the restart where an episode is over."""
+"""How an episode starts: random task and pair, the first state, and the restart where an episode is over."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,30 @@ from .config import JaxArcConfig
 from .history import empty_history
 from .rules import similarity, with_workspace
 from .state import ArcEnvState, has_pair
-from .threefry import threefry
+
+
+# Rotations of the rounds (four and four in turn), and the number that is mixed into the key.
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+Words = UInt32[Array, "*b"]
+
+
+def threefry(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:
+    """Threefry-2x32, 20 rounds (Salmon et al., 2011): two random words from a key and a counter of two words each.
+
+    Written out in plain arithmetic, so that kernels and XLA draw the same words.
+    """
+    first, second = key
+    keys = (first, second, first ^ second ^ first.dtype.type(_PARITY))
+    x, y = counter[0] + first, counter[1] + second
+    for group in range(5):
+        for by in _ROTATIONS[group % 2]:
+            x = x + y
+            y = x ^ ((y << by) | (y >> (32 - by)))
+        x = x + keys[(group + 1) % 3]
+        y = y + keys[(group + 2) % 3] + first.dtype.type(group + 1)
+    return x, y
 
 
 class Start(NamedTuple):
