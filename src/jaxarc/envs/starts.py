@@ -14,7 +14,6 @@ from .history import empty_history
 from .rules import similarity, with_workspace
 from .state import ArcEnvState, has_pair
 
-
 # Rotations of the rounds (four and four in turn), and the number that is mixed into the key.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

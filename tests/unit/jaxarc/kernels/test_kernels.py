@@ -25,8 +25,8 @@ from jaxarc.envs import (
 from jaxarc.envs.environment import flag_missing, is_there, step_environment
 from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.observations import observe
-from jaxarc.envs.state import with_tasks
 from jaxarc.envs.starts import threefry
+from jaxarc.envs.state import with_tasks
 from jaxarc.kernels import batch_step as batch_kernel
 from jaxarc.kernels.batch_observe import observe_batch
 from jaxarc.kernels.batch_step import step_batch, unless_mapped, why_no_batch_kernel
