@@ -11,10 +11,10 @@ from jaxtyping import Float
 from .optimizer import Optimizer
 from .optimizer.advice import written
 from .optimizer.charts import chart_svg
+from .optimizer.report import effects_part, graph_part
 from .optimizer.simulators import ModelSimulator
-from .report import effects_part, graph_part
+from .optional import optional_package
 from .scms import CausalModel
-from .scms.interop import friend
 
 OBSERVED = 20
 """Rows before the first experiment; with those of all experiments they fit one program of 32 rows."""
@@ -46,7 +46,7 @@ def optimize(plant: CausalModel, runs: int, experiments: int, console: Any) -> l
 
 def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lambda: None) -> Run:
     """Ask, simulate and tell; after every experiment the truth judges what is recommended."""
-    pandas, simulator = friend("pandas", "the demo"), ModelSimulator(plant, seed)
+    pandas, simulator = optional_package("pandas", "the demo"), ModelSimulator(plant, seed)
     data = pandas.DataFrame([simulator({}) for _ in range(OBSERVED)])
     variables = {name: plant.ranges.get(name) for name in plant.names}
     optimizer = Optimizer(variables, target=plant.target, data=data, experiments=experiments, seed=seed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from acbo.pictures import MEASURED, PLAIN, layered_places
 
-from .believed import Believed, Curve
+from .current_belief import Believed, Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from acbo.pictures import edge_matrix_svg, graph_svg
 from jaxworlds.store import atomic_write
 
-from .optimizer.advice import written
-from .optimizer.believed import Believed
-from .optimizer.charts import chart_svg
-from .optimizer.state import Settings, State
-from .pictures import edge_matrix_svg, graph_svg
+from .advice import written
+from .charts import chart_svg
+from .current_belief import Believed
+from .state import Settings, State
 
 if TYPE_CHECKING:
-    from .optimizer import Optimizer
+    from . import Optimizer
 
 STYLE = """
   :root { color-scheme: light dark; --page: #fff; --ink: #1c2233; --faint: #5d6577; --rule: #dde1ea; --good: #e8f1fa;
