@@ -222,8 +222,8 @@ def edge_matrix_svg(
         for i, name in enumerate(names):
             middle = cell * (i + 0.5)
             axes.text(left - 6, top + middle, name, ha="right", va="center", fontsize=13)
-            slant = {"rotation": 40, "rotation_mode": "anchor"}
-            axes.text(left + middle, top - 6, name, ha="left", va="bottom", fontsize=13, **slant)
+            slanted_name = axes.text(left + middle, top - 6, name, ha="left", va="bottom", fontsize=13)
+            slanted_name.set(rotation=40, rotation_mode="anchor")
         for i, j in np.ndindex(d, d):
             framed = truth is not None and bool(truth[i, j])
             corner = np.array([left + cell * j, top + cell * i])
