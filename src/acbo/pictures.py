@@ -315,12 +315,16 @@ def _draw_cell(axes: Any, corner: Point, cell: int, p: float | None, framed: boo
 
     dark = np.array([31, 58, 110]) / 255
     fill = "#eceef1" if p is None else tuple(1 + (dark - 1) * min(p, 1.0))
-    inset, edge = (1.5, {"edgecolor": FRAME, "linewidth": 3}) if framed else (0.5, {"edgecolor": "#d0d4da"})
-    size = cell - 2 * inset
-    axes.add_patch(Rectangle(tuple(corner + inset), size, size, facecolor=fill, gid=gid, **edge))
+    inset, line, width = (1.5, FRAME, 3.0) if framed else (0.5, "#d0d4da", 1.0)
+    corner, size = corner + inset, cell - 2 * inset
+    axes.add_patch(
+        Rectangle(
+            (corner[0], corner[1]), size, size, facecolor=fill, edgecolor=line, linewidth=width, gid=gid
+        )
+    )
     if p is not None and p >= 0.005:
         ink = "#ffffff" if p > 0.5 else "#202124"
-        middle = corner + cell / 2
+        middle = corner + size / 2
         axes.text(*middle, _percent(p), ha="center", va="center_baseline", fontsize=13, color=ink)
 
 
