@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
-from ...tasks.planes import PLANES
-from .. import operations as ops
+from ..envs import operations as ops
+from ..tasks.planes import PLANES
 from .operations import Memory, Sizes, spread
 from .orders import Orders, packed_result
 from .warp import LANES, Counts, Warp, Words

@@ -18,12 +18,14 @@ from jaxtyping import Array, Int32, UInt32
 
 from jaxworlds.kernels import in_halves, result, split_kernel
 
-from ...tasks.bank import TEST, TaskBank
-from .. import operations as ops
-from ..config import JaxArcConfig
-from ..rules import Tally, asked, counted, drawn
-from ..structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
-from .operations import COUNTED, Memory, Sizes
+from ..envs import operations as ops
+from ..envs.config import JaxArcConfig
+from ..envs.rules import Tally, allowed_operation, update_tally
+from ..envs.starts import sample_start
+from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from ..tasks.bank import TEST, TaskBank
+from .gpu import COUNTED
+from .operations import Memory, Sizes
 from .orders import Orders
 from .rows import RowGrids
 from .small import SmallGrids, is_small, packed_table
@@ -38,7 +40,7 @@ _ACTIONS: dict[type, tuple[str, ...]] = {
 }
 
 
-class Kept(NamedTuple):
+class Changed(NamedTuple):
     """The whole numbers and grids of a batch of environments: what a step changes in place."""
 
     planes: UInt32[Array, "b 4 rows"]
@@ -59,14 +61,14 @@ class Kept(NamedTuple):
     key: UInt32[Array, "b 2"]
 
 
-class Told(NamedTuple):
+class Result(NamedTuple):
     """What a step came to, before an episode that is over begins again."""
 
     flags: Int32[Array, " b"]
     """Cells that agree with the target and cells of both (11 bits each), then one bit each for what `BITS` names."""
-    begun: Int32[Array, " b"]
+    start: Int32[Array, " b"]
     """Cells that agree and cells of both where a new episode began, and whether that is of another mode than the one
-    before (see `rules.begun_as_asked`); means nothing elsewhere."""
+    before (see `starts.is_valid_restart`); means nothing elsewhere."""
     steps: Int32[Array, " b"]
     attempts: Int32[Array, " b"]
 
@@ -81,19 +83,19 @@ class Told(NamedTuple):
         return (self.flags >> 11) & 0x7FF
 
     @property
-    def begun_agree(self) -> Array:
+    def start_agree(self) -> Array:
         """Cells that agree where a new episode began."""
-        return self.begun & 0x7FF
+        return self.start & 0x7FF
 
     @property
-    def begun_union(self) -> Array:
+    def start_union(self) -> Array:
         """Cells of the grid and of the target where a new episode began."""
-        return (self.begun >> 11) & 0x7FF
+        return (self.start >> 11) & 0x7FF
 
     @property
-    def begun_in_mode(self) -> Array:
+    def start_in_mode(self) -> Array:
         """Whether a new episode is of the mode of the one before."""
-        return (self.begun >> 22) == 0
+        return (self.start >> 22) == 0
 
     def bit(self, name: str) -> Array:
         """One of the flags."""
@@ -104,40 +106,40 @@ BITS = ("valid", "submitted", "was_over", "terminated", "truncated", "success", 
 
 
 def kernel_step(
-    kept: Kept,
+    changed: Changed,
     bank: TaskBank,
     actions: AbstractAction,
     config: JaxArcConfig,
     *,
     per_program: Callable[[int], int],
     interpret: bool = False,
-) -> tuple[Kept, Told]:
+) -> tuple[Changed, Result]:
     """One step of each environment; a mask action must hold words.
 
     Several devices take a part of the batch each; `per_program` says how many of such a part one warp works on in turn.
     """
 
-    def step(split: tuple[Kept, AbstractAction], bank: TaskBank) -> tuple[Kept, Told]:
+    def step(split: tuple[Changed, AbstractAction], bank: TaskBank) -> tuple[Changed, Result]:
         if split[0].planes.size >= COUNTED:  # one device has what several could have shared
             return in_halves(step, split, bank)
         return _called(*split, bank, config, per_program(split[0].height.shape[0]), interpret)
 
-    return split_kernel(step, (kept, actions), bank)
+    return split_kernel(step, (changed, actions), bank)
 
 
 def _called(
-    kept: Kept,
+    changed: Changed,
     actions: AbstractAction,
     bank: TaskBank,
     config: JaxArcConfig,
     per_program: int,
     interpret: bool,
-) -> tuple[Kept, Told]:
+) -> tuple[Changed, Result]:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plt
 
-    batch, _, rows = kept.planes.shape
-    given = [part.reshape(-1) for part in kept]
+    batch, _, rows = changed.planes.shape
+    given = [part.reshape(-1) for part in changed]
     fields = [getattr(actions, name).reshape(-1) for name in _ACTIONS[type(actions)]]
     grids = [bank.inputs, bank.outputs]
     if is_small(*config.canvas):
@@ -157,7 +159,7 @@ def _called(
         pairs=bank.inputs.shape[0],
         per_program=per_program,
     )
-    told = [result((batch,), jnp.int32, kept.height)] * len(Told._fields)
+    told = [result((batch,), jnp.int32, changed.height)] * len(Result._fields)
     call = pl.pallas_call(
         kernel,
         grid=(math.ceil(batch / per_program),),
@@ -170,13 +172,13 @@ def _called(
         name="arc_step",
     )
     out = call(*arrays)
-    new = [part.reshape(old.shape) for part, old in zip(out, kept, strict=False)]
-    return Kept(*new), Told(*out[len(given) :])
+    new = [part.reshape(old.shape) for part, old in zip(out, changed, strict=False)]
+    return Changed(*new), Result(*out[len(given) :])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Bank:
-    """What `rules.drawn` asks of a bank, by reading memory: one lane for each environment."""
+    """What `starts.sample_start` asks of a bank, by reading memory: one lane for each environment."""
 
     read: Callable[[Any, Array], Array]
     first_pair: Any
@@ -233,11 +235,11 @@ def _kernel(
     per_program: int,
 ) -> None:
     program, load, store = pallas
-    count, names = len(Kept._fields), _ACTIONS[form]
-    old, rest = Kept(*refs[:count]), refs[count:]
+    count, names = len(Changed._fields), _ACTIONS[form]
+    old, rest = Changed(*refs[:count]), refs[count:]
     fields, rest = dict(zip(names, rest, strict=False)), rest[len(names) :]
     inputs, outputs, input_sizes, output_sizes, first_pair, num_train, num_test, cumulative, offset = rest[:9]
-    new, told = Kept(*rest[9 : 9 + count]), Told(*rest[9 + count :])
+    new, told = Changed(*rest[9 : 9 + count]), Result(*rest[9 + count :])
     selections = fields.pop("selection", None)
     memory = Memory(
         *(load, store, old.planes, old.clipboard, old.clipboard_mask),
@@ -262,7 +264,7 @@ def _kernel(
     if selections is None:
         action = form(**numbers)
         placed, sides = action.on_canvas(*config.canvas), _sides(action)
-    operation, known = asked(tally.over, numbers["operation"], placed, config)
+    operation, known = allowed_operation(tally.over, numbers["operation"], placed, config)
     place = bank.place_of(task, mode, pair)
     target_high = jnp.minimum(read(output_sizes, place * 2), sizes.rows)
     target_wide = read(output_sizes, place * 2 + 1)
@@ -280,7 +282,7 @@ def _kernel(
     valid = known & placed & fits & ~tally.over
     submitted = valid & (operation == ops.SUBMIT)
     solved = agree == union
-    after = counted(tally, submitted & ~solved, submitted & solved, config.environment)
+    after = update_tally(tally, submitted & ~solved, submitted & solved, config.environment)
     flags = agree | (union << 11)
     bits = (valid, submitted, tally.over, after.terminated, after.truncated, after.success, mode == TEST)
     for shift, flag in enumerate(bits):
@@ -308,7 +310,7 @@ def _kernel(
         how, held = config.environment.autoreset, dataclasses.replace(bank, read=some)
         keys = some(old.key, at * 2), some(old.key, at * 2 + 1)
         last_mode = some(old.reset_mode, at)
-        begin = drawn(
+        begin = sample_start(
             *(keys, held, last_mode),
             None if how == "task" else task,
             some(old.reset_pair, at) if how == "same" else None,
@@ -333,7 +335,7 @@ def _kernel(
 
         agrees, begun = worker.begin(ordered, ends, begin.place, shared)
         other_mode = (begin.mode != last_mode).astype(jnp.int32)
-        write(told.begun, agrees | (both << 11) | (other_mode << 22), ends)
+        write(told.start, agrees | (both << 11) | (other_mode << 22), ends)
         return agrees, begun
 
     any_ends = jnp.max(ends.astype(jnp.int32)) == 1

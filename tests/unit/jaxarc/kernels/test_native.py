@@ -12,6 +12,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from jaxarc import dispatch
+from jaxarc.dispatch import kernels_on, parts_here
 from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -20,12 +22,11 @@ from jaxarc.envs import (
     UnifiedActionConfig,
     UnifiedDatasetConfig,
     batch_reset,
-    functional,
 )
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.kernels import native, native_build
-from jaxarc.envs.kernels.switch import switched_on
+from jaxarc.envs.parts import DEFINITION
 from jaxarc.envs.state import with_tasks
+from jaxarc.kernels import native
 from jaxarc.tasks import planes
 from jaxworlds.kernels import native as core
 
@@ -60,9 +61,7 @@ def played(config: JaxArcConfig, batch: int = 96, steps: int = 24) -> tuple[Any,
             beside, none = jr.uniform(key, (2, batch, 1)) < jnp.array([0.4, 0.1])[:, None, None]
             words = actions.selection & ~jnp.where(beside, planes.pack_mask(states.working_grid_mask), 0)
             actions = MaskAction(actions.operation, jnp.where(none, jnp.uint32(0), words))
-        new, *rest = inspect.unwrap(functional._batch_step)(
-            states, bank, actions, config, None, switched_on()
-        )
+        new, *rest = inspect.unwrap(dispatch._batch_step)(states, bank, actions, config, None, kernels_on())
         return new, (new, *rest)
 
     run = jax.jit(lambda states: jax.lax.scan(step, states, jr.split(jr.key(4), steps))[1])
@@ -99,7 +98,7 @@ def test_a_large_batch_is_shared_among_threads() -> None:
     bank, few = few.task_data, with_tasks(few, None)
     many = jax.tree.map(lambda leaf: jnp.tile(leaf, (1500,) + (1,) * (leaf.ndim - 1)), few)
     step = jax.jit(
-        lambda states, actions: functional._batch_step(states, bank, actions, config, None, switched_on())[0]
+        lambda states, actions: dispatch._batch_step(states, bank, actions, config, None, kernels_on())[0]
     )
     for key in jr.split(jr.key(1), 12):
         actions = random_actions(key, config, 4)
@@ -115,9 +114,9 @@ def test_vmap_over_batches(own: bool) -> None:
     banks = [bank, bank.with_weights(np.arange(len(bank))) if own else bank]
     groups = [with_tasks(batch_reset(jr.split(jr.key(i), 4), config, bank)[0], None) for i in range(2)]
     step = jax.jit(
-        lambda states, bank, actions: functional._batch_step(
-            states, bank, actions, config, None, switched_on()
-        )[0]
+        lambda states, bank, actions: dispatch._batch_step(states, bank, actions, config, None, kernels_on())[
+            0
+        ]
     )
     both = jax.jit(jax.vmap(step, in_axes=(0, 0 if own else None, 0)))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *banks) if own else bank
@@ -138,7 +137,7 @@ def test_a_step_has_no_derivatives() -> None:
 
     def loss(weights: Any) -> Any:
         drawn = with_tasks(states, bank.with_weights(weights))
-        _, _, reward, *_ = functional.batch_step(drawn, actions, config)
+        _, _, reward, *_ = dispatch.batch_step(drawn, actions, config)
         return (reward + 1).sum() * weights.sum()
 
     weights = jnp.ones(len(bank))
@@ -149,7 +148,7 @@ def test_a_step_has_no_derivatives() -> None:
 def test_no_environment_is_no_trouble() -> None:
     config, bank = config_of(), arc_compare.tiny_tasks((5, 7)).bank
     states, _ = batch_reset(jr.split(jr.key(0), 0), config, bank)
-    new, _, reward, *_ = functional.batch_step(states, random_actions(jr.key(1), config, 0), config)
+    new, _, reward, *_ = dispatch.batch_step(states, random_actions(jr.key(1), config, 0), config)
     assert reward.shape == (0,)
     assert new.planes.shape == (0, 4, 5)
 
@@ -158,13 +157,13 @@ def test_no_environment_is_no_trouble() -> None:
 @pytest.mark.parametrize("how", ["same", None])
 def test_one_environment_alone(how: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     config, bank = config_of("point", (6, 5), how), arc_compare.tiny_tasks((6, 5)).bank
-    state, _ = functional.arc_reset(jr.key(2), config, bank)
+    state, _ = dispatch.arc_reset(jr.key(2), config, bank)
     state = with_tasks(state, None)
     steps = []
     for switch in ("auto", "off"):
         monkeypatch.setenv("JAXARC_KERNELS", switch)
         steps.append(
-            jax.jit(lambda *given: inspect.unwrap(functional._step)(*given, config, None, switched_on()))
+            jax.jit(lambda *given: inspect.unwrap(dispatch._step)(*given, config, None, kernels_on()))
         )
     for key in jr.split(jr.key(3), 24):
         action = random_actions(key, config)
@@ -185,10 +184,10 @@ def test_without_a_compiler_xla_does_it(
     monkeypatch.setattr(core, "_missing", {})  # or later tests would be warned of kernels that are there
     core._registered.cache_clear()
     try:
-        assert native_build.names() is None
+        assert native.names() is None
         states, _ = batch_reset(jr.split(jr.key(0), 2), config_of(), arc_compare.tiny_tasks((5, 7)))
         step = jax.jit(
-            lambda *given: inspect.unwrap(functional._batch_step)(*given, config_of(), None, switched_on())
+            lambda *given: inspect.unwrap(dispatch._batch_step)(*given, config_of(), None, kernels_on())
         )
         actions = random_actions(jr.key(1), config_of(), 2)
         program = step.lower(with_tasks(states, None), states.task_data, actions).as_text()
@@ -203,23 +202,23 @@ def test_without_a_compiler_xla_does_it(
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is found again without a compiler, and made again where it was damaged."""
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
-    core.load(native_build._SOURCE, "jaxarc", "key")
+    core.load(native.SOURCE, "jaxarc", "key")
     (path,) = tmp_path.rglob("*.so")
     good = path.read_bytes()
     with monkeypatch.context() as without:
         without.setenv("CXX", "/nowhere/c++")
-        core.load(native_build._SOURCE, "jaxarc", "key")
+        core.load(native.SOURCE, "jaxarc", "key")
     damaged = path.with_name("jaxarc-other.so")  # under the same name the loaded one would be found again
     damaged.write_bytes(good[:1000])
-    core.load(native_build._SOURCE, "jaxarc", "other")
+    core.load(native.SOURCE, "jaxarc", "other")
     assert damaged.stat().st_size == len(good)
     assert {found.name for found in path.parent.iterdir()} == {path.name, damaged.name}
 
 
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAXARC_KERNELS", "off")
-    assert not native_build.wanted()
-    assert native.kernels() is None
+    assert not kernels_on()
+    assert parts_here() is DEFINITION
     monkeypatch.setenv("JAXARC_KERNELS", "yes")
     with pytest.raises(ValueError, match="'auto' or 'off'; got 'yes'"):
-        native_build.wanted()
+        kernels_on()

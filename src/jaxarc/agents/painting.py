@@ -11,13 +11,12 @@ from jaxtyping import Array, Bool, Int32
 
 from jaxworlds.arguments import short
 
+from ..dispatch import batch_step, kernels_on
+from ..envs.config import JaxArcConfig
+from ..envs.operations import RESIZE, SUBMIT
+from ..envs.state import ArcEnvState, join_tasks
+from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.planes import MAX_SIDE
-from .config import JaxArcConfig
-from .functional import batch_step
-from .kernels.switch import switched_on
-from .operations import RESIZE, SUBMIT
-from .state import ArcEnvState, join_tasks
-from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 _Box = tuple[int, int, int, int]
 _Plan = list[tuple[int, Any]]  # operations with a box, or with a mask where masks are asked for
@@ -85,7 +84,7 @@ def solve_by_painting(
     steps = [step for row in zip(*padded, strict=True) for step in row]
     flat = _action(steps, form, config.canvas)
     actions = jax.tree.map(lambda leaf: leaf.reshape(length, len(plans), *leaf.shape[1:]), flat)
-    final = _played(join_tasks(states, None), states.task_data, actions, config, switched_on())
+    final = _played(join_tasks(states, None), states.task_data, actions, config, kernels_on())
     return Painted(join_tasks(final, states.task_data), final.success, final.step_count)
 
 

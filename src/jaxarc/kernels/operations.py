@@ -10,15 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...tasks.planes import PLANES
-from .. import operations as ops
+from ..envs import operations as ops
+from ..tasks.planes import PLANES
 from .warp import LANES, Counts, Warp, Words
 
 _ALL = 0xFFFFFFFF
 OFF_GRID, NOTHING = 62, 63
 """Codes of what is not carried out: because the selection misses the grid, which is invalid, or for another reason."""
-COUNTED = 2**31
-"""Kernels count the words of grids with 32 bits: a call takes fewer of them than this."""
 
 
 class Sizes(NamedTuple):

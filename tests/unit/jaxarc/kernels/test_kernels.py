@@ -22,16 +22,16 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
 )
-from jaxarc.envs.draws import threefry
+from jaxarc.envs.environment import flag_missing, is_there, step_environment
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.functional import _flagged, _is_there, _step_one
-from jaxarc.envs.kernels import stepping
-from jaxarc.envs.kernels.looking import fused_look
-from jaxarc.envs.kernels.show import can_show, show, show_one_hot
-from jaxarc.envs.kernels.step import _Bank
-from jaxarc.envs.kernels.stepping import can_fuse, fused_step, unless_mapped
 from jaxarc.envs.observations import observe
+from jaxarc.envs.starts import threefry
 from jaxarc.envs.state import with_tasks
+from jaxarc.kernels import batch_step as batch_kernel
+from jaxarc.kernels.batch_observe import observe_batch
+from jaxarc.kernels.batch_step import step_batch, unless_mapped, why_no_batch_kernel
+from jaxarc.kernels.show import can_show, show, show_one_hot
+from jaxarc.kernels.step import _Bank
 from jaxarc.tasks import planes
 from jaxworlds import replace
 
@@ -59,8 +59,8 @@ def started(config: JaxArcConfig) -> tuple[Any, Any]:
 
 def interpreted(states: Any, bank: Any, actions: Any, config: JaxArcConfig) -> Any:
     """The kernel's step as `batch_step` takes it, by Pallas' interpreter."""
-    there = jax.vmap(_is_there, in_axes=(0, None))(states, bank)
-    return _flagged(there, fused_step(states, bank, actions, config, interpret=True))
+    there = jax.vmap(is_there, in_axes=(0, None))(states, bank)
+    return flag_missing(there, step_batch(states, bank, actions, config, interpret=True))
 
 
 def with_odd_masks(actions: Any, states: Any, key: Any) -> Any:
@@ -101,9 +101,9 @@ def assert_equal(got: Any, want: Any) -> None:
 def test_the_kernel_gives_the_same_bits(
     config: JaxArcConfig, per_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "_per_program", lambda canvas, batch: per_program)
+    monkeypatch.setattr(batch_kernel, "_per_program", lambda canvas, batch: per_program)
     states, bank = started(config)
-    plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
+    plain = jax.jit(jax.vmap(lambda s, b, a: step_environment(s, b, a, config, None), in_axes=(0, None, 0)))
     fused = jax.jit(lambda states, bank, actions: interpreted(states, bank, actions, config))
     ended = 0
     for key in jr.split(jr.key(3), 24):
@@ -130,7 +130,7 @@ def test_tests_do_not_begin_again_on_demonstrations(canvas: tuple[int, int]) -> 
     )
     states, bank = with_tasks(states, None), tasks.bank.with_weights(bare + 0.5)
     actions = random_actions(jr.key(3), config, BATCH)
-    plain = jax.jit(jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0)))
+    plain = jax.jit(jax.vmap(lambda s, b, a: step_environment(s, b, a, config, None), in_axes=(0, None, 0)))
     want = plain(states, bank, actions)
     assert_equal(interpreted(states, bank, actions, config), want)
     lost = np.isnan(want[0].similarity)
@@ -143,7 +143,7 @@ def test_another_vmap_takes_the_plain_path() -> None:
     config = config_of("bbox", (8, 7), "pair", format="packed")
     states, bank = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
-    plain = jax.vmap(lambda s, b, a: _step_one(s, b, a, config, None), in_axes=(0, None, 0))
+    plain = jax.vmap(lambda s, b, a: step_environment(s, b, a, config, None), in_axes=(0, None, 0))
     fused = unless_mapped(lambda *given: interpreted(*given, config), plain)
     two = lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), tree)  # noqa: E731
     many = jax.jit(jax.vmap(fused, in_axes=(0, None, 0)))(two(states), bank, two(actions))
@@ -161,7 +161,7 @@ def test_tasks_that_are_gone_become_the_nearest() -> None:
         tuple(part[:2] for part in (small.first_pair, small.num_train, small.num_test, jnp.ones(2))),
     )
     actions = random_actions(jr.key(0), config, BATCH)
-    want = jax.vmap(lambda s, a: _step_one(s, small, a, config, None))(states, actions)
+    want = jax.vmap(lambda s, a: step_environment(s, small, a, config, None))(states, actions)
     got = interpreted(states, small, actions, config)
     assert_equal(got[:4], want[:4])
 
@@ -171,7 +171,7 @@ def test_actions_off_the_canvas_do_nothing() -> None:
     states, bank = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
     away = eqx.tree_at(lambda a: (a.r1, a.c2), actions, (actions.r1 - 8, actions.c2 + 40))
-    new, *_, info = fused_step(states, bank, away, config, interpret=True)
+    new, *_, info = step_batch(states, bank, away, config, interpret=True)
     assert not info["valid_action"].any()
     np.testing.assert_array_equal(new.planes, states.planes)
     np.testing.assert_array_equal(new.step_count, states.step_count + 1)
@@ -207,7 +207,7 @@ def test_observations_are_those_of_one_environment(form: str) -> None:
     config = config_of("mask", (8, 8), None, format=form, demonstrations=True)
     states, bank = started(config)
     want = jax.vmap(lambda state: observe(state, bank, config))(states)
-    assert_equal(fused_look(states, bank, config, interpret=True), want)
+    assert_equal(observe_batch(states, bank, config, interpret=True), want)
 
 
 def test_states_tell_what_was_seen() -> None:
@@ -242,19 +242,17 @@ def test_random_words_are_those_of_threefry() -> None:
     np.testing.assert_array_equal(jnp.stack(got), want)
 
 
-def test_what_the_kernel_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_knows() -> None:
     config = config_of("bbox", (5, 5), "task")
     states, _ = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
-    assert not can_fuse(states, actions, config)  # no GPU
-    monkeypatch.setattr(stepping, "kernels_exist", lambda: True)
-    assert can_fuse(states, actions, config)
+    assert why_no_batch_kernel(states, actions, config) is None
     control = JaxArcConfig(action=UnifiedActionConfig(control_operations=True))
-    assert not can_fuse(states, actions, control)
+    assert "control_operations" in str(why_no_batch_kernel(states, actions, control))
     marked = eqx.tree_at(
         lambda s: s.wrong, states, jnp.zeros((BATCH, 2, 4), jnp.uint8), is_leaf=lambda x: x is None
     )
-    assert not can_fuse(marked, actions, config)  # of a reset with control operations
+    assert "control_operations" in str(why_no_batch_kernel(marked, actions, config))  # of a reset with them
 
 
 @pytest.mark.parametrize("form", ["point", "bbox", "mask"])
@@ -265,7 +263,7 @@ def test_the_kernel_can_be_built_for_a_gpu(form: str) -> None:
     config = config_of(form, (30, 30), "task", format="grid")
     states, bank = started(config)
     actions = random_actions(jr.key(0), config, BATCH)
-    step = jax.jit(lambda states, bank, actions: fused_step(states, bank, actions, config))
+    step = jax.jit(lambda states, bank, actions: step_batch(states, bank, actions, config))
     text = step.trace(states, bank, actions).lower(lowering_platforms=("cuda",)).as_text()
     assert "arc_step" in text
     assert "arc_show" in text

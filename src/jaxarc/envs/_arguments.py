@@ -1,4 +1,4 @@
-"""What people pass to reset and step, looked at before anything is compiled: wrong choices raise, in words."""
+"""Checks of the arguments of reset and step, before anything is compiled: wrong ones raise a clear error."""
 
 import warnings
 from typing import Any
@@ -16,10 +16,10 @@ from .config import JaxArcConfig
 from .state import ArcEnvState, demand_tasks, is_shared
 
 
-def prepared(
+def reset_arguments(
     config: Any, task_data: Any, mode: Any, pair: Any, task: Any
 ) -> tuple[JaxArcTask | TaskBank, dict[str, Array]]:
-    """The tasks as the state will hold them, and what was chosen, as int32 arrays."""
+    """The tasks as the state will hold them, and the choices as int32 arrays."""
     if not isinstance(config, JaxArcConfig):
         raise TypeError(
             f"`config` must be a JaxArcConfig; got {type(config).__name__}. "

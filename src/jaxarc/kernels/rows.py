@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...tasks.planes import PLANES
-from .. import operations as ops
+from ..envs import operations as ops
+from ..tasks.planes import PLANES
 from .operations import (
     NOTHING,
     OFF_GRID,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32, UInt32
 
-from ...tasks import planes
+from ..tasks import planes
 
 LANES = 32
 Words = UInt32[Array, " 32"]

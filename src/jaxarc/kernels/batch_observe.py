@@ -7,16 +7,16 @@ from jaxtyping import Array, UInt32
 
 from jaxworlds.static import replace
 
-from ...tasks.bank import TaskBank
-from ...tasks.planes import PLANES
-from ..config import JaxArcConfig
-from ..observations import ArcObservation, observe
-from ..state import ArcEnvState
-from .operations import COUNTED
+from ..envs.config import JaxArcConfig
+from ..envs.observations import ArcObservation, observe
+from ..envs.state import ArcEnvState
+from ..tasks.bank import TaskBank
+from ..tasks.planes import PLANES
+from .gpu import COUNTED
 from .show import can_show, show, show_one_hot, words_of
 
 
-def fused_look(
+def observe_batch(
     states: ArcEnvState, bank: TaskBank, config: JaxArcConfig, interpret: bool = False
 ) -> ArcObservation:
     """What is seen of each environment: packed first, and then shown in the format of the config."""
