@@ -19,6 +19,7 @@ import numpy as np
 
 import acbo
 import jaxworlds
+from acbo import GRPOTrainingConfig
 from acbo.data import Dataset
 from acbo.optimizer import Optimizer
 from acbo.policy import EpisodeConfig, PolicyConfig, PolicyLearning, PolicyNetwork, save_policy, train_policy

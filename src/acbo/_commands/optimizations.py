@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from acbo.optimizer.running import run
+from acbo.optimizer.simulation import run
 from jaxworlds.commands import people_console, print_json, say, working
 from jaxworlds.commands.command_line import STOPPED
 

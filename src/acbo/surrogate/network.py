@@ -16,8 +16,8 @@ from .attention import AxialBlock
 from .calibration import Calibration
 from .heads import allowed_parents, candidate_sets, set_logits
 from .layers import MASKED, Dense, Norm, Normals
+from .network_config import NetworkConfig
 from .pairs import PairBlock
-from .settings import NetworkConfig
 from .statistics import FEATURES, pair_statistics, standardise
 
 _PRIOR_LOGIT = -1.5

@@ -13,8 +13,8 @@ from acbo.data import Dataset, Key
 from acbo.inference.metrics import auroc, expected_calibration_error
 
 from .calibration import fit_calibration
-from .model import Network, Surrogate
-from .training import Draw
+from .network import Network, Surrogate
+from .trainer import Draw
 
 
 class HeldOut(eqx.Module):

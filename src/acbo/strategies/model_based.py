@@ -9,18 +9,18 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import MEMORY, AbstractBelief, Belief, Effects, corrected_belief
-from acbo.beliefs.effects import log_likelihood
-from acbo.beliefs.models import posterior_models
-from acbo.beliefs.settings import BeliefSettings
+from acbo.beliefs.belief_settings import BeliefSettings
+from acbo.beliefs.model_effects import log_likelihood
+from acbo.beliefs.posterior_models import draw_models
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.interventions import hard
-from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried
-from .checks import refuted
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
+from .refutation import refuted
 
 ROUNDS, STARTS = 4, 4
 """How often the best values are searched around again, and around how many candidates."""
@@ -36,12 +36,10 @@ class AbstractBelieving(AbstractStrategy):
     """Values of each variable that are candidates."""
     sets: int = eqx.field(static=True, default=128)
     """Sets of several variables that are candidates, where they may be set together."""
-    graph_known: bool = eqx.field(static=True, default=False)
-    """Whether `problem.knowledge.required` is the whole graph, of any size: nothing about it is drawn then."""
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
         """What is believed."""
-        return posterior_models(problem, data, key, self.settings, self.graph_known)
+        return draw_models(problem, data, key, self.settings)
 
     @abc.abstractmethod
     def worth(

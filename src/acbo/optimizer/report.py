@@ -2,21 +2,20 @@
 
 import html
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from acbo.pictures import edge_matrix_svg, graph_svg, svg_text
 from jaxworlds.store import atomic_write
 
-from .optimizer.advice import written
-from .optimizer.believed import Believed
-from .optimizer.charts import chart_svg
-from .optimizer.state import Settings, State
-from .pictures import edge_matrix_svg, graph_svg
+from .advice import written
+from .current_belief import Believed
+from .plots import plot_effect, plot_regret
+from .state import Settings, State
 
 if TYPE_CHECKING:
-    from .optimizer import Optimizer
+    from . import Optimizer
 
 STYLE = """
   :root { color-scheme: light dark; --page: #fff; --ink: #1c2233; --faint: #5d6577; --rule: #dde1ea; --good: #e8f1fa;
@@ -137,25 +136,9 @@ def _values(settings: Settings, name: str) -> str:
 def _progress(believed: Believed, optimum: float | None) -> str:
     if not believed.state.made:
         return "<p>No experiment was made yet.</p>"
-    found, target = believed.progress, believed.settings.target
-    points = np.stack([found.cost, found.measured], axis=-1)[1:]
-    best, label, level = found.best, target, optimum
-    if optimum is not None:
-        sign = 1.0 if believed.settings.objective == "min" else -1.0
-        best, label, level = sign * (best - optimum), f"regret of {target}", 0.0
-        points = np.stack([points[:, 0], sign * (points[:, 1] - optimum)], axis=-1)
-    chart = chart_svg(
-        found.cost,
-        best,
-        points=points,
-        level=level,
-        steps=True,
-        title="Regret" if optimum is not None else "Best so far",
-        x_label="cost of the experiments",
-        y_label=label,
-        width=420,
-        height=260,
-    )
+    target = believed.settings.target
+    title = "Best so far" if optimum is None else "Regret"
+    chart = picture(lambda: svg_text(plot_regret(believed, optimum, (420, 260)), title))
     units = ""
     if optimum is not None:
         units = (
@@ -171,31 +154,29 @@ def _progress(believed: Believed, optimum: float | None) -> str:
 
 def effects_part(believed: Believed) -> str:
     """A chart of the expected target for each variable that can be set."""
-    charts = [
-        chart_svg(
-            curve.x,
-            curve.mean,
-            band=(curve.low, curve.high),
-            points=curve.tried,
-            title=curve.name,
-            x_label=curve.name,
-            y_label=believed.settings.target,
-            discrete=curve.discrete,
-            width=300,
-            height=210,
-        )
-        for curve in believed.curves
-    ]
-    return f'<div class="row">{"".join(charts)}</div>'
+    target = believed.settings.target
+
+    def charts() -> str:
+        return "".join(svg_text(plot_effect(curve, target), curve.name) for curve in believed.curves)
+
+    return f'<div class="row">{picture(charts)}</div>'
 
 
 def graph_part(believed: Believed) -> str:
     """The graph with arrows as strong as their probability, and the same in numbers."""
     names, edges = believed.settings.names, believed.edges
-    picture = graph_svg(edges, names, target=believed.settings.target)
-    matrix = edge_matrix_svg(edges, names, title="row causes column, in per cent")
-    shown = f'<figure class="wide">{picture}</figure><figure class="wide">{matrix}</figure>'
+    graph = picture(lambda: graph_svg(edges, names, target=believed.settings.target))
+    matrix = picture(lambda: edge_matrix_svg(edges, names, title="row causes column, in per cent"))
+    shown = f'<figure class="wide">{graph}</figure><figure class="wide">{matrix}</figure>'
     return f"<p>Arrows are as strong as their probability.</p>\n{shown}"
+
+
+def picture(draw: Callable[[], str]) -> str:
+    """What `draw` returns; without matplotlib, a note that says how to install it."""
+    try:
+        return draw()
+    except ImportError as error:
+        return f'<p class="note">{html.escape(str(error))}</p>'
 
 
 def _experiments(state: State) -> str:

@@ -14,16 +14,16 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from acbo.data import Key
-from acbo.scms.drawing import sample_scm
+from acbo.problem import known_graph, problem_of
 from acbo.scms.families import FAMILIES
 from acbo.scms.optima import best_intervention
 from acbo.scms.prior import SCMPrior, scm_prior
+from acbo.scms.random_models import sample_scm
 from acbo.scms.scm import SCM
 from jaxworlds.batching import per_device, shard_worlds
 from jaxworlds.rollout import to_host
 
 from .episode import run_episode
-from .problem import known_graph, problem_of
 
 if TYPE_CHECKING:
     import pandas as pd

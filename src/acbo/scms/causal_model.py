@@ -10,15 +10,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
+from acbo.names import place, require_distinct
 
-from .effects import SAMPLES, true_effect
 from .interventions import Intervention
 from .mechanisms import MECHANISMS
-from .names import place, require_distinct
 from .noise import NOISES
 from .optima import best_intervention
-from .sampling import demand_rows, largest_value, sample, seeded
+from .samples import demand_rows, largest_value, sample, seeded
 from .scm import SCM, permute
+from .true_effects import SAMPLES, true_effect
 
 Level = float | Float[Array, " rows"] | Float[np.ndarray, " rows"]
 Levels = Mapping[str, Level]
@@ -174,7 +174,7 @@ class CausalModel:
         return levels, float(found.value)
 
     def __str__(self) -> str:
-        from .writing import to_text
+        from .equation_text import to_text
 
         return to_text(self)
 

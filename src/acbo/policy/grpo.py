@@ -10,25 +10,32 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32, PyTree
 
 from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.losses import edge_loss
-from acbo.surrogate.optimizer import descent, learning_rate_at, norm_of, require_optax
-from acbo.surrogate.training import usual_chunk
-from jaxworlds.batching import per_device
-from jaxworlds.rollout import Checkpoint, Chunk, Rollout, holds_run, resume, run
+from acbo.train_loop import (
+    LoopOptions,
+    descend,
+    descent,
+    device_mean,
+    learning_rate_at,
+    norm_of,
+    over_devices,
+    run_updates,
+)
+from jaxworlds.rollout import Checkpoint, Chunk, Rollout, holds_run
 from jaxworlds.static import config
 
-from .acting import entropy, log_probability
 from .curriculum import Curriculum
 from .episodes import Case, EpisodeConfig, Steps, new_case, run_steps, with_knowledge
 from .grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from .imitation import thompson_shares
-from .network import Outlook, PolicyNetwork
-from .settings import PolicyConfig
+from .picks import entropy, log_probability
+from .policy_config import PolicyConfig
+from .policy_network import Outlook, PolicyNetwork
 
 
 @config
@@ -85,21 +92,11 @@ class PolicyUpdate(eqx.Module):
 
     def __call__(self, state: PolicyState, _: Any = None) -> tuple[PolicyState, dict[str, Float[Array, ""]]]:
         keys = jr.split(jr.fold_in(state.key, state.step), self.config.models)
-        if self.mesh is None:
-            network, moments, figures = self._learn(state, keys)
-        else:
-            axes = self.mesh.axis_names
-            spread = per_device(
-                lambda state, keys: self._learn(state, keys, axes),
-                self.mesh,
-                (PartitionSpec(), PartitionSpec(axes)),
-                PartitionSpec(),
-            )
-            network, moments, figures = spread(state, keys)
+        network, moments, figures = over_devices(self.mesh, self._learn, state, keys)
         return PolicyState(network, state.reference, moments, state.step + 1, state.key), figures
 
     def _learn(
-        self, state: PolicyState, keys: Key, axes: Any = None
+        self, state: PolicyState, keys: Key, axes: Any
     ) -> tuple[PolicyNetwork, PyTree, dict[str, Float[Array, ""]]]:
         return self.improve(state, *self.play(state.network, keys, state.step), axes)
 
@@ -113,14 +110,10 @@ class PolicyUpdate(eqx.Module):
         axes: Any = None,
     ) -> tuple[PolicyNetwork, PyTree, dict[str, Float[Array, ""]]]:
         """The network after learning from groups of episodes, the optimizer's moments, and figures."""
-        optax = require_optax()
         gain, weight = self._advantages(steps)
-        count = weight.sum()
-        if axes is not None:
-            # Episodes may end early, so that devices have different numbers of steps.
-            count = jax.lax.pmean(count, axes)
-        weight = weight / jnp.maximum(count, 1)
-        rule = descent(self.config.weight_decay, self.config.grpo.max_grad_norm)
+        # Episodes may end early, so that devices have different numbers of steps.
+        weight = weight / jnp.maximum(device_mean(weight.sum(), axes), 1)
+        decay, max_norm = self.config.weight_decay, self.config.grpo.max_grad_norm
         rate = learning_rate_at(state.step, self.total, self.config.grpo.learning_rate)
 
         def loss(network: PolicyNetwork) -> tuple[Array, dict[str, Array]]:
@@ -128,11 +121,8 @@ class PolicyUpdate(eqx.Module):
 
         def iterate(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], dict[str, Array]]:
             network, moments = carry
-            gradient, figures = eqx.filter_grad(loss, has_aux=True)(network)
-            if axes is not None:
-                gradient, figures = jax.lax.pmean((gradient, figures), axes)
-            change, moments = rule.update(gradient, moments, network)
-            network = optax.apply_updates(network, jax.tree.map(lambda u: -rate * u, change))
+            gradient, figures = device_mean(eqx.filter_grad(loss, has_aux=True)(network), axes)
+            network, moments = descend(network, moments, gradient, rate, decay, max_norm)
             return (network, moments), figures | {"gradient_norm": norm_of(gradient)}
 
         start = (state.network, state.moments)
@@ -149,9 +139,7 @@ class PolicyUpdate(eqx.Module):
             "reward": self._rewards(steps).sum(-1).mean(),
             "experiments": steps.performed.sum(-1).mean().astype(jnp.float32),
         }
-        if axes is not None:
-            more = jax.lax.pmean(more, axes)
-        return network, moments, figures | more | {"learning_rate": rate}
+        return network, moments, figures | device_mean(more, axes) | {"learning_rate": rate}
 
     def play(
         self, network: PolicyNetwork, keys: Key, step: Array
@@ -343,42 +331,33 @@ def train_policy(
     draw = Curriculum() if draw is None else draw
     if mesh is not None and learning.models % mesh.size:
         raise ValueError(f"`models` must be a multiple of the {mesh.size} devices; got {learning.models}.")
+    options = LoopOptions(
+        mesh, chunk, record_every, on_chunk, observe, checkpoint, resuming, progress, check_memory
+    )
     state = begin(network, learning, key=key)
-    first = round(learning.imitate * learning.updates)
-    part = dataclasses.replace(learning, updates=1, imitate=0.0)
-    total = jnp.int32(learning.updates)
-    options: dict[str, Any] = {"axes": None, "mesh": mesh, "observe": observe, "on_chunk": on_chunk}
-    options |= {"progress": progress, "check_memory": check_memory}
+    imitating = round(learning.imitate * learning.updates)
+    total, part = jnp.int32(learning.updates), dataclasses.replace(learning, updates=1, imitate=0.0)
 
-    def chunk_of(updates: int) -> int:
-        size = min(usual_chunk() if chunk is None else chunk, updates)
-        return size if record_every is None else max(record_every, size // record_every * record_every)
+    def run_part(name: str, state: PolicyState, updates: int, resuming: bool) -> Rollout:
+        update = PolicyUpdate(draw, total, part, name == "imitation", mesh)
+        folder = _part_of(checkpoint, name)
+        return run_updates(
+            update, state, updates, dataclasses.replace(options, checkpoint=folder, resuming=resuming)
+        )
 
-    def learned(imitates: bool, state: PolicyState, updates: int, begun: bool) -> Rollout:
-        """One part of the training, or the rest of it where it was `begun` before."""
-        update = PolicyUpdate(draw, total, part, imitates, mesh)
-        folder = _part_of(checkpoint, "imitation" if imitates else "grpo")
-        if begun:
-            assert folder is not None
-            return resume(update, state, folder, **options)
-        sizes = {"chunk": chunk_of(updates), "record_every": record_every}
-        return run(update, state, updates, checkpoint=folder, **sizes, **options)
-
-    if resuming and checkpoint is None:
-        raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
-    histories, begun = [], resuming
-    if first:
-        rollout = learned(True, state, first, begun)
+    histories = []
+    if imitating:
+        rollout = run_part("imitation", state, imitating, resuming)
         histories.append(rollout.records)
         state = rollout.carry
-        if rollout.outcome != "finished" or first == learning.updates:
-            return _trained(rollout, histories, learning)
+        if rollout.outcome != "finished" or imitating == learning.updates:
+            return _trained_policy(rollout, histories, learning)
         if state.reference is not None:
             state = eqx.tree_at(lambda s: s.reference, state, state.network)
-        begun = resuming and holds_run(_part_of(checkpoint, "grpo"))
-    rollout = learned(False, state, learning.updates - first, begun)
+        resuming = resuming and holds_run(_part_of(checkpoint, "grpo"))
+    rollout = run_part("grpo", state, learning.updates - imitating, resuming)
     histories.append(rollout.records)
-    return _trained(rollout, histories, learning)
+    return _trained_policy(rollout, histories, learning)
 
 
 def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
@@ -389,13 +368,13 @@ def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
     return dataclasses.replace(options, folder=Path(options.folder) / name)
 
 
-def _trained(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:
+def _trained_policy(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:
     state = rollout.carry
     episodes = learning.models * learning.grpo.group_size
-    return TrainedPolicy(state.network, state, _joined(histories), rollout, episodes)
+    return TrainedPolicy(state.network, state, _join_histories(histories), rollout, episodes)
 
 
-def _joined(histories: list[Any]) -> dict[str, np.ndarray] | None:
+def _join_histories(histories: list[Any]) -> dict[str, np.ndarray] | None:
     """The figures that all parts have, one part after the other."""
     kept = [history for history in histories if history is not None]
     if not kept:

@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from .building import Ranges
-from .model import CausalModel
-from .names import place
+from acbo.names import place
+
+from .builders import Ranges
+from .causal_model import CausalModel
 from .pgmpy_interop import Equations, linear_network
 
 NetworkName = Literal["ecoli70", "magic-niab", "magic-irri", "arth150", "sachs"]

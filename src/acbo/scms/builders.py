@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from acbo.data import BUCKETS, bucket
+from acbo.names import number, place, require_distinct
 
+from .causal_model import CausalModel
 from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
 from .mechanisms import ACTIVATIONS, Mechanism, no_units
-from .model import CausalModel
-from .names import number, place, require_distinct
 from .noise import NOISES, Noise
-from .sampling import largest_value
+from .samples import largest_value
 from .scm import SCM
 
 Ranges = Mapping[str, tuple[float, float]]

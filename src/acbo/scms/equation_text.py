@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from .causal_model import CausalModel
 from .mechanisms import ACTIVATIONS
-from .model import CausalModel
 from .noise import NOISES
 
 _WORDS = ("target", "hidden", "cost")

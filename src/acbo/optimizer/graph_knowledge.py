@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from acbo.inference.knowledge import Knowledge, prior_knowledge
+from acbo.names import number, place, short
 from acbo.scms.dsl import parse_graph
-from acbo.scms.names import number, place, short
 
 WORDS = ("required", "forbidden", "tiers", "probabilities")
 Graph = Any
@@ -35,7 +35,9 @@ class GraphKnowledge:
             probabilities={(a, b): p for a, b, p in self.probabilities},
             size=size,
         )
-        return Knowledge(found.required, ~found.required, found.log_odds) if self.known else found
+        if self.known:
+            return Knowledge(found.required, ~found.required, found.log_odds, complete=True)
+        return found
 
     def matrix(self, names: Sequence[str]) -> np.ndarray:
         """The required edges, `[i, j]` for i → j."""

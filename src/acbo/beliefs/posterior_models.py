@@ -9,18 +9,18 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
 from acbo.inference.gp_score import GaussianProcess
 from acbo.inference.graph_draws import draw_graphs
 from acbo.inference.mixed_score import LinearOrSmooth
 from acbo.inference.scores import AbstractScore
+from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
 from acbo.scms.mechanisms import COS, Mechanism
 from acbo.scms.noise import GAUSSIAN, Noise
 from acbo.scms.scm import SCM
 
+from .belief_settings import BeliefSettings
 from .regression import Coefficients, draw_coefficients, numbers_needed
-from .settings import BeliefSettings
 
 MANY = 64
 """Rows beyond which the smooth part of a score is approximated, and by how many cosines."""
@@ -42,32 +42,25 @@ def draw_models(
 ) -> SCM:
     """A batch of models drawn from the posterior: first graphs, exactly where that is possible, then mechanisms.
 
-    Graphs are weighed by `score`; if not given, by the one that fits the mechanisms, `score_for(settings, rows)`.
-    Variables should have about unit variance. Where `problem.knowledge` fixes the whole graph, all models have it. May
-    be jitted and vmapped.
+    Graphs are weighed by `score`; by default the one that fits the mechanisms, `score_for(settings, rows)`. Variables
+    should have about unit variance. Where `problem.knowledge` fixes the whole graph, all models have it, of any size.
+    May be jitted and vmapped.
     """
     settings = BeliefSettings() if settings is None else settings
+    known = problem.knowledge
+    if known.complete:
+        graphs = jnp.broadcast_to(known.required, (settings.models, data.size, data.size))
+        return models_of(problem, data, graphs, key, settings)
     key_graph, key_models = jr.split(key)
     score = score_for(settings, data.rows.shape[0]) if score is None else score
     graphs = draw_graphs(
         data, key_graph, settings.models, score, problem.knowledge, max_parents=settings.max_parents
     )
-    # A known graph may have more parents than the largest set that is scored.
-    known = problem.knowledge
+    # Constraints that leave one graph may give it more parents than the largest set that is scored.
     live = data.live[:, None] & data.live & ~jnp.eye(data.size, dtype=bool)
     whole = jnp.all(known.required | known.forbidden | ~live)
     graphs = jnp.where(whole, known.required & live, graphs)
     return models_of(problem, data, graphs, key_models, settings)
-
-
-def posterior_models(
-    problem: Problem, data: Dataset, key: Key, settings: BeliefSettings, graph_known: bool = False
-) -> SCM:
-    """Models from their posterior; where `problem.knowledge.required` is the whole graph, of any size, all have it."""
-    if graph_known:
-        graphs = jnp.broadcast_to(problem.knowledge.required, (settings.models, data.size, data.size))
-        return models_of(problem, data, graphs, key, settings)
-    return draw_models(problem, data, key, settings)
 
 
 @eqx.filter_jit

@@ -9,13 +9,13 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 from acbo.surrogate.layers import MASKED, Dense, Norm, Normals
-from acbo.surrogate.model import Network
+from acbo.surrogate.network import Network
 from acbo.surrogate.pairs import PairBlock
 
 from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, Told, known_edges, path_effects
-from .settings import PolicyConfig
+from .policy_config import PolicyConfig
 
 _SHARPNESS = 2.0
 """Before any training the policy prefers experiments by their promised effects, times this."""

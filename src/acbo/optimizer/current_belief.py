@@ -14,14 +14,13 @@ from jaxtyping import Array, Float
 
 from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, score_for
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
 from acbo.inference import AbstractScore
 from acbo.inference.scores import score_named
+from acbo.problem import Problem
 from acbo.scms.scm import SCM
 from acbo.strategies import AbstractStrategy
 
 from .arrays import action_arrays, data_of, places, problem_of
-from .measured import Contradiction, Tried, contradiction, tried_groups
 from .programs import (
     Outlook,
     believed_effects,
@@ -31,8 +30,9 @@ from .programs import (
     predicted_outcomes,
     strategy_belief,
 )
-from .scaling import LEAST, Scaling, scaling_of
+from .scales import LEAST, Scaling, scaling_of
 from .state import Levels, Row, Settings, State
+from .trials import Contradiction, Tried, contradiction, tried_groups
 from .variables import Variable
 
 BAND = 0.9
@@ -100,7 +100,6 @@ class Believed:
             self.strategy,
             self.problem,
             self.data,
-            self.settings.graph.known,
             key_for(self.settings, "beliefs"),
             belief_settings(self.settings, self.strategy),
         )
@@ -116,7 +115,6 @@ class Believed:
             self.strategy,
             self.problem,
             data,
-            self.settings.graph.known,
             key_for(self.settings, "beliefs"),
             belief_settings(self.settings, self.strategy),
         )

@@ -14,12 +14,12 @@ from jaxtyping import Array, Bool, Float
 from acbo.beliefs.belief import AbstractBelief, Effects
 from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.linear_algebra import whiten
+from acbo.problem import Choice, Problem, Recommendation
 
 from .actions import Actions, best_of, candidate_actions, with_tried
-from .believing import price
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
+from .model_based import price
 
 
 class GaussianProcessEI(AbstractStrategy):

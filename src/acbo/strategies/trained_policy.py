@@ -1,24 +1,27 @@
 """The trained policy as a strategy: experiments by its distribution, recommendations by causal models and experiments."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import AbstractBelief, Belief, corrected_belief
-from acbo.beliefs.models import posterior_models
-from acbo.beliefs.settings import BeliefSettings
+from acbo.beliefs.belief_settings import BeliefSettings
+from acbo.beliefs.posterior_models import draw_models
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.policy.features import Scale, oriented, told
+from acbo.policy.picks import choice_of, draw_luck, pick
+from acbo.policy.policy_network import Outlook, PolicyNetwork, place_middles
+from acbo.policy.policy_weights import load_network, policy_path
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
-from acbo.strategies.believing import best_believed
-from acbo.strategies.checks import refuted_alone
-from acbo.strategies.strategy import AbstractStrategy
 from acbo.surrogate.layers import MASKED
 
-from .acting import choice_of, draw_luck, pick
-from .features import Scale, oriented, told
-from .network import Outlook, PolicyNetwork, place_middles
+from .base import AbstractStrategy
+from .model_based import best_believed
+from .refutation import refuted_alone
 
 
 class Policy(AbstractStrategy):
@@ -28,8 +31,6 @@ class Policy(AbstractStrategy):
     temperature: float = eqx.field(static=True, default=0.0)
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
     """Of the models behind recommendations."""
-    graph_known: bool = eqx.field(static=True, default=False)
-    """Whether `problem.knowledge.required` is the whole graph; the network is told in any case."""
 
     def outlook(self, problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Outlook, Scale]:
         """What the network makes of the situation."""
@@ -50,7 +51,7 @@ class Policy(AbstractStrategy):
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
         """Causal models from their posterior."""
-        return posterior_models(problem, data, key, self.settings, self.graph_known)
+        return draw_models(problem, data, key, self.settings)
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
         """What is believed of the target: causal models drawn from their posterior, corrected by the experiments.
@@ -97,3 +98,13 @@ def _cells(problem: Problem, places: int) -> tuple[Bool[Array, "cells d"], Float
 def _middles(problem: Problem, places: int) -> Float[Array, "d places"]:
     part = place_middles(places)[:, None].astype(problem.low.dtype)
     return problem.snap(problem.low * (1 - part) + problem.high * part).T
+
+
+def load_policy(path: str | Path, temperature: float = 0.0, precision: str = "float32") -> Policy:
+    """The policy in a file of `save_policy`."""
+    return Policy(load_network(path, precision), temperature)
+
+
+def pretrained_policy(name: str = "default", temperature: float = 0.0) -> Policy:
+    """The trained policy that comes with the package; `policy_metadata(policy_path(name))` tells how it was made."""
+    return load_policy(policy_path(name), temperature)

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from acbo.experiments.problem import Problem
-from acbo.scms.effects import common_noise
+from acbo.problem import Problem
 from acbo.scms.interventions import hard
 from acbo.scms.mechanisms import activate
-from acbo.scms.sampling import propagate
+from acbo.scms.samples import propagate
 from acbo.scms.scm import SCM
+from acbo.scms.true_effects import common_noise
 
 DRAWS = 32
 """Draws behind each expectation of a smooth model."""

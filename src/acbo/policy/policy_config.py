@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from acbo.surrogate.settings import NetworkConfig
+from acbo.surrogate.network_config import NetworkConfig
 from jaxworlds.static import config
 
 

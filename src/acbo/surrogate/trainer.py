@@ -13,18 +13,26 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32, PyTree
 
 from acbo.data import Dataset, Key
-from jaxworlds.batching import per_device
-from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
+from acbo.train_loop import (
+    LoopOptions,
+    descend,
+    descent,
+    device_mean,
+    learning_rate_at,
+    norm_of,
+    over_devices,
+    run_updates,
+)
+from jaxworlds.rollout import Checkpoint, Chunk, Rollout
 from jaxworlds.static import config
 
 from .losses import edge_loss, parent_set_loss
-from .model import Network
-from .optimizer import descent, learning_rate_at, norm_of, require_optax
-from .settings import NetworkConfig
+from .network import Network
+from .network_config import NetworkConfig
 
 Draw = Callable[[Key], tuple[Dataset, Any]]
 """A random model's data and its adjacency, for one key."""
@@ -87,29 +95,20 @@ class Update(eqx.Module):
 
     def __call__(self, state: Learning, _: Any = None) -> tuple[Learning, dict[str, Float[Array, ""]]]:
         """The next state, and the figures of this update."""
-        optax = require_optax()
         keys = jr.split(jr.fold_in(state.key, state.step), self.config.batch)
-        gradient, figures = self._gradient(state.network, keys)
+
+        def mean_gradient(network: Network, keys: Key, axes: Any) -> Any:
+            return device_mean(self._accumulate(network, keys), axes)
+
+        gradient, figures = over_devices(self.mesh, mean_gradient, state.network, keys)
         rate = learning_rate_at(state.step, self.total, self.config.learning_rate)
-        rule = descent(self.config.weight_decay, self.config.max_norm)
-        change, moments = rule.update(gradient, state.moments, state.network)
-        network = optax.apply_updates(state.network, jax.tree.map(lambda u: -rate * u, change))
+        network, moments = descend(
+            state.network, state.moments, gradient, rate, self.config.weight_decay, self.config.max_norm
+        )
         figures |= {"gradient_norm": norm_of(gradient), "learning_rate": rate}
         return Learning(network, moments, state.step + 1, state.key), figures
 
-    def _gradient(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:
-        """The mean gradient over all keys, on all devices of the mesh."""
-        if self.mesh is None:
-            return self._accumulated(network, keys)
-        axes = self.mesh.axis_names
-
-        def local(network: Network, keys: Key) -> Any:
-            return jax.lax.pmean(self._accumulated(network, keys), axes)
-
-        spread = per_device(local, self.mesh, (PartitionSpec(), PartitionSpec(axes)), PartitionSpec())
-        return spread(network, keys)
-
-    def _accumulated(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:
+    def _accumulate(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:
         parts = self.config.accumulate
         if parts == 1:
             return self._of_batch(network, keys)
@@ -178,11 +177,6 @@ class Trained:
         return self.rollout.world_steps_per_second * self.batch
 
 
-def usual_chunk() -> int:
-    """Updates in one compiled call: on a CPU an update takes a good part of a second, and a call 35 µs."""
-    return 1 if jax.default_backend() == "cpu" else 100
-
-
 def train(
     draw: Draw,
     network: Network | NetworkConfig | None = None,
@@ -219,34 +213,14 @@ def train(
             f"`batch` / `accumulate` must be a multiple of the {mesh.size} devices; "
             f"got {learning.batch} / {learning.accumulate}."
         )
-    step = Update(draw, teach, jnp.int32(learning.updates), _program_part(learning), mesh)
+    options = LoopOptions(
+        mesh, chunk, record_every, on_chunk, observe, checkpoint, resuming, progress, check_memory
+    )
+    update = Update(draw, teach, jnp.int32(learning.updates), _program_part(learning), mesh)
     state = begin(network, learning, key=key)
-    options: dict[str, Any] = {
-        "axes": None,
-        "mesh": mesh,
-        "observe": observe,
-        "on_chunk": on_chunk,
-        "progress": progress,
-        "check_memory": check_memory,
-    }
-    if resuming:
-        if checkpoint is None:
-            raise ValueError("`resuming` needs `checkpoint`, the folder of the run to go on with; got None.")
-        rollout = resume(step, state, checkpoint, **options)
-    else:
-        chunk = min(usual_chunk(), learning.updates) if chunk is None else chunk
-        if record_every is not None:
-            chunk = max(record_every, chunk // record_every * record_every)
-        rollout = run(
-            step,
-            state,
-            learning.updates,
-            chunk=chunk,
-            record_every=record_every,
-            checkpoint=checkpoint,
-            donate_carry=not isinstance(network, Network),
-            **options,
-        )
+    rollout = run_updates(
+        update, state, learning.updates, options, donate_carry=not isinstance(network, Network)
+    )
     return Trained(rollout.carry.network, rollout.carry, rollout.records, rollout, learning.batch)
 
 

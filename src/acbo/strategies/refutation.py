@@ -5,7 +5,7 @@ from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.outcomes import outcomes_of
 from acbo.data import Dataset
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 
 NEAR = 0.06
 """Experiments count for an action that sets the same variables, each within this part of its range."""

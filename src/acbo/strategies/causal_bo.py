@@ -9,18 +9,18 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import AbstractBelief, Effects
-from acbo.beliefs.effects import effects_of
-from acbo.beliefs.models import models_of
+from acbo.beliefs.belief_settings import BeliefSettings
+from acbo.beliefs.model_effects import effects_of
 from acbo.beliefs.outcomes import outcomes_of, recent
-from acbo.beliefs.settings import BeliefSettings
+from acbo.beliefs.posterior_models import models_of
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
-from .believing import dearest, price
-from .gp import expected_gain, gp_posterior, most_gaining
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
+from .gp_ei import expected_gain, gp_posterior, most_gaining
+from .model_based import dearest, price
 
 ROUNDS, STARTS, FIRST = 5, 8, 0.1
 """How often the best values are searched around again, around how many, and how far at first, as a part of the range."""

@@ -12,7 +12,7 @@ from acbo.data import Key
 from .draws import draw_uniform
 from .interventions import Intervention
 from .noise import standard
-from .sampling import propagate
+from .samples import propagate
 from .scm import SCM
 
 SAMPLES = 1024

@@ -9,9 +9,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int32
 
 from acbo.data import Key
-from acbo.experiments.problem import Choice, Problem
+from acbo.problem import Choice, Problem
 
-from .network import Outlook, masked_logits, place_of
+from .policy_network import Outlook, masked_logits, place_of
 
 Picks = Int32[Array, " most"]
 """Cells `variable × places + place` in the order they were picked; `variables × places` ends the set, or the episode."""

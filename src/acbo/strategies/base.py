@@ -11,7 +11,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 
 
 class AbstractStrategy(eqx.Module):

@@ -10,10 +10,10 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from acbo.data import Dataset, Key
 from acbo.inference import edge_posterior
-from acbo.scms.drawing import sample_scm
 from acbo.scms.interventions import random_interventions
 from acbo.scms.prior import SCMPrior, linear_gaussian_prior, scm_prior
-from acbo.scms.sampling import sample
+from acbo.scms.random_models import sample_scm
+from acbo.scms.samples import sample
 
 
 class ModelDraws(eqx.Module):

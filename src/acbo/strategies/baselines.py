@@ -5,10 +5,10 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 
 from .actions import random_actions
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
 
 
 def best_seen(problem: Problem, data: Dataset) -> Recommendation:

@@ -4,9 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from acbo.inference.knowledge import Knowledge, no_knowledge
-from acbo.scms.interventions import Intervention, hard
-from acbo.scms.scm import SCM
+from .inference.knowledge import Knowledge, no_knowledge
+from .scms.interventions import Intervention, hard
+from .scms.scm import SCM
 
 
 class Problem(eqx.Module):
@@ -111,9 +111,9 @@ def _among(seen: Bool[Array, " d"], hidden: Bool[Array, " d"], known: Knowledge)
         through = (edges & hidden).astype(jnp.int32)
         edges = edges | (through @ edges.astype(jnp.int32) > 0)
     required = edges & seen[:, None] & seen
-    return Knowledge(required, known.forbidden & ~required, known.log_odds)
+    return Knowledge(required, known.forbidden & ~required, known.log_odds, known.complete)
 
 
 def known_graph(adjacency: Bool[Array, "d d"]) -> Knowledge:
     """Knowledge of the whole graph."""
-    return Knowledge(adjacency, ~adjacency, jnp.zeros(adjacency.shape, jnp.float32))
+    return Knowledge(adjacency, ~adjacency, jnp.zeros(adjacency.shape, jnp.float32), complete=True)
