@@ -228,8 +228,8 @@ class _OneCause(eqx.Module):
 
 def policy(updates: int = 20) -> Round:
     """A small policy trained by GRPO again and again, in chunks of ten updates."""
-    from acbo.configs import GRPOTrainingConfig
     from acbo.policy import EpisodeConfig, PolicyConfig, PolicyLearning, train_policy
+    from acbo.policy.grpo_config import GRPOTrainingConfig
 
     draw = _OneCause(jnp.float32(0.1))
     small = PolicyConfig(width=8, layers=1, surrogate_layers=1, places=3)

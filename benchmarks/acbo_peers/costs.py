@@ -7,8 +7,14 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from acbo.configs import SurrogateTrainingConfig
 from acbo.data import Dataset
+from acbo.guide import (
+    convert_to_jax_batch,
+    create_adaptive_train_step,
+    create_jax_surrogate_train_step,
+    create_training_batch,
+)
+from acbo.guide.configs import SurrogateTrainingConfig
 from acbo.inference import BGe, edge_posterior
 from acbo.scms import CausalModel, random_interventions, sample, sample_scm, scm_prior
 from acbo.surrogate import (
@@ -16,10 +22,6 @@ from acbo.surrogate import (
     NetworkConfig,
     Surrogate,
     benchmark_draws,
-    convert_to_jax_batch,
-    create_adaptive_train_step,
-    create_jax_surrogate_train_step,
-    create_training_batch,
     held_out,
     train,
     training_draws,

@@ -33,7 +33,7 @@ class Optimize(Computing):
     """Print one JSON object for scripts; needs a simulator."""
 
     def compute(self) -> int:
-        from .optimizer.command import optimize
+        from ._commands.optimizations import optimize
 
         return optimize(**self.own_options())
 
@@ -51,7 +51,7 @@ class Show(Computing):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from .optimizer.command import show_file
+        from ._commands.optimizations import show_file
 
         return show_file(self.file, self.json)
 
@@ -92,7 +92,7 @@ class Train(Spreading):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from .policy.commands import train
+        from ._commands.policies import train
 
         return train(**self.own_options(), mesh=self.mesh)
 
@@ -127,7 +127,7 @@ class Evaluate(Spreading):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from .policy.commands import evaluate
+        from ._commands.policies import evaluate
 
         return evaluate(**self.own_options(), mesh=self.mesh)
 
@@ -151,7 +151,7 @@ class Bench(Computing):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from .policy.commands import bench
+        from ._commands.policies import bench
 
         return bench(**self.own_options())
 

@@ -1,18 +1,48 @@
-"""Compile events: what JAX traced, lowered and compiled within a block, as `jax.monitoring` reports it."""
+"""Compile events: what JAX traces, lowers and compiles, as `jax.monitoring` reports it."""
 
 import threading
 from typing import Any
 
 import jax
 
-_TRACE = "/jax/core/compile/jaxpr_trace_duration"
-_LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"
-_COMPILE = "/jax/core/compile/backend_compile_duration"
-_CACHE_HIT = "/jax/compilation_cache/cache_hits"
+_PHASES = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
+    "/jax/core/compile/backend_compile_duration": "compile",
+}
+_DISK = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
 
 
-class CompileEvents:
-    """Traces and compiles of this thread inside a `with` block, as `jax.monitoring` reports them.
+class CompileListener:
+    """Hears of every compile event of the process from `listen` until `stop_listening`."""
+
+    def listen(self) -> None:
+        """Register with JAX."""
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+
+    def stop_listening(self) -> None:
+        """Take the registration back."""
+        jax.monitoring.unregister_event_duration_listener(self._on_duration)
+        jax.monitoring.unregister_event_listener(self._on_event)
+
+    def on_phase(self, phase: str, seconds: float, function: str) -> None:
+        """Called after a `phase` of `function`: "trace", "lower" or "compile"."""
+
+    def on_disk(self, hit: bool) -> None:
+        """Called after the disk cache was asked for a program."""
+
+    def _on_duration(self, event: str, duration_secs: float, **details: Any) -> None:
+        if event in _PHASES:
+            self.on_phase(_PHASES[event], duration_secs, str(details.get("fun_name", "unknown")))
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        if event in _DISK:
+            self.on_disk(_DISK[event])
+
+
+class CompileEvents(CompileListener):
+    """Traces and compiles of this thread inside a `with` block.
 
     `compiles` counts programs handed to the backend; `disk_hits` of them came from the persistent cache.
     `trace_s` is the longest single trace: a function's trace contains those of the functions it calls.
@@ -36,28 +66,26 @@ class CompileEvents:
 
     def __enter__(self) -> "CompileEvents":
         self._thread = threading.get_ident()
-        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
-        jax.monitoring.register_event_listener(self._on_event)
+        self.listen()
         return self
 
     def __exit__(self, *_: object) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._on_duration)
-        jax.monitoring.unregister_event_listener(self._on_event)
+        self.stop_listening()
 
-    def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
+    def on_phase(self, phase: str, seconds: float, function: str) -> None:
         if not self._counts():
             return
         with self._lock:
-            if event == _TRACE:
-                self.trace_s = max(self.trace_s, duration_secs)
-            elif event == _LOWER:
-                self.lower_s += duration_secs
-            elif event == _COMPILE:
-                self.compile_s += duration_secs
+            if phase == "trace":
+                self.trace_s = max(self.trace_s, seconds)
+            elif phase == "lower":
+                self.lower_s += seconds
+            else:
+                self.compile_s += seconds
                 self.compiles += 1
 
-    def _on_event(self, event: str, **_: Any) -> None:
-        if event == _CACHE_HIT and self._counts():
+    def on_disk(self, hit: bool) -> None:
+        if hit and self._counts():
             with self._lock:
                 self.disk_hits += 1
 

@@ -51,37 +51,53 @@ def mosaic(
     return padded.transpose(0, 2, 1, 3).reshape(rows * height, cols * width)[: -gap or None, : -gap or None]
 
 
+Picture = UInt8[np.ndarray, "height width"]
+
+
+def animated_png(
+    frames: Sequence[Picture], delay_ms: int = 100, colors: UInt8[np.ndarray, "n 3"] | None = None
+) -> bytes:
+    """Pictures as an animated PNG that repeats for ever; one frame makes a plain PNG.
+
+    A picture holds numbers of `colors`, by default those of `palette`. Of each frame after the first only the rectangle
+    that changed is stored.
+    """
+    if not frames:
+        raise ValueError("`frames` must hold at least one picture; got none.")
+    height, width = frames[0].shape
+    several = len(frames) > 1
+    out = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))]
+    if several:
+        out.append(_chunk(b"acTL", struct.pack(">II", len(frames), 0)))
+    out.append(_chunk(b"PLTE", (palette() if colors is None else colors).tobytes()))
+    sequence, shown = 0, None
+    for frame in frames:
+        top, left, bottom, right = _changed(shown, frame)
+        if several:
+            place = (right - left, bottom - top, left, top)
+            out.append(_chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *place, delay_ms, 1000, 0, 0)))
+        kind, head = (b"IDAT", b"") if shown is None else (b"fdAT", struct.pack(">I", sequence + 1))
+        out.append(_chunk(kind, head + _pixels(frame[top:bottom, left:right])))
+        sequence, shown = sequence + (1 if shown is None else 2), frame
+    return b"".join([*out, _chunk(b"IEND", b"")])
+
+
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _pixels(picture: UInt8[np.ndarray, "height width"]) -> bytes:
-    rows = np.concatenate([np.zeros((len(picture), 1), np.uint8), picture], axis=1)
-    return zlib.compress(rows.tobytes(), 9)
+def _pixels(picture: Picture) -> bytes:
+    return zlib.compress(np.pad(picture, ((0, 0), (1, 0))).tobytes(), 6)  # each row after its filter, 0: none
 
 
-def animated_png(frames: Sequence[UInt8[np.ndarray, "height width"]], delay_ms: int = 100) -> bytes:
-    """Pictures of palette levels as an animated PNG that repeats for ever; one frame makes a plain PNG."""
-    if not frames:
-        raise ValueError("`frames` must hold at least one picture; got none.")
-    height, width = frames[0].shape
-    out = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))]
-    if len(frames) > 1:
-        out.append(_chunk(b"acTL", struct.pack(">II", len(frames), 0)))
-    out.append(_chunk(b"PLTE", palette().tobytes()))
-    sequence = 0
-    for number, frame in enumerate(frames):
-        if len(frames) > 1:
-            control = struct.pack(">IIIIIHHBB", sequence, width, height, 0, 0, delay_ms, 1000, 0, 0)
-            out.append(_chunk(b"fcTL", control))
-            sequence += 1
-        if number == 0:
-            out.append(_chunk(b"IDAT", _pixels(frame)))
-        else:
-            out.append(_chunk(b"fdAT", struct.pack(">I", sequence) + _pixels(frame)))
-            sequence += 1
-    out.append(_chunk(b"IEND", b""))
-    return b"".join(out)
+def _changed(shown: Picture | None, frame: Picture) -> tuple[int, int, int, int]:
+    """Top, left, bottom and right of what differs between two frames; one pixel where nothing does."""
+    if shown is None:
+        return 0, 0, *frame.shape
+    rows, cols = np.nonzero(shown != frame)
+    if not rows.size:
+        return 0, 0, 1, 1
+    return int(rows.min()), int(cols.min()), int(rows.max()) + 1, int(cols.max()) + 1
 
 
 def png(picture: UInt8[np.ndarray, "height width"]) -> bytes:

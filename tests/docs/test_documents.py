@@ -148,28 +148,6 @@ def test_examples_run(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     runpy.run_path(str(example), run_name="__main__")
 
 
-@pytest.mark.own_process
-@pytest.mark.slow
-def test_the_documentation_builds_strictly(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "--site-dir",
-        str(tmp_path / "site"),
-    ]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "migration.html").exists()
-    pages = [file.read_text() for file in (tmp_path / "site").rglob("*.html")]
-    fetched = {found for page in pages for found in re.findall(r'(?:src|href)="?(https?:[^" >]+)', page)}
-    assert not fetched, "the pages need no network"
-
-
 # What is made here and kept out of the repository; looked at only where git cannot say.
 MADE_HERE = {"site", "report", "build", "dist", "node_modules", "__pycache__"}
 

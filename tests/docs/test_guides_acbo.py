@@ -27,7 +27,7 @@ from guide_blocks import (
 )
 
 import acbo
-from acbo.surrogate.optimizer import norm_of
+from acbo.train_loop import norm_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -94,7 +94,7 @@ def divergence(logits: Any, expert: Any) -> float:
 
 
 @functools.cache
-def step_of_the_guide(loss_fn: Any, config: acbo.SurrogateTrainingConfig) -> acbo.surrogate.TrainStep:
+def step_of_the_guide(loss_fn: Any, config: acbo.SurrogateTrainingConfig) -> acbo.guide.TrainStep:
     """The step of block 7, compiled once for all runs of the block."""
     model, _ = acbo.create_test_model()
     return acbo.create_jax_surrogate_train_step(model, optax.adam(1e-3), loss_fn, config)
@@ -104,7 +104,7 @@ def the_gates_are_no_gates(found: Namespace, _: str) -> None:
     """The guide's test passes once its two ratios are read for what they are."""
 
     def created(model: Any, optimizer: Any, loss_fn: Any, config: Any) -> Any:
-        assert isinstance(model, acbo.surrogate.ParentSetModel)
+        assert isinstance(model, acbo.guide.ParentSetModel)
         return step_of_the_guide(loss_fn, config)
 
     found["create_jax_surrogate_train_step"] = created
@@ -120,9 +120,9 @@ def the_gates_are_no_gates(found: Namespace, _: str) -> None:
 
 def the_loop_improves_both(found: Namespace, _: str) -> None:
     """Every turn updates the surrogate, then the policy, and plays new episodes with both."""
-    played: list[acbo.policy.Experience] = []
+    played: list[acbo.guide.Experience] = []
 
-    def collected(*args: Any) -> acbo.policy.Experience:
+    def collected(*args: Any) -> acbo.guide.Experience:
         played.append(acbo.collect_experience(*args))
         return played[-1]
 
@@ -163,7 +163,7 @@ def loss_and_model_compile(found: Namespace, _: str) -> None:
 
 
 def the_step_is_compiled_and_hides_no_error(found: Namespace, _: str) -> None:
-    steps: list[tuple[bool, acbo.surrogate.TrainStep]] = []
+    steps: list[tuple[bool, acbo.guide.TrainStep]] = []
     results: list[Any] = []
 
     def created(use_jax_compilation: bool) -> Any:

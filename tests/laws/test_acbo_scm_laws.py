@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acbo.guide import difficulty_prior
 from acbo.scms import (
     FAMILIES,
     SCM,
@@ -16,7 +17,6 @@ from acbo.scms import (
     Intervention,
     ancestors,
     best_intervention,
-    difficulty_prior,
     draw_noise,
     hard,
     is_acyclic,

@@ -6,14 +6,24 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from acbo.configs import curriculum_ratios
 from acbo.data import Key
-from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import SCMPrior, scm_prior
+from acbo.scms.random_models import sample_scm
 from acbo.scms.scm import SCM
 
 CHANGES = (0, 500, 1500)
 """Updates at which the shares of `curriculum_ratios` change."""
+
+
+def curriculum_ratios(step: int) -> tuple[float, float, float]:
+    """Shares of easy, medium and hard problems at a step of training.
+
+    >>> curriculum_ratios(0), curriculum_ratios(700), curriculum_ratios(5000)
+    ((0.8, 0.2, 0.0), (0.5, 0.4, 0.1), (0.3, 0.4, 0.3))
+    """
+    if step < 500:
+        return (0.8, 0.2, 0.0)
+    return (0.5, 0.4, 0.1) if step < 1500 else (0.3, 0.4, 0.3)
 
 
 class Curriculum(eqx.Module):

@@ -17,11 +17,11 @@ from jaxworlds.kernels import warn_of_missing_kernels
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.store import MisfitError
 
+from ..boundaries.reinjection import InletBoundary
+from ..motion import Motion
 from .cutting import Cutting, unit_edges, unit_times
-from .moving import Motion
 from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin
 from .recording import Records
-from .refilling import InletBoundary
 from .schedule import Schedule
 from .units import Shared, Unit, tables_of
 
@@ -146,7 +146,9 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
                 return in_order(particles, devices, sorts=job.unit.sort > 0)
 
             try:
-                rollout = resume(job.unit, particles, saved, restored=restored, **options)
+                rollout = resume(
+                    job.unit, particles, saved, restored=restored, added=_added(particles), **options
+                )
             except MisfitError as error:
                 raise MisfitError(
                     f"`checkpoint` {saved.folder} belongs to another run: other seeds, times, field, integrator or boundary. "
@@ -217,6 +219,13 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
     ends = np.where(barred, begun, NEVER), np.where(barred, OUTSIDE, NOTHING)
     ended, cause = (jnp.asarray(values, jnp.int32) for values in ends)
     return dataclasses.replace(particles, ended=ended, cause=cause)
+
+
+def _added(particles: Particles) -> dict[str, Any]:
+    """Fields and records that older checkpoints lack: there, particles ended with the step, and no field was broken."""
+    ones = np.ones(particles.identity.shape, particles.position.dtype)
+    steps = {".memory.reached": ones, ".memory.broken": np.zeros(ones.shape, bool)}
+    return {".share": ones, "['share']": ones, **steps}
 
 
 def in_order(particles: Particles, devices: int, sorts: bool) -> Particles:

@@ -14,13 +14,9 @@ from typing import Any
 import jax
 
 from .. import _trees
+from ..compile_events import CompileListener
 from . import _calls
 
-_TRACE = "/jax/core/compile/jaxpr_trace_duration"
-_LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"
-_COMPILE = "/jax/core/compile/backend_compile_duration"
-_DISK_HIT = "/jax/compilation_cache/cache_hits"
-_DISK_MISS = "/jax/compilation_cache/cache_misses"
 _LOGGERS = ("jax._src.interpreters.partial_eval", "jax._src.compiler", "jax._src.compilation_cache")
 
 _MOST_SIGNATURES = 64  # per function; older ones are forgotten
@@ -162,13 +158,12 @@ class CompileWatch:
     def __str__(self) -> str:
         return self.report()
 
-    def _record(self, event: str, name: str, seconds: float, jax_own: bool, reason: str | None) -> None:
+    def _record(self, phase: str, name: str, seconds: float, jax_own: bool, reason: str | None) -> None:
         with self._lock:
             seen = self.functions.setdefault(name, FunctionCompiles(name))
-            phase = {_TRACE: "trace_s", _LOWER: "lower_s", _COMPILE: "compile_s"}[event]
-            setattr(seen, phase, getattr(seen, phase) + seconds)
-            seen.traces += event == _TRACE
-            seen.compiles += event == _COMPILE
+            setattr(seen, f"{phase}_s", getattr(seen, f"{phase}_s") + seconds)
+            seen.traces += phase == "trace"
+            seen.compiles += phase == "compile"
             seen.jax_own |= jax_own
             if reason is not None and not seen.jax_own:
                 seen.reasons.append(reason)
@@ -237,7 +232,7 @@ def _reason_in(text: str) -> str | None:
     return "; ".join(_trees.shortened(found)) or None
 
 
-class _Hub:
+class _Hub(CompileListener):
     """The one listener behind all open watches, registered only while there is one."""
 
     def __init__(self) -> None:
@@ -256,8 +251,7 @@ class _Hub:
     def add(self, watch: CompileWatch) -> None:
         with self.lock:
             if not self.watches:
-                jax.monitoring.register_event_duration_secs_listener(self.on_duration)
-                jax.monitoring.register_event_listener(self.on_event)
+                self.listen()
                 for name in _LOGGERS:
                     logging.getLogger(name).addFilter(self.filter)
                 setting: Any = jax.explain_cache_misses
@@ -273,8 +267,7 @@ class _Hub:
                 return
             self.watches.remove(watch)
             if not self.watches:
-                jax.monitoring.unregister_event_duration_listener(self.on_duration)
-                jax.monitoring.unregister_event_listener(self.on_event)
+                self.stop_listening()
                 for name in _LOGGERS:
                     logging.getLogger(name).removeFilter(self.filter)
                 jax.config.update("jax_explain_cache_misses", self.explain_global)
@@ -292,7 +285,7 @@ class _Hub:
                 known.append(signature)
                 del known[:-_MOST_SIGNATURES]
 
-    def explain(self, event: str, call: _calls.Call | None, logged: str | None) -> str | None:
+    def explain(self, phase: str, call: _calls.Call | None, logged: str | None) -> str | None:
         """Why this function is traced or lowered again; None when this is the first time that anyone saw.
 
         A lowering without a trace is a new placement of arguments of known types.
@@ -306,14 +299,14 @@ class _Hub:
         function, code = _calls.identities(call.fn)
         known = list(self.signatures.get(function, ()))
         made_again = not known and signature in self.by_code.get(code, ())
-        if event != _TRACE:
+        if phase != "trace":
             known = [old for old in known if not _calls.changes(old, signature, placements=False)]
         # The nearest earlier call explains best; of equally near ones the latest.
         changed = min((_calls.changes(old, signature) for old in reversed(known)), key=len, default=[])
         self.remember(call, signature)
         if changed:
             return "; ".join(changed)
-        if event != _TRACE:
+        if phase != "trace":
             return None
         # Without a known call it was traced before any watch: only JAX knows the earlier arguments.
         return logged or (_MADE_AGAIN if made_again else _UNCHANGED if known else None)
@@ -323,26 +316,24 @@ class _Hub:
             self.local.calls = []
         return self.local.calls
 
-    def on_event(self, event: str, **_: Any) -> None:
+    def on_disk(self, hit: bool) -> None:
         for watch in list(self.watches):
-            watch.disk_hits += event == _DISK_HIT
-            watch.disk_misses += event == _DISK_MISS
+            watch.disk_hits += hit
+            watch.disk_misses += not hit
 
-    def on_duration(self, event: str, duration_secs: float, **details: Any) -> None:
-        if event not in (_TRACE, _LOWER, _COMPILE):
-            return
-        name = re.sub(r"^jit\((.*)\)$", r"\1", str(details.get("fun_name", "unknown")))
+    def on_phase(self, phase: str, seconds: float, function: str) -> None:
+        name = re.sub(r"^jit\((.*)\)$", r"\1", function)
         call, reason = None, None
-        if event != _COMPILE:
+        if phase != "compile":
             wrapped = self.wrapped_calls()
             call = _calls.call_on_the_stack() or (wrapped[-1] if wrapped else None)
-            logged = self._last_miss() if event == _TRACE else None
-            reason = self.explain(event, call, logged)
+            logged = self._last_miss() if phase == "trace" else None
+            reason = self.explain(phase, call, logged)
         jax_own = call is not None and _is_jax_own(call.fn)
         watches = list(self.watches)
         for watch in watches:
-            watch._record(event, name, duration_secs, jax_own, reason)
-        if event != _TRACE:
+            watch._record(phase, name, seconds, jax_own, reason)
+        if phase != "trace":
             for watch in watches:
                 watch._refuse(name)
 

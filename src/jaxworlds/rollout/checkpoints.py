@@ -5,6 +5,7 @@ import hashlib
 import re
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class CheckpointFolder:
         self.constants: dict[str, str | None] | None = None
         self.saved_at = time.monotonic()
         self.saved_step = 0
+        self.added: Mapping[str, Any] = {}
 
     def begin(self) -> None:
         """Make room for a new run, which must not mix with an old one."""
@@ -179,12 +181,14 @@ class CheckpointFolder:
             return None
         for file in states:
             try:
-                load_state(file, like)
+                load_state(file, like, added=self.added)
                 meta = read_header(file).meta
                 parts = [str(part) for part in meta["parts"]]
             except (StoreError, OSError, KeyError, TypeError):
                 continue
-            lost = {part: why for part in parts if (why := _trouble_with(self.folder / part, record))}
+            lost = {
+                part: why for part in parts if (why := _trouble_with(self.folder / part, record, self.added))
+            }
             if not lost:
                 continue
             spans = ", ".join("steps {} to {}".format(*_steps_of(part)) for part in lost)
@@ -221,9 +225,9 @@ class CheckpointFolder:
         start = ProgressOfRun(**numbers, parts=tuple(meta["parts"]))
         records: list[Any] = []
         try:
-            carry = load_state(file, like)
+            carry = load_state(file, like, added=self.added)
             if record is not None:
-                records = [_load_records(self.folder / part, record) for part in start.parts]
+                records = [_load_records(self.folder / part, record, self.added) for part in start.parts]
         except MisfitError:
             raise  # a whole file that does not fit `like` or `step` fits none better if it is older
         except (StoreError, OSError) as error:
@@ -303,10 +307,10 @@ def _steps_of(part: str) -> tuple[int, int]:
     return before + 1, last
 
 
-def _trouble_with(file: Path, record: Any) -> str | None:
+def _trouble_with(file: Path, record: Any, added: Mapping[str, Any]) -> str | None:
     """What is wrong with a file of records; None if it is whole."""
     try:
-        _load_records(file, record)
+        _load_records(file, record, added)
     except (StoreError, OSError) as error:
         return str(error).replace(f" {DAMAGED}", "").removesuffix(".")
     return None
@@ -316,8 +320,8 @@ class _Damaged(Exception):
     """This file cannot serve, but an older one may."""
 
 
-def _load_records(file: Path, record: Any) -> Any:
-    """One part of the records, checked against the shape of one step's record."""
+def _load_records(file: Path, record: Any, added: Mapping[str, Any]) -> Any:
+    """One part of the records, checked against the shape of one step's record; `added` holds values for one step."""
     rows = {leaf.shape[0] for leaf in read_header(file).leaves if leaf.shape}
 
     def like(leaf: Any) -> Any:
@@ -334,4 +338,5 @@ def _load_records(file: Path, record: Any) -> Any:
         raise StoreError(
             f"{file}: declares {str(rows)[:80]} records, which no array holds ({error})."
         ) from error
-    return load_state(file, wanted)
+    more = {path: np.broadcast_to(value, (*rows, *np.shape(value))) for path, value in added.items()}
+    return load_state(file, wanted, added=more)

@@ -7,7 +7,7 @@ two chunks the host can show progress, fetch records, save a checkpoint, or stop
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,6 +198,7 @@ def resume(
     tap_every: int | AdaptivePeriod = 1,
     progress: bool | None = None,
     restored: Callable[[Any], Any] | None = None,
+    added: Mapping[str, Any] | None = None,
     length: int | None = None,
     check_memory: bool = True,
 ) -> Rollout:
@@ -207,12 +208,15 @@ def resume(
     `shared_at`) are those of the run. Length, chunk and recording come from the folder. On another number of devices
     the run goes on with a warning, since floating-point worlds may then differ in the last bit. `restored(carry)` may put
     the worlds of the checkpoint into another order before they are spread, where `step` wants one on every device.
+    `added` gives values, by path, for leaves of the carry and of one step's record that checkpoints of an earlier version
+    do not hold.
     Where the folder holds a finished run, its result is returned; with another `length` it goes on to that, as if it had
     been asked for at first. A folder without a checkpoint raises `StoreError`.
     """
     demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
     assert folder is not None
+    folder.added = added or {}
     job = _Job(
         step=step,
         inputs=inputs,

@@ -72,7 +72,9 @@ def save_state(
     write_container(path, header, blobs, codec)
 
 
-def load_state(path: PathLike, like: Any, *, excluded: Any = None) -> Any:
+def load_state(
+    path: PathLike, like: Any, *, excluded: Any = None, added: Mapping[str, Any] | None = None
+) -> Any:
     """Read a state that `save_state` wrote, into the structure of `like`.
 
     `like` is a tree of the same paths, types and shapes; its arrays may be `jax.ShapeDtypeStruct`. A leaf
@@ -82,20 +84,25 @@ def load_state(path: PathLike, like: Any, *, excluded: Any = None) -> Any:
 
     Leaves that were left out at saving are taken from `excluded` (a mapping from path prefix to subtree, like
     `{".task_data": bank}`, or a whole tree) and else from `like`; they must hash to the value in the file.
+
+    A file of an earlier version of a class still loads: a field that is None on one side and missing on the other fits,
+    `added` gives values by path for fields that are new, and a class names renamed fields in `SAVED_NAMES`, a mapping
+    from each name of now to the name in files.
     """
     targets, treedef = _flatten(like)
     given = _given(excluded)
-    loaded = {}
+    added = {where: value for where, value in (added or {}).items() if targets.get(where) is not None}
+    loaded: dict[str, Any] = dict.fromkeys(targets) | added
     with open_container(path) as reader:
         header = parse_header(reader)
         demand_kind(header, "state", "`CompressedStorage.load`")
-        _demand_fit(header, targets)
+        _demand_fit(header, targets, added)
         for row in header.leaves:
             if row.left_out:
-                loaded[row.path] = _verified(path, row, given.get(row.path, targets[row.path]))
+                loaded[row.path] = _verified(path, row, given.get(row.path, targets.get(row.path)))
             else:
                 data = reader.next_blob(row.nbytes) if row.has_blob else b""
-                loaded[row.path] = _restore(path, row, data, targets[row.path])
+                loaded[row.path] = _restore(path, row, data, targets.get(row.path))
         reader.finish()
     return jax.tree.unflatten(treedef, [loaded[leaf_path] for leaf_path in targets])
 
@@ -111,13 +118,31 @@ def _flatten(tree: Any) -> tuple[dict[str, Any], Any]:
     pairs, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is None)
     leaves: dict[str, Any] = {}
     for path, leaf in pairs:
-        name = jax.tree_util.keystr(path)
+        name = _saved_path(tree, path)
         if name in leaves:
             raise ValueError(
                 f"two leaves of the tree share the path {name}. Give its keys different `repr`s."
             )
         leaves[name] = leaf
     return leaves, treedef
+
+
+def _saved_path(tree: Any, path: tuple[Any, ...]) -> str:
+    """The path of a leaf in files: as in the tree, with the names of fields that their classes keep in files."""
+    parts, node = [], tree
+    for key in path:
+        match key:
+            case jax.tree_util.GetAttrKey(name=name):
+                saved = getattr(type(node), "SAVED_NAMES", {}).get(name, name)
+                parts.append(jax.tree_util.GetAttrKey(saved))
+                node = getattr(node, name, None)
+            case jax.tree_util.SequenceKey(idx=place) | jax.tree_util.DictKey(key=place):
+                parts.append(key)
+                node = None if node is None else node[place]
+            case _:
+                parts.append(key)
+                node = None
+    return jax.tree_util.keystr(tuple(parts))
 
 
 def _row(path: str, leaf: Any, left_out: bool) -> LeafInfo:
@@ -168,17 +193,19 @@ def _given(excluded: Any) -> dict[str, Any]:
     return _flatten(excluded)[0]
 
 
-def _demand_fit(header: Header, targets: dict[str, Any]) -> None:
-    """Refuse a file whose leaves are not exactly those of `like`."""
+def _demand_fit(header: Header, targets: dict[str, Any], added: Mapping[str, Any]) -> None:
+    """Refuse a file whose leaves are not those of `like`. None needs no place in a file, and `added` has none."""
     rows = {row.path: row for row in header.leaves}
     faults = []
     for path, target in targets.items():
         demand, row = describe(path, target), rows.get(path)
+        if row is None and (target is None or path in added):
+            continue
         if row is None:
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file has no such leaf")
         elif (row.kind, row.dtype, row.shape) != (demand.kind, demand.dtype, demand.shape):
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file holds {row.spelling}")
-    extra = [row for row in header.leaves if row.path not in targets]
+    extra = [row for row in header.leaves if row.path not in targets and row.spelling != "Python NoneType"]
     faults += [f"{show(row.path)}: the file holds {row.spelling}; `like` has no such leaf" for row in extra]
     if faults or len(rows) < len(header.leaves):
         more = [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []

@@ -22,15 +22,15 @@ from acbo_linear import auroc
 import acbo
 import acbo.scms
 import acbo.surrogate
-from acbo.configs import SurrogateTrainingConfig
 from acbo.data import Dataset
-from acbo.surrogate.draws import ModelDraws, benchmark_draws, training_draws
-from acbo.surrogate.evaluating import calibrate, edge_logits, evaluate, held_out
-from acbo.surrogate.experts import create_training_batch, exact_edges, exact_expert
-from acbo.surrogate.model import Network
-from acbo.surrogate.progressive import optimized_progressive_learning
-from acbo.surrogate.settings import NetworkConfig
-from acbo.surrogate.training import LearningConfig, train
+from acbo.guide.configs import SurrogateTrainingConfig
+from acbo.guide.experts import create_training_batch, exact_expert
+from acbo.guide.progressive import optimized_progressive_learning
+from acbo.surrogate.model_draws import ModelDraws, benchmark_draws, exact_edges, training_draws
+from acbo.surrogate.network import Network
+from acbo.surrogate.network_config import NetworkConfig
+from acbo.surrogate.quality import calibrate, edge_logits, evaluate, held_out
+from acbo.surrogate.trainer import LearningConfig, train
 from jaxworlds.compiling import CompileWatch
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -38,12 +38,12 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 ROOT = Path(__file__).resolve().parents[3]
 LEDGER = ROOT.parent / "shared" / "ledger" / "acbo.md"
 
-API = "unit/acbo/surrogate/test_guide_api.py::"
-LOSSES = "unit/acbo/surrogate/test_losses.py::"
+API = "unit/acbo/guide/test_guide_api.py::"
+LOSSES = "unit/acbo/guide/test_losses.py::"
 MODEL = "unit/acbo/surrogate/test_model.py::"
 TRAINING = "unit/acbo/surrogate/test_training.py::"
-MEASURING = "unit/acbo/test_measuring.py::"
-STATIC = "unit/acbo/test_static_args.py::"
+MEASURING = "unit/acbo/guide/test_measurements.py::"
+STATIC = "unit/acbo/guide/test_static_args.py::"
 GUIDE = "docs/test_guides_acbo.py::"
 
 # (section, phrase in the row, tests)
@@ -341,7 +341,7 @@ def test_a_batch_from_data_has_the_exact_posterior() -> None:
     found = exact_expert(chain())
     by_hand = {tuple(np.flatnonzero(m)): float(p) for m, p in zip(*map(np.asarray, found), strict=True)}
     assert probs[frozenset("B")] == pytest.approx(by_hand[(1,)], abs=1e-6)
-    arrays = acbo.surrogate.convert_to_jax_batch(batch)
+    arrays = acbo.convert_to_jax_batch(batch)
     np.testing.assert_allclose(
         arrays.marginals[0, 1], 1 - probs[frozenset()] - probs[frozenset("A")], atol=1e-5
     )
@@ -358,7 +358,7 @@ def test_a_batch_from_data_has_the_exact_posterior() -> None:
 
 
 def test_models_of_a_difficulty_and_their_observations() -> None:
-    from acbo.scms import collect_observational_data, generate_scm_for_difficulty
+    from acbo.guide import collect_observational_data, generate_scm_for_difficulty
 
     sizes = []
     for difficulty, least, most in (("easy", 3, 5), ("medium", 5, 10), ("hard", 10, 16)):
@@ -375,7 +375,7 @@ def test_models_of_a_difficulty_and_their_observations() -> None:
 
 
 def test_learning_goes_from_easy_to_hard_in_one_program(caplog: pytest.LogCaptureFixture) -> None:
-    from acbo.scms import generate_scm_for_difficulty
+    from acbo.guide import generate_scm_for_difficulty
 
     config = SurrogateTrainingConfig(
         model_hidden_dim=8, model_n_layers=1, batch_size=2, max_epochs=4, dropout=0.0, encoder="statistics",
@@ -409,7 +409,7 @@ def _likes_the_first(data: Dataset, max_parents: int) -> tuple[np.ndarray, np.nd
 
 
 def test_names_are_converted_once() -> None:
-    from acbo.surrogate.batches import index_arrays
+    from acbo.guide.batches import index_arrays
 
     names = acbo.prepare_static_args([[frozenset({"A"})]], [["A", "B"]], ["B"])
     first = index_arrays(names, 8, 4)

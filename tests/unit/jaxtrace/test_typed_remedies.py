@@ -265,7 +265,7 @@ def test_remedies_of_a_problem_are_words_of_its_file(
     problem: str, rows: str, said: str, typed: str | None, tmp_path: Path
 ) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
-    from acbo.optimizer.problem_file import read_problem
+    from acbo._commands.problem_file import read_problem
 
     (tmp_path / "rows.csv").write_text(rows or "dose,y\n1,2\n2,3\n")
     path = tmp_path / "problem.toml"

@@ -1,13 +1,12 @@
-"""Grids, pairs, tasks, steps and episodes as PNG, and episodes as animated PNG, with NumPy and zlib alone."""
+"""Grids, pairs, tasks, steps and episodes as PNG, and episodes as animated PNG, without a plotting library."""
 
-import struct
-import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+
+from jaxworlds.pictures import animated_png
 
 from ._font import text_dots
 from .colors import ARC_COLORS, color_rgb
@@ -37,6 +36,7 @@ from .scene import (
 # Every colour a scene may use; its place here is its number in the picture.
 _COLORS = tuple(dict.fromkeys((PAPER, *ARC_COLORS, INK, FAINT, LINE, LIGHT, SHADE, "#CCCCCC", "#0074D9")))
 _NUMBER = {color: number for number, color in enumerate(_COLORS)}
+_RGB = np.array([color_rgb(color) for color in _COLORS], np.uint8)
 _CELLS = np.array([_NUMBER[color] for color in ARC_COLORS], np.uint8)
 
 Raster = UInt8[np.ndarray, "height width"]
@@ -95,12 +95,12 @@ def episode_animation(
     frames = _frames(episode, cell)
     width, height = max(f.width for f in frames), max(f.height for f in frames)
     rasters = [scene_raster(replace(f, width=width, height=height), scale) for f in frames]
-    return _file(rasters, delay_ms)
+    return animated_png(rasters, delay_ms, _RGB)
 
 
 def scene_png(scene: Scene, scale: int = 2) -> bytes:
     """A scene as a PNG file."""
-    return _file([scene_raster(scene, scale)], 0)
+    return animated_png([scene_raster(scene, scale)], colors=_RGB)
 
 
 def scene_raster(scene: Scene, scale: int = 2) -> Raster:
@@ -154,42 +154,3 @@ def _frames(episode: EpisodeRecord, cell: int | None) -> list[Scene]:
         draw_blocks(scene, [panels], MARGIN, MARGIN + 3 * TEXT + 4, cell)
         scenes.append(scene)
     return scenes
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def _pixels(raster: Raster) -> bytes:
-    return zlib.compress(np.pad(raster, ((0, 0), (1, 0))).tobytes(), 6)  # each row after its filter, 0: none
-
-
-def _file(frames: Sequence[Raster], delay_ms: int) -> bytes:
-    """Frames as one PNG file; of each after the first, only the rectangle that changed is stored."""
-    height, width = frames[0].shape
-    palette = np.array([color_rgb(color) for color in _COLORS], np.uint8)
-    out = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))]
-    if len(frames) == 1:
-        parts = [_chunk(b"PLTE", palette.tobytes()), _chunk(b"IDAT", _pixels(frames[0]))]
-        return b"".join([*out, *parts, _chunk(b"IEND", b"")])
-    out += [_chunk(b"acTL", struct.pack(">II", len(frames), 0)), _chunk(b"PLTE", palette.tobytes())]
-    sequence, shown = 0, None
-    for frame in frames:
-        top, left, bottom, right = _changed(shown, frame)
-        place = (right - left, bottom - top, left, top)
-        out.append(_chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *place, delay_ms, 1000, 0, 0)))
-        data = _pixels(frame[top:bottom, left:right])
-        kind, head = (b"IDAT", b"") if shown is None else (b"fdAT", struct.pack(">I", sequence + 1))
-        out.append(_chunk(kind, head + data))
-        sequence, shown = sequence + (1 if shown is None else 2), frame
-    return b"".join([*out, _chunk(b"IEND", b"")])
-
-
-def _changed(shown: Raster | None, frame: Raster) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right of what differs between two frames; one pixel where nothing does."""
-    if shown is None:
-        return 0, 0, *frame.shape
-    rows, cols = np.nonzero(shown != frame)
-    if not rows.size:
-        return 0, 0, 1, 1
-    return int(rows.min()), int(cols.min()), int(rows.max()) + 1, int(cols.max()) + 1

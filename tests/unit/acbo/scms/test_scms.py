@@ -8,20 +8,22 @@ import numpy as np
 import pytest
 import scm_oracle
 
-from acbo.scms import (
+from acbo.guide import (
     DIFFICULTIES,
+    collect_observational_data,
+    difficulty_prior,
+    generate_scm_for_difficulty,
+)
+from acbo.scms import (
     FAMILIES,
     MECHANISMS,
     NOISES,
     CausalModel,
     Intervention,
     allowed,
-    collect_observational_data,
     combine,
     cost,
-    difficulty_prior,
     draw_noise,
-    generate_scm_for_difficulty,
     hard,
     linear_gaussian_prior,
     linear_scm,

@@ -210,8 +210,8 @@ def test_tracking_is_saved_as_often_as_asked(
 def test_training_is_saved_as_often_as_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from acbo._commands import policies as commands
     from acbo.cli import main as acbo
-    from acbo.policy import commands
 
     class Enough(Exception):
         pass

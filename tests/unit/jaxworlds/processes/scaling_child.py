@@ -11,10 +11,10 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from acbo.configs import GRPOTrainingConfig
 from acbo.experiments import cells, compare
 from acbo.policy import PolicyConfig, PolicyLearning, train_policy
 from acbo.policy.curriculum import Curriculum
+from acbo.policy.grpo_config import GRPOTrainingConfig
 from acbo.strategies import strategy_named
 from jaxarc.envs import (
     EnvironmentConfig,

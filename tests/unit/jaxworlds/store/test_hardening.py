@@ -373,7 +373,7 @@ def test_deep_nesting_and_long_numbers_in_text(tmp_path: Path) -> None:
     late = b'{"files": [{"name": "a.vti", "time": ' + b"9" * 400 + b"}]}"
     with pytest.raises(DatasetError, match=r"a\.series: the collection cannot be read \(int too large"):
         open_dataset(_written(tmp_path, "a.series", late))
-    from acbo.optimizer.problem_file import read_problem as acbo_problem
+    from acbo._commands.problem_file import read_problem as acbo_problem
     from jaxtrace._commands.problem import read_problem as trace_problem
 
     toml = _written(tmp_path, "a.toml", b"x = " + deep[:5000])
@@ -461,7 +461,7 @@ def test_zstd_still_unpacks_what_packs_best(tmp_path: Path) -> None:
 
 
 def test_a_few_bytes_of_weights_that_declare_terabytes_are_not_shown(tmp_path: Path) -> None:
-    from acbo.optimizer.facts import weights_facts
+    from acbo._commands.facts import weights_facts
 
     def made(**row: Any) -> Path:
         text = json.dumps(

@@ -8,7 +8,7 @@ import sys
 import tracemalloc
 from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -1240,3 +1240,43 @@ def test_a_changed_header_of_equal_size_is_always_refused(tmp_path):
         path.write_bytes(good.replace(old, new))
         with pytest.raises(StoreError, match="the header does not match its checksum"):
             open_array(path)
+
+
+# --- files of earlier versions of a class ---
+
+
+class EarlierVersion(eqx.Module):
+    place: jax.Array
+    gone: jax.Array | None
+    held: jax.Array
+
+
+class LaterVersion(eqx.Module):
+    """`EarlierVersion` with a field renamed, one that was None gone, an optional one and a demanded one new."""
+
+    SAVED_NAMES: ClassVar[dict[str, str]] = {"position": "place"}
+
+    position: jax.Array
+    held: jax.Array
+    label: jax.Array | None
+    share: jax.Array
+
+
+def test_a_file_of_an_earlier_version_of_a_class_loads(tmp_path: Path) -> None:
+    path = tmp_path / "state.jxw"
+    save_state(path, [EarlierVersion(jnp.arange(3), None, jnp.ones(2))])
+    like = [LaterVersion(jnp.zeros(3, jnp.int32), jnp.zeros(2), None, jnp.zeros(1))]
+    with pytest.raises(
+        StoreError, match=r"`\[0\].share`: `like` demands float32\[1\]; the file has no such leaf"
+    ):
+        load_state(path, like)
+    (now,) = load_state(path, like, added={"[0].share": jnp.full(1, 7.0), "[0].label": jnp.ones(1)})
+    assert now.position.tolist() == [0, 1, 2]
+    assert (now.share.tolist(), now.label) == ([7.0], None)
+    save_state(path, [now])
+    assert ".place" in str(read_header(path))
+    (again,) = load_state(path, like, added={"[0].share": jnp.zeros(1)})
+    assert again.share.tolist() == [7.0]  # what the file holds comes first
+    assert content_hash([EarlierVersion(jnp.arange(3), None, jnp.ones(2)).place]) == content_hash(
+        [now.position]
+    )

@@ -1,0 +1,183 @@
+"""An optimization in the terminal: the next experiment, prompts for what it gave, and pictures of what is known."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from acbo.optimizer.advice import written
+from acbo.optimizer.optimizer import Optimizer
+from acbo.optimizer.state import Settings
+from acbo.pictures import edge_table
+from jaxworlds.commands import shown
+
+from .facts import saved_optimization, weights_facts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def interact(
+    optimizer: Optimizer, console: "Console", trials: int | None = None, read: Callable[[str], str] = input
+) -> None:
+    """Show experiments and ask for their results until the means, the strategy, `trials` or the user end it."""
+    done = 0
+    console.print(
+        "Type each measured value. [b]skip[/b] drops the experiment, [b]stop[/b] ends.", highlight=False
+    )
+    while trials is None or done < trials:
+        if not optimizer.state.pending:
+            if optimizer.remaining < 1:
+                console.print("The budget or the number of experiments is used up.")
+                return
+            if not len(optimizer.ask()):
+                console.print(f"Done: {optimizer.stop_reason}.", highlight=False, markup=False)
+                return
+        pending = optimizer.state.pending[0]
+        console.print(_experiment_table(optimizer))
+        said = _measured(optimizer, console, read)
+        if said == "stop":
+            console.print(f"Stopped; experiment {pending.experiment} is pending.", highlight=False)
+            return
+        if said == "skip":
+            optimizer.cancel(pending.experiment)
+            continue
+        assert isinstance(said, dict)
+        optimizer.tell({**said, "experiment": pending.experiment})
+        done += 1
+
+
+def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], str]) -> dict[str, float] | str:
+    """A value for each variable that is not set, or the word that was typed instead of one."""
+    values: dict[str, float] = {}
+    for name in optimizer.state.settings.names:
+        while name not in optimizer.state.pending[0].do and name not in values:
+            try:
+                said = read(f"{name}: ").strip()
+            except EOFError:
+                console.print()  # the prompt has no line of its own
+                return "stop"
+            if said in ("stop", "skip"):
+                return said
+            try:
+                number = float(said)
+            except ValueError:
+                number = float("nan")
+            if np.isfinite(number):
+                values[name] = number
+            else:
+                console.print(
+                    f"`{name}` must be a finite number; got {said!r}.", highlight=False, markup=False
+                )
+    return values
+
+
+def _experiment_table(optimizer: Optimizer) -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    state = optimizer.state
+    pending = state.pending[0]
+    price = f"cost {state.settings.price(pending.do):g}"
+    if state.settings.budget is not None:
+        price += f", {state.money:g} left after it"
+    table = Table("variable", "set to", title=f"experiment {pending.experiment} ({price})")
+    for v in state.settings.variables:
+        what = f"{pending.do[v.name]:.6g}" if v.name in pending.do else "leave, and measure"
+        table.add_row(escape(v.name), what)  # "flow [m]" is a name, no markup
+    return table
+
+
+def show(path: Path, console: "Console") -> None:
+    """A saved optimization, a file of weights, or a problem, as a picture in the terminal."""
+    if path.suffix == ".toml":
+        from .problem_file import read_problem
+
+        show_settings(read_problem(path).settings(), console)
+    elif path.suffix == ".safetensors":
+        _show_weights(path, console)
+    else:
+        show_optimization(saved_optimization(path), console)
+
+
+def show_settings(settings: Settings, console: "Console") -> None:
+    """Variables, target, and what is known of the graph."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    goal = "least" if settings.objective == "min" else "greatest"
+    table = Table("variable", "can be set to", "cost", title=f"{goal} {escape(settings.target)}")
+    for v in settings.variables:
+        if v.manipulable:
+            values = (
+                f"{v.low:g} to {v.high:g}"
+                if v.levels is None
+                else ", ".join(f"{level:g}" for level in v.levels)
+            )
+            price = f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
+            table.add_row(escape(v.name), values, price)
+        else:
+            table.add_row(escape(v.name), "target" if v.name == settings.target else "only measured", "")
+    console.print(table)
+    edges = ", ".join(f"{a} → {b}" for a, b in settings.graph.required)
+    kind = "graph" if settings.graph.known else "known edges"
+    console.print(f"{kind}: {edges or 'none'}; strategy: {settings.strategy}", highlight=False, markup=False)
+
+
+def show_optimization(optimizer: Optimizer, console: "Console") -> None:
+    """Settings, progress, edges, what each variable does, and the recommendation."""
+    show_settings(optimizer.state.settings, console)
+    console.print(repr(optimizer), highlight=False, markup=False)
+    believed = optimizer.believed
+    if optimizer.state.made:
+        console.print(f"best so far: {sparkline(believed.progress.best)}", highlight=False)
+    for curve in believed.curves:
+        ends = f"{curve.x[0]:g} to {curve.x[-1]:g}"
+        line = f"{curve.name} ({ends}): {sparkline(curve.mean)} {optimizer.target} {curve.mean[0]:.3g} to {curve.mean[-1]:.3g}"
+        console.print(line, highlight=False, markup=False)
+    console.print(
+        edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
+    )
+    console.print(advice(optimizer), highlight=False, markup=False, soft_wrap=True)
+
+
+def advice(optimizer: Optimizer) -> str:
+    """The recommendation in a line, and what the experiments say against it in further ones."""
+    if not optimizer.state.rows:
+        return "No rows yet: nothing is recommended."
+    found = optimizer.recommend()
+    said = (
+        f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
+        f"({found.low:.4g} to {found.high:.4g})"
+    )
+    return "\n".join([said, *found.notes])
+
+
+def sparkline(values: Any) -> str:
+    """Numbers as a row of bars.
+
+    >>> sparkline([0.0, 1.0, 2.0])
+    '▁▅█'
+    """
+    given = np.asarray(values, float)
+    low, high = given.min(), given.max()
+    part = (given - low) / (high - low) if high > low else np.zeros_like(given)
+    return "".join(BARS[int(at)] for at in np.floor(part * (len(BARS) - 1) + 0.5))
+
+
+def _show_weights(path: Path, console: "Console") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    found = weights_facts(path)
+    table = Table("array", "shape", "type", title=escape(shown(f"{path.name}: {found['format']}")))
+    for name, row in found["arrays"].items():
+        table.add_row(escape(shown(name)), "×".join(map(str, row["shape"])) or "1", shown(row["dtype"]))
+    console.print(table)
+    console.print(f"{found['numbers']:,} numbers", highlight=False)
+    for name, fact in found["facts"].items():
+        console.print(shown(f"{name}: {fact}"), highlight=False, markup=False, soft_wrap=True)
