@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from ..series import DatasetError
+from .codecs import chunk_store, register_guard
 from .encoding import ArrayEncoding, Shards
 from .files import AbstractFiles
 from .guard import UnsupportedError
@@ -64,13 +65,12 @@ class StoredArray:
         import zarr
         from zarr.storage import StorePath
 
-        from .codecs import ChunkStore
-
+        register_guard()
         self._encoding = encoding
         try:
             document: Any = encoding.document
             self._values: Any = zarr.AsyncArray(
-                document, StorePath(ChunkStore(self._stored_bytes), self.name)
+                document, StorePath(chunk_store(self._stored_bytes), self.name)
             )
             self.dtype, self.fill = self._values.dtype.newbyteorder("="), self._values.metadata.fill_value
         except ImportError:

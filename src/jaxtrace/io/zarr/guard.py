@@ -7,7 +7,6 @@ for Python 3.11).
 """
 
 import bz2
-import functools
 import lzma
 import re
 import struct
@@ -81,7 +80,6 @@ def _guarded(
     named: list[tuple[str, dict[str, Any]]], nbytes: int, count: int, guard: Callable[[dict[str, Any]], Any]
 ) -> GuardedCodecs:
     """The codecs with the guard in place of each compressor, which may unpack to the size that remains at its place."""
-    register_guard()
     found, size = [], nbytes
     for name, settings in named:
         own = name.removeprefix("numcodecs.")
@@ -111,18 +109,6 @@ def _check_types(settings: Mapping[str, Any]) -> None:
         kind = settings.get(word)
         if kind is not None and not (isinstance(kind, str) and NUMBERS.fullmatch(kind)):
             raise ValueError(f"it names {str(kind)[:40]!r}, which is no type of numbers")
-
-
-@functools.cache
-def register_guard() -> None:
-    """Make the guard known to zarr-python (format 3) and numcodecs (format 2) under a name of its own."""
-    import numcodecs
-    from zarr.registry import register_codec
-
-    from .codecs import Guard2, Guard3
-
-    numcodecs.register_codec(Guard2, GUARD)
-    register_codec(GUARD, Guard3)
 
 
 def unpack(packer: str, data: memoryview, limit: int) -> Any:
