@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 
 from jaxworlds.kernels import NoCompilerError as NoCompilerError
-from jaxworlds.kernels import registered
+from jaxworlds.kernels import kernel_targets
 
 from .switch import switched_on
 
@@ -20,4 +20,4 @@ def wanted() -> bool:
 
 def names() -> dict[str, str] | None:
     """The names under which XLA knows the kernels, or None where they cannot be compiled; tried once per process."""
-    return registered(_SOURCE, FUNCTIONS, "jaxarc")
+    return kernel_targets(_SOURCE, FUNCTIONS, "jaxarc")
