@@ -13,7 +13,7 @@ from ours import box_grid, tet_grid
 from jaxtrace import create_tracker, uniform_grid_seeds
 from jaxtrace.fields import TimeSeriesField
 from jaxtrace.tracking import boundary as b
-from jaxtrace.tracking.walls import mesh_walls
+from jaxtrace.tracking.boundary import mesh_walls
 from jaxworlds.measuring import compare
 
 Parts = dict[str, tuple[dict[str, Any], str]]

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from jaxworlds.commands.demo import Section, Speed, framed
 from jaxworlds.pictures import data_uri
 
+from .boundaries import composed_boundary, inlet_outlet_boundary_factory, spherical_boundary
 from .fields import TimeSeriesField, UniformGrid
 from .tracking import InletBoundary, Outcome, Trajectory, create_tracker
-from .tracking.boundary import composed_boundary, inlet_outlet_boundary_factory, spherical_boundary
 from .tracking.seeding import low_discrepancy_seeds
 from .visualization import player_html, plot_paths, terminal_picture
 from .visualization.canvas import MISSING

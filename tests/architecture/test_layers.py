@@ -205,3 +205,52 @@ def test_the_runtime_can_be_imported_before_jax() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [str(f.relative_to(SOURCE)) for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))]
     assert silent == []
+
+
+# --- jaxtrace: what exists, how it moves, what drives it, what people see ---
+
+TRACE_DEFINITIONS = ("fields", "integrators", "boundaries", "motion")
+# `trajectory.save()`, `.load()`, `.to_dataset()` and `.plot()` reach upwards, inside the methods, for those who type them.
+CONVENIENCES = {"trajectory.py": {"io", "visualization"}}
+
+
+def folders_of_jaxtrace() -> dict[str, set[str]]:
+    """What each folder of jaxtrace, and each module beside them, imports of the others, late imports too."""
+    graph: dict[str, set[str]] = {}
+    for file in FILES:
+        package, first, *_ = file.relative_to(SOURCE).parts
+        if (
+            package != "jaxtrace" or first == "__init__.py"
+        ):  # which says where names are, and imports none of them
+            continue
+        own = first.removesuffix(".py")
+        targets = set()
+        for module, name, _ in imported(file):
+            parts = [*module.split("."), *([name] if name else [])]
+            if parts[0] == "jaxtrace" and len(parts) > 1:
+                targets.add(parts[1])
+        known = {
+            name
+            for name in targets
+            if (SOURCE / "jaxtrace" / name).is_dir() or (SOURCE / "jaxtrace" / f"{name}.py").is_file()
+        }
+        graph.setdefault(own, set()).update(known - {own} - CONVENIENCES.get(file.name, set()))
+    return graph
+
+
+def test_the_folders_of_jaxtrace_form_no_cycle() -> None:
+    graph = folders_of_jaxtrace()
+    assert graph["tracking"] >= {"fields", "integrators", "boundaries", "kernels"}, (
+        "an empty graph has no cycles either"
+    )
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("folder", TRACE_DEFINITIONS)
+def test_no_definition_of_jaxtrace_imports_a_kernel(folder: str) -> None:
+    above = {"kernels", "tracking", "io", "visualization", "_commands"}
+    assert not folders_of_jaxtrace()[folder] & above
+
+
+def test_kernels_of_jaxtrace_know_nothing_of_who_drives_them() -> None:
+    assert not folders_of_jaxtrace()["kernels"] & {"tracking", "io", "visualization", "_commands"}

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from acbo.configs import GRPOTrainingConfig
 
 import jaxworlds
-from acbo.configs import GRPOTrainingConfig
 from acbo.data import Dataset
 from acbo.optimizer import Optimizer
 from acbo.policy import EpisodeConfig, PolicyLearning, load_policy, policy_metadata, train_policy

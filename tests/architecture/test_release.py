@@ -24,7 +24,7 @@ DATA = {
     "jaxarc/conf/config.yaml",
     "jaxarc/conf/environment/official.yaml",
     "jaxarc/utils/visualization/replay_page.html",
-    "jaxtrace/tracking/native.cc",
+    "jaxtrace/kernels/native.cc",
     "jaxtrace/visualization/player_page.html",
     "acbo/surrogate/pretrained/default.safetensors",
     "acbo/policy/pretrained/default.safetensors",

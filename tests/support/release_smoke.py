@@ -159,10 +159,10 @@ def kernels_are_built() -> None:
     import shutil
 
     from jaxarc.envs.kernels import native
-    from jaxtrace.tracking import _native
+    from jaxtrace.kernels.cpu import library
 
     if any(map(shutil.which, ("c++", "g++", "clang++"))):
-        assert _native.kernels()
+        assert library()
         assert native.kernels()
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxworlds.commands import demand_suffix, say
 from jaxworlds.store import atomic_write
 
+from ..boundaries.box import AXES
 from ..fields.epoch import epoch_of
-from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
 from ..visualization.drawing import Look

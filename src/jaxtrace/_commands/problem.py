@@ -33,7 +33,6 @@ from jaxworlds.arguments import short, suggestion
 from ..fields.epoch import as_epoch
 from ..io.series import is_elsewhere
 from ..tracking import boundary, seeding
-from ..tracking.walls import masked_walls
 from .sources import FLOWS, box_of, open_field, span_of, velocity_names
 
 SEEDINGS: dict[str, Callable[..., Any]] = {
@@ -55,7 +54,7 @@ WALLS: dict[str, Callable[..., Any]] = {
     "clamping": boundary.clamping_boundary,
     "sphere": boundary.spherical_boundary,
     "cylinder": boundary.cylindrical_boundary,
-    "coast": masked_walls,
+    "coast": boundary.masked_walls,
 }
 PARTICLES, TIMES = 1000, 101
 """How many there are where nothing is said."""

@@ -8,10 +8,10 @@ import numpy as np
 from jaxworlds.commands import machine, machine_words, print_json, show_status, show_table
 from jaxworlds.measuring import format_seconds
 
+from ..boundaries import reflective_boundary
 from ..fields import TimeSeriesField, UniformGrid, double_gyre
 from ..integrators.naming import integrator_named
 from ..tracking import create_tracker
-from ..tracking.boundary import reflective_boundary
 from ..tracking.seeding import low_discrepancy_seeds
 
 BOUNDS, SPAN, SLICES, SHAPE = ((0.0, 0.0), (2.0, 1.0)), (0.0, 10.0), 21, (201, 101)

@@ -1,9 +1,9 @@
 """Tracking: seeds, boundaries and inlets, and the tracker that moves particles through a field."""
 
-from .bouncing import AbstractBoundary as AbstractBoundary
-from .bouncing import Bounced as Bounced
+from ..boundaries.base import AbstractBoundary as AbstractBoundary
+from ..boundaries.base import Bounced as Bounced
+from ..boundaries.reinjection import InletBoundary as InletBoundary
 from .particles import Outcome as Outcome
-from .refilling import InletBoundary as InletBoundary
 from .schedule import Schedule as Schedule
 from .schedule import plan_schedule as plan_schedule
 from .seeding import uniform_grid_seeds as uniform_grid_seeds

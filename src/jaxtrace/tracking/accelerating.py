@@ -1,17 +1,10 @@
-"""What makes steps faster: one kernel, and particles sorted in space."""
-
-from typing import Any
+"""How often particles are sorted in space."""
 
 import jax
 
-from jaxworlds.kernels import switched_on
-
+from ..boundaries.reinjection import InletBoundary
 from ..fields.series import AbstractSeries
-from ..integrators.fused import can_fuse
-from . import _native
-from .bouncing import Unbounded
-from .moving import Motion
-from .refilling import InletBoundary
+from ..motion import Motion
 
 # Measured on an H200 with ten million particles in 64³ nodes: sorting takes 1.3 ms, a step 1.06 ms unsorted and 0.68 ms
 # sorted; after 50 steps of the double gyre the order is still good (0.77 ms a step, sorting included).
@@ -21,20 +14,6 @@ _SORTED_FROM = 200_000
 # that fit into a core's own cache are read fast in any order.
 _SORTED_FROM_CPU = 20_000
 _NODES_IN_CACHE = 30_000
-
-
-def runs_here(mesh: Any) -> bool:
-    """Whether the devices of a mesh are such that kernels are made for: those of the default backend."""
-    return mesh is None or mesh.devices.flat[0].platform == jax.default_backend()
-
-
-def fuses(motion: Motion, mesh: Any) -> bool:
-    """Whether a kernel takes the steps: on devices that have one, where it knows field, integrator and walls."""
-    if not runs_here(mesh) or not switched_on(_native.SWITCH):
-        return False
-    if jax.default_backend() == "gpu":
-        return isinstance(motion.boundary, Unbounded) and can_fuse(motion.integrator, motion.field)
-    return _native.takes(motion)
 
 
 def fills_in_place(motion: Motion) -> bool:

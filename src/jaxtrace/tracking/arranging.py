@@ -13,9 +13,9 @@ from jaxworlds.batching import plan_batch_size, spread_over
 from jaxworlds.memory import device_memory_limit, live_bytes
 
 from ..integrators.base import AbstractIntegrator
+from ..motion import Motion
 from .checks import is_streamed
 from .cutting import CHUNK_BYTES, cut
-from .moving import Motion
 from .particles import Particles, axes_of, begin
 from .schedule import Schedule
 from .tuning import Tuning, ruled_layout

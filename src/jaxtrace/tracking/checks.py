@@ -12,16 +12,16 @@ from jaxtyping import Array, Bool, Float, Int8, Shaped
 
 from jaxworlds.arguments import demand_no_dates, short
 
+from ..boundaries.base import AbstractBoundary
 from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
+from ..integrators.on_sphere import steps_in_metres
+from ..motion import sees_differences
 from ..settings import DOUBLE, HELD, WATER
-from .bouncing import AbstractBoundary
-from .moving import sees_differences
 from .particles import Outcome
-from .spherical import steps_in_metres
 
 Positions = Shaped[Array | np.ndarray, "..."] | Sequence[Any]
 

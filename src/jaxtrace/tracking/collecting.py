@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 from jaxworlds.rollout import to_host
 from jaxworlds.runtime import device_words
 
+from ..boundaries.base import Unbounded
 from ..fields.base import AbstractGrid
 from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
-from .bouncing import Unbounded
 from .cutting import unit_edges
 from .driving import Batch, Job
 from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome, Particles

@@ -17,11 +17,11 @@ from jaxworlds.kernels import warn_of_missing_kernels
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.store import MisfitError
 
+from ..boundaries.reinjection import InletBoundary
+from ..motion import Motion
 from .cutting import Cutting, unit_edges, unit_times
-from .moving import Motion
 from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin
 from .recording import Records
-from .refilling import InletBoundary
 from .schedule import Schedule
 from .units import Shared, Unit, tables_of
 

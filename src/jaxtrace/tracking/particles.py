@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from ..boundaries.reinjection import InletBoundary, ranks_in_place
 from ..fields.series import AbstractSeries
 from ..integrators.base import particle_key
 from ..integrators.dopri5 import StepControl
-from ..integrators.fused import Life, fused_step
-from ._native import free_ranks, native_step
-from .moving import Motion, has_inertia, move
-from .refilling import InletBoundary, ranks_in_place
-from .spherical import steps_in_metres
+from ..integrators.on_sphere import steps_in_metres
+from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
+from ..motion import Motion, has_inertia, move
 
 NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
@@ -154,10 +153,8 @@ def step_particles(
     `devices` names the axes of the mesh where this is done on each of its devices with the particles it holds.
     """
     p = particles
-    if motion.fused and motion.field.layout in ("direct", "rows"):  # pyright: ignore[reportAttributeAccessIssue]
-        return _step_native(motion, p, row, t, dt, devices)
     if motion.fused:
-        return _step_fused(motion, p, row, t, dt), jnp.zeros((1, p.hits.shape[0]), jnp.int32)
+        return _step_by_kernel(motion, p, row, t, dt, devices)
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
     moved = jax.vmap(
         lambda x, rest, own, hint, memory, number: move(
@@ -189,30 +186,7 @@ def step_particles(
     return after, hits
 
 
-def _step_fused(
-    motion: Motion, particles: Particles, row: Int32[Array, ""], t: Float[Array, ""], dt: Float[Array, ""]
-) -> Particles:
-    """The same step by a kernel, for particles without inertia and without a boundary."""
-    assert isinstance(motion.field, AbstractSeries)
-    position, rest, hint, life = fused_step(
-        motion.field,
-        particles.position,
-        particles.rest,
-        particles.hint,
-        Life(particles.begun, particles.ended, particles.cause),
-        row,
-        t,
-        dt,
-        outside=OUTSIDE if motion.stop_outside else None,
-        not_finite=NOT_FINITE,
-        interpret=jax.default_backend() == "cpu",
-    )
-    return dataclasses.replace(
-        particles, position=position, rest=rest, hint=hint, ended=life.ended, cause=life.cause
-    )
-
-
-def _step_native(
+def _step_by_kernel(
     motion: Motion,
     particles: Particles,
     row: Int32[Array, ""],
@@ -220,18 +194,27 @@ def _step_native(
     dt: Float[Array, ""],
     devices: tuple[str, ...],
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
-    """The same step by a kernel for CPUs, for particles without inertia."""
+    """The same step by a kernel, for particles without inertia."""
     p = particles
-    life = (p.begun, p.ended, p.cause, p.share)
-    position, rest, ended, cause, share, hint, hits = native_step(
-        motion, p.position, p.rest, p.hint, life, row, t, dt, (OUTSIDE, NOT_FINITE)
-    )
-    after = dataclasses.replace(
-        p, position=position, rest=rest, hint=hint, ended=ended, cause=cause, share=share
+    before = KernelState(p.position, p.rest, p.hint, p.begun, p.ended, p.cause, p.share)
+    after, hits = _kernel_of(motion).step(motion, before, row, t, dt, Causes(OUTSIDE, NOT_FINITE))
+    p = dataclasses.replace(
+        p,
+        position=after.position,
+        rest=after.residual,
+        hint=after.hint,
+        ended=after.ended,
+        cause=after.cause,
+        share=after.share,
     )
     if isinstance(motion.boundary, InletBoundary):
-        after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
-    return after, hits[None]
+        p = refill(motion, motion.boundary, p, row, t + dt, dt, devices)
+    return p, hits[None]
+
+
+def _kernel_of(motion: Motion) -> AbstractKernel:
+    assert isinstance(motion.field, AbstractSeries)
+    return kernel_for_layout(motion.field.layout)
 
 
 def refill(
@@ -247,8 +230,7 @@ def refill(
     p = particles
     # No particle has the number NEVER, so the inlet's random numbers are nobody else's.
     key = particle_key(motion.key, NEVER, row)
-    # The kernel also knows the order of sorted particles.
-    ranks = free_ranks if motion.fused else ranks_in_place
+    ranks = _kernel_of(motion).ranks() if motion.fused else ranks_in_place
     alive = p.ended == NEVER
     reborn = boundary._reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
 

@@ -12,20 +12,20 @@ from jaxtyping import Float
 from jaxworlds.rollout import Checkpoint
 from jaxworlds.runtime import device_words
 
+from ..boundaries.base import AbstractBoundary
+from ..boundaries.reinjection import InletBoundary
 from ..fields.epoch import Epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
-from ..integrators.fused import can_fuse
-from . import _native
-from .accelerating import fills_in_place, fuses, runs_here, sort_period
+from ..kernels import CPU, KERNELS, default_kernel, on_default_backend
+from ..kernels.cpu import ruled_layout
+from ..motion import Motion
+from .accelerating import fills_in_place, sort_period
 from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
-from .bouncing import AbstractBoundary, Unbounded
 from .checks import is_streamed
 from .cutting import cut, cut_for_ring, unit_times
 from .driving import Job
 from .explaining import Report
-from .moving import Motion
 from .reductions import AbstractReduction
-from .refilling import InletBoundary
 from .schedule import Schedule
 from .tuning import Tuning, tuned_layout
 from .units import Unit
@@ -74,7 +74,7 @@ def prepare(
 
     field, why = _arranged(options, count, tune)
     stream = field if is_streamed(field) else None
-    motion = _motion(options, field if stream is None else described_ring(stream))
+    motion, why_xla = _motion(options, field if stream is None else described_ring(stream))
     unit = _unit(options, motion, schedule, count)
     batching = plan_batches(
         motion,
@@ -112,41 +112,46 @@ def prepare(
     if stream is not None:
         times = unit_times(schedule, cutting.parts, cutting.units)
         ring = stream.plan(times, ring_limit, longest=cutting.chunk)
-    return job, _report(options, job, batching, why, ring)
+    return job, _report(options, job, batching, (why, why_xla), ring)
 
 
 def _arranged(options: Options, count: int, tune: Callable[[], Tuning]) -> tuple[Any, str]:
     """The field laid out for the kernel that will take its steps, or for XLA; and why in this way."""
     given = options.field
     resident = described_ring(given) if is_streamed(given) else given
-    free = options.fused is not False and options.layout == "auto" and runs_here(options.mesh)
-    if free and _native.knows(options.integrator, resident, options.boundary):
-        found = _native.ruled_layout(resident, count)
+    free = options.fused is not False and options.layout == "auto" and on_default_backend(options.mesh)
+    if free and CPU.refusal(options.integrator, resident, options.boundary) is None:
+        found = ruled_layout(resident, count)
         if found is not None:
             return given.arranged(found[0]), found[1]
     return arranged(given, options.integrator, options.layout, count, tune)
 
 
-def _motion(options: Options, resident: Any) -> Motion:
-    """What moves the particles, by one kernel where there is one."""
+def _motion(options: Options, resident: Any) -> tuple[Motion, str | None]:
+    """What moves the particles, by a kernel where one takes the steps; and why not where none does."""
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
-    open_space = isinstance(options.boundary, Unbounded)
-    fits = (open_space and can_fuse(options.integrator, resident)) or _native.takes(motion)
-    if options.fused and not runs_here(options.mesh):
+    here = on_default_backend(options.mesh)
+    if options.fused and not here:
         raise ValueError(
             f"`fused` must be False or None with this `mesh`: kernels are made for {jax.default_backend()!r}, the default "
             f"backend; got devices of {options.mesh.devices.flat[0].platform!r}."
         )
-    if options.fused and not fits:
-        raise ValueError(
-            "`fused` must be False here: one kernel takes the steps of RK4 on a uniform grid without land or on a mesh of "
-            "triangles or tetrahedra, on a GPU without walls and with layout 'cells' or 'cells16', on a CPU with a C++ "
-            "compiler and with layout 'direct' or 'rows'; got "
-            f"{type(options.integrator).__name__} on layout {getattr(resident, 'layout', 'none')!r} with "
-            f"{type(options.boundary).__name__}."
-        )
-    fused = fuses(motion, options.mesh) if options.fused is None else options.fused
-    return dataclasses.replace(motion, fused=fused)
+    if options.fused and all(kernel.why_not(motion) for kernel in KERNELS):
+        reasons = "; ".join(f"the {kernel.name}: {kernel.why_not(motion)}" for kernel in KERNELS)
+        raise ValueError(f"`fused` must be False or None here, where no kernel takes the steps ({reasons}).")
+    why_not = _why_not(motion, here) if options.fused is None else None if options.fused else "`fused=False`"
+    return dataclasses.replace(motion, fused=why_not is None), why_not
+
+
+def _why_not(motion: Motion, here: bool) -> str | None:
+    """Why no kernel of this backend takes the steps; None where one does."""
+    kernel = default_kernel()
+    if not here:
+        return "the mesh lies on devices of another backend"
+    if kernel is None:
+        return f"there is no kernel for {jax.default_backend()}"
+    why_not = kernel.why_not(motion)
+    return None if why_not is None else f"the {kernel.name}: {why_not}"
 
 
 def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> Unit:
@@ -175,7 +180,9 @@ def _ring_limit(options: Options, stream: Any, batching: Batching) -> int | None
     return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
 
 
-def _report(options: Options, job: Job, batching: Batching, why: str, ring: Any) -> Report:
+def _report(
+    options: Options, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
+) -> Report:
     schedule, cutting, mesh = job.schedule, job.cutting, options.mesh
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
     return Report(
@@ -186,8 +193,9 @@ def _report(options: Options, job: Job, batching: Batching, why: str, ring: Any)
         + ("" if mesh is None else f" x {mesh.size}"),
         dtype=str(job.seeds.dtype),
         layout=getattr(job.motion.field, "layout", "none"),
-        layout_reason=why,
+        layout_reason=reasons[0],
         fused=job.motion.fused,
+        step_reason=reasons[1],
         sort_every=job.unit.sort,
         particles=len(job.seeds),
         batches=job.batches,

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .bouncing import AbstractBoundary
-from .box import Bounds, box_corners
+from ..boundaries.base import AbstractBoundary
+from ..boundaries.box import Bounds, box_corners
 from .units import Snapshot
 
 

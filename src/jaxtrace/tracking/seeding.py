@@ -18,10 +18,10 @@ from jaxtyping import Array, Float
 
 from jaxworlds.arguments import short
 
+from ..boundaries.base import AbstractBoundary, lie_inside
+from ..boundaries.box import AXES, Bounds, box_corners
 from ..fields.base import AbstractField, AbstractGrid
 from ..integrators.base import AnyKey
-from .bouncing import AbstractBoundary, lie_inside
-from .box import AXES, Bounds, box_corners
 from .checks import written
 
 Seeds = Float[Array, "n dim"]

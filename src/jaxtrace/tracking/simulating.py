@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..boundaries.base import AbstractBoundary, Unbounded
 from ..fields.base import AbstractField
 from ..integrators.base import AbstractIntegrator, AnyKey
-from .bouncing import AbstractBoundary, Unbounded
-from .moving import Motion
+from ..motion import Motion
 from .particles import Particles, begin, step_particles
 from .schedule import Schedule
 

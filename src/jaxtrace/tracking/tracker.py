@@ -15,12 +15,12 @@ from jaxworlds.arguments import short
 from jaxworlds.batching import world_mesh
 from jaxworlds.rollout import Checkpoint
 
+from ..boundaries.base import AbstractBoundary, Unbounded
 from ..fields.analytic import try_formula
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of, in_seconds, step_seconds, without_epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..integrators.dopri5 import Dopri5
-from .bouncing import AbstractBoundary, Unbounded
 from .checks import (
     Positions,
     barred_seeds,
@@ -83,7 +83,7 @@ def create_tracker(
 
     - `integrator_name`: "rk4", "euler", "midpoint", "dopri5", "euler_maruyama", "milstein", "inertial", or an integrator
       (also as `integrator=`). `options` are the integrator's, such as `rtol` or `diffusivity`.
-    - `boundary_condition`: from `jaxtrace.tracking.boundary`; none unless given.
+    - `boundary_condition`: from `jaxtrace.boundaries.named`; none unless given.
     - `batch_size`: particles that are moved at the same time; all that memory allows unless given.
     - `record_velocities`: also keep the velocity at every recorded time.
     - `progress_callback(done, total)`: called now and then with integration steps; True stops the run.
@@ -124,7 +124,7 @@ def create_tracker(
     boundary = Unbounded() if boundary_condition is None else boundary_condition
     if not isinstance(boundary, AbstractBoundary):
         raise TypeError(
-            f"`boundary_condition` must come from jaxtrace.tracking.boundary; got {short(boundary)}. Write "
+            f"`boundary_condition` must come from jaxtrace.boundaries.named; got {short(boundary)}. Write "
             "`reflective_boundary([[0, 0], [2, 1]])`, or leave it out."
         )
     demand_dimension(boundary, field.dim)

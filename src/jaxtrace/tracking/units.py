@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from jaxworlds.batching import on_each_device, spreading_mesh
 
 from ..fields.series import AbstractSeries
+from ..integrators.on_sphere import steps_in_metres
+from ..motion import Motion
 from .cutting import Cutting, unit_edges
-from .moving import Motion
 from .particles import Particles, axes_of, moving_at, step_particles
 from .schedule import Schedule
 from .sorting import curve_order, in_slots
-from .spherical import steps_in_metres
 
 
 class Tables(eqx.Module):

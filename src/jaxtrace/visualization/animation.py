@@ -5,9 +5,9 @@ from typing import Any
 
 from jaxworlds.store import atomic_write
 
+from ..boundaries.base import AbstractBoundary
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of
-from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
 from .drawing import Look, draw_particles, explain, ground, heading
 from .outlines import periods_of

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from jaxworlds.store import atomic_write
 
-from ..tracking.box import AXES
+from ..boundaries.box import AXES
 from .colors import with_unit
 from .outlines import BODY_COLOR, STYLES, Outline
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from ..boundaries.base import AbstractBoundary
 from ..fields.base import AbstractField
 from ..fields.epoch import Epoch
-from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
 from .canvas import axes_for, draw_outlines, frame, free_style, label_axes, scale_place
 from .colors import ENDED, KINDS, NONE, OUTCOME_COLORS, limits, scale_colors, scale_label, scale_ticks

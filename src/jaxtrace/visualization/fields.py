@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..boundaries.box import AXES, Bounds, box_corners
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of, in_seconds
-from ..tracking.box import AXES, Bounds, box_corners
 from .canvas import axes_for, finish, label_axes, scale_place
 from .colors import scale_label
 from .shown import Dims, axis_numbers

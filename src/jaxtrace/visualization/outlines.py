@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from ..tracking.bouncing import AbstractBoundary, Composed
-from ..tracking.box import Box
-from ..tracking.curved import Round
-from ..tracking.refilling import InletBoundary
+from ..boundaries.base import AbstractBoundary, Composed
+from ..boundaries.box import Box
+from ..boundaries.reinjection import InletBoundary
+from ..boundaries.round import Round
 
 Kind = Literal["wall", "outlet", "periodic", "body", "edge"]
 STYLES: dict[Kind, tuple[str, str, float]] = {

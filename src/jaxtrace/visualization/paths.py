@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..boundaries.base import AbstractBoundary
 from ..fields.base import AbstractField
-from ..tracking.bouncing import AbstractBoundary
 from ..tracking.trajectory import Trajectory
 from .canvas import finish, names_file
 from .drawing import Look, draw_particles, draw_paths, explain, ground

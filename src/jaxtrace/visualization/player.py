@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
 
+from ..boundaries.base import AbstractBoundary
+from ..boundaries.box import AXES
 from ..fields.base import AbstractField
-from ..tracking.bouncing import AbstractBoundary
-from ..tracking.box import AXES
 from ..tracking.trajectory import Trajectory
 from .colors import (
     KINDS,

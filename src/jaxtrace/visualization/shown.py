@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from ..tracking.box import AXES
+from ..boundaries.box import AXES
 from ..tracking.trajectory import Trajectory
 from .colors import check_color
 

@@ -7,17 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrace.boundaries import Unbounded
 from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, TimeSeriesField, UniformGrid, linear_flow
 from jaxtrace.fields.moments import columns
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid, delaunay_grid
 from jaxtrace.integrators import RK4, Euler
 from jaxtrace.integrators.base import ParticleState
-from jaxtrace.integrators.fused import Life, can_fuse, fused_step
+from jaxtrace.kernels import GPU, KernelState
+from jaxtrace.kernels.gpu import fused_step
+from jaxtrace.motion import Motion
 from jaxtrace.tracking.sorting import curve_order, curve_places, in_slots
 from jaxtrace.tracking.tuning import layouts_for, ruled_layout, tuned_layout
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 RNG = np.random.default_rng(4)
+
+
+def gpu_takes(integrator, field):
+    motion = Motion(field, integrator, Unbounded(), jax.random.key(0))
+    return GPU.why_not(motion) is None
 
 
 def uniform(dim, order="C"):
@@ -148,20 +156,19 @@ FUSED = {
 def test_the_kernel_takes_the_step_of_its_twin(name, layout):
     grid = FUSED[name]()
     field = series(grid, layout)
-    assert can_fuse(RK4(), field)
+    assert gpu_takes(RK4(), field)
     x, t, dt = points(grid, 150), jnp.float32(1.7), jnp.float32(0.05)  # not a multiple of the kernel's block
     rest = 1e-3 * jnp.ones_like(x)
     count = len(x)
     row, never = jnp.int32(5), np.iinfo(np.int32).max
     begun = jnp.where(jnp.arange(count) % 7 == 0, 6, 0).astype(jnp.int32)  # some begin later
     ended = jnp.where(jnp.arange(count) % 5 == 0, 3, never).astype(jnp.int32)  # some have ended
-    life = Life(begun, ended, jnp.full(count, -1, jnp.int32))
     # The hints of meshes are far from the truth for half of the particles.
     hint = jax.tree.map(lambda near: jnp.where(jnp.arange(count) % 2 == 0, near, 0), jax.vmap(grid.start)(x))
-    step = functools.partial(
-        fused_step, field, x, rest, hint, life, row, t, dt, not_finite=-3, interpret=True
-    )
-    moved, kept, found, after = step(outside=-2)
+    before = KernelState(x, rest, hint, begun, ended, jnp.full(count, -1, jnp.int32), None)
+    step = functools.partial(fused_step, field, before, row, t, dt, not_finite=-3, interpret=True)
+    after = step(outside=-2)
+    moved, kept, found = after.position, after.residual, after.hint
     state = jax.vmap(lambda p, hint: RK4().step(field, ParticleState(p, p, hint, jnp.bool_(True)), t, dt))(
         x + rest, hint
     )
@@ -189,13 +196,11 @@ def test_the_kernel_can_be_lowered_for_a_gpu(name):
     grid = FUSED[name]()
     field, x = series(grid, "cells16"), points(grid, 150)
     none = jnp.zeros(len(x), jnp.int32)
-    life = Life(none, none + 9, none)
 
     def step(x, hint):
         t, dt = jnp.float32(1.7), jnp.float32(0.05)
-        return fused_step(
-            field, x, jnp.zeros_like(x), hint, life, jnp.int32(1), t, dt, outside=-2, not_finite=-3
-        )
+        before = KernelState(x, jnp.zeros_like(x), hint, none, none + 9, none, None)
+        return fused_step(field, before, jnp.int32(1), t, dt, outside=-2, not_finite=-3)
 
     traced = jax.jit(step).trace(x, jax.vmap(grid.start)(x))
     try:
@@ -208,13 +213,13 @@ def test_the_kernel_can_be_lowered_for_a_gpu(name):
 
 def test_the_kernel_is_for_packed_uniform_grids_and_simplices_only():
     packed = series(uniform(3), "cells")
-    assert can_fuse(RK4(), packed)
-    assert not can_fuse(Euler(), packed)
-    assert not can_fuse(RK4(), packed.arranged("rows"))
-    assert not can_fuse(RK4(), series(stretched(), "cells"))
+    assert gpu_takes(RK4(), packed)
+    assert not gpu_takes(Euler(), packed)
+    assert not gpu_takes(RK4(), packed.arranged("rows"))
+    assert not gpu_takes(RK4(), series(stretched(), "cells"))
     quad = Mesh([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], {"quad": [[0, 1, 2, 3]]})
-    assert not can_fuse(RK4(), series(UnstructuredGrid(quad), "cells"))
-    assert not can_fuse(RK4(), linear_flow(jnp.eye(3)))
+    assert not gpu_takes(RK4(), series(UnstructuredGrid(quad), "cells"))
+    assert not gpu_takes(RK4(), linear_flow(jnp.eye(3)))
 
 
 def test_rows_are_padded_to_powers_of_two():

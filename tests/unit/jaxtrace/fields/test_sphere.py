@@ -15,6 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "support"))
 import geo_reference as geo
 
+from jaxtrace.boundaries import masked_walls, mesh_walls
+from jaxtrace.boundaries.base import Unbounded
 from jaxtrace.fields import (
     EARTH_RADIUS,
     AnalyticField,
@@ -28,18 +30,17 @@ from jaxtrace.fields import (
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators.base import AbstractIntegrator, ParticleState
 from jaxtrace.integrators.diffusion import EulerMaruyama
-from jaxtrace.integrators.fused import Life, fused_step
 from jaxtrace.integrators.rk4 import RK4
 from jaxtrace.io import load_optimized_dataset, open_dataset
+from jaxtrace.kernels import KernelState
+from jaxtrace.kernels.gpu import fused_step
+from jaxtrace.motion import Motion
 from jaxtrace.tracking import create_tracker
-from jaxtrace.tracking.bouncing import Unbounded
 from jaxtrace.tracking.boundary import absorbing_boundary, box_boundary
-from jaxtrace.tracking.moving import Motion
 from jaxtrace.tracking.particles import NOT_FINITE, OUTSIDE, Outcome, begin, step_particles
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxtrace.tracking.seeding import seeds_inside
 from jaxtrace.tracking.simulating import simulate
-from jaxtrace.tracking.walls import masked_walls, mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 needs_compiler = pytest.mark.skipif(
@@ -183,13 +184,18 @@ def test_the_gpus_kernel_in_the_interpreter_agrees():
     for row in range(2):
         t, dt = jnp.float32(row * 7200.0), jnp.float32(7200.0)
         plain = step_particles(motion, plain, jnp.int32(row), t, dt)[0]
-        life = Life(kernel.begun, kernel.ended, kernel.cause)
-        position, rest, hint, life = fused_step(
-            field, kernel.position, kernel.rest, kernel.hint, life, jnp.int32(row), t, dt,
-            outside=OUTSIDE, not_finite=NOT_FINITE, interpret=True,
-        )  # fmt: skip
+        p = kernel
+        before = KernelState(p.position, p.rest, p.hint, p.begun, p.ended, p.cause, p.share)
+        after = fused_step(
+            field, before, jnp.int32(row), t, dt, outside=OUTSIDE, not_finite=NOT_FINITE, interpret=True
+        )
         kernel = dataclasses.replace(
-            kernel, position=position, rest=rest, hint=hint, ended=life.ended, cause=life.cause
+            p,
+            position=after.position,
+            rest=after.residual,
+            hint=after.hint,
+            ended=after.ended,
+            cause=after.cause,
         )
     np.testing.assert_array_equal(plain.ended, kernel.ended)
     assert geo.apart(plain.position, kernel.position).max() < 5

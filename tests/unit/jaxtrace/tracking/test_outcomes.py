@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrace.boundaries import masked_walls
 from jaxtrace.fields import (
     AnalyticField,
     RectilinearGrid,
@@ -17,7 +18,9 @@ from jaxtrace.fields import (
 )
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5
-from jaxtrace.integrators.fused import Life, can_fuse, fused_step
+from jaxtrace.kernels import GPU, KernelState
+from jaxtrace.kernels.gpu import fused_step
+from jaxtrace.motion import Motion
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, seeding
 from jaxtrace.tracking.boundary import (
     absorbing_boundary,
@@ -30,10 +33,8 @@ from jaxtrace.tracking.boundary import (
     reflective_boundary,
     spherical_boundary,
 )
-from jaxtrace.tracking.moving import Motion
 from jaxtrace.tracking.particles import begin
 from jaxtrace.tracking.reductions import Moments, histogram
-from jaxtrace.tracking.walls import masked_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -517,7 +518,9 @@ def test_coasts_of_other_grids_and_of_no_mask() -> None:
 
 
 def test_an_open_edge_is_refused_where_unknown() -> None:
-    with pytest.raises(ValueError, match="`open_edge` must be one of leave, slip, stick, bounce; got 'glue'"):
+    with pytest.raises(
+        ValueError, match="`open_edge` must be one of 'leave', 'slip', 'stick', 'bounce'; got 'glue'"
+    ):
         masked_walls(bay(), open_edge="glue")
 
 
@@ -571,15 +574,22 @@ def test_the_gpu_kernel_stops_where_the_velocity_overflows() -> None:
     data = np.tile(np.array([0.1, 0.0], np.float32), (1, 9, 1))
     data[:, 6:] = 3e38  # for x = 1: finite, but not the place it leads to
     field = TimeSeriesField(data, grid=grid).arranged("cells")
-    assert can_fuse(RK4(), field)
+    assert GPU.refusal(RK4(), field, no_boundary()) is None
+    assert field.layout in GPU.layouts(field)
     start = jnp.array([[0.1, 0.5], [0.9, 0.5]])
     none = jnp.zeros(2, jnp.int32)
-    life = Life(none, jnp.full(2, 99, jnp.int32), none - 1)
-    position, _, _, after = fused_step(
-        field, start, jnp.zeros_like(start), (), life, jnp.int32(7), jnp.float32(0), jnp.float32(1.0),
-        outside=-2, not_finite=-4, interpret=True,
-    )  # fmt: skip
+    before = KernelState(start, jnp.zeros_like(start), (), none, jnp.full(2, 99, jnp.int32), none - 1, None)
+    after = fused_step(
+        field,
+        before,
+        jnp.int32(7),
+        jnp.float32(0),
+        jnp.float32(1.0),
+        outside=-2,
+        not_finite=-4,
+        interpret=True,
+    )
     assert after.ended.tolist() == [99, 7]
     assert after.cause.tolist() == [-1, -4]
-    np.testing.assert_array_equal(position[1], start[1])
-    np.testing.assert_allclose(position[0], [0.2, 0.5], atol=1e-6)
+    np.testing.assert_array_equal(after.position[1], start[1])
+    np.testing.assert_allclose(after.position[0], [0.2, 0.5], atol=1e-6)

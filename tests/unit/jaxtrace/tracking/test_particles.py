@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrace.boundaries import mesh_walls
 from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
 from jaxtrace.integrators import RK4, Dopri5
@@ -18,7 +19,6 @@ from jaxtrace.tracking.boundary import (
     inlet_outlet_boundary_factory,
     periodic_boundary,
 )
-from jaxtrace.tracking.walls import mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -432,6 +432,7 @@ def test_a_full_queue_drops_and_counts_and_flush_waits_for_the_rest():
 
     register_sink("carry", slow, queue=3)
     assert int(scan_with_tap(None, length=10)(0, None)) == 10
+    assert seen == [], "the program waited for a sink that runs in the background"
     assert not flush_taps(0.05)
     gate.set()
     assert flush_taps(5.0)
@@ -440,7 +441,6 @@ def test_a_full_queue_drops_and_counts_and_flush_waits_for_the_rest():
     assert len(seen) in (3, 4)  # whether the thread took one before the queue was full
     assert stats.dropped == 10 - len(seen)
     assert stats.delivered == len(seen)
-    assert stats.blocking_ms < stats.total_ms
 
 
 def test_a_replaced_queue_still_delivers_what_it_holds():

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.base import AbstractGrid
-from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Wall = Literal["reflective", "clamping", "absorbing"]
 Side = Literal["inside", "outside"]

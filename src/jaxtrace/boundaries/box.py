@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.apart import apart
 from ..fields.base import AbstractGrid
-from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
 FACES = ("periodic", "reflective", "clamping", "absorbing", "open")

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int32
 
 from ..fields.base import AbstractField
 from ..fields.sphere import area_weights
-from .bouncing import Vector
+from .base import Vector
 from .box import AXES, Bounds, box_corners
 
 

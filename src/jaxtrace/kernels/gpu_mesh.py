@@ -17,7 +17,7 @@ from ..fields.moments import columns
 from ..fields.series import AbstractSeries
 from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
-from .fused_block import Block
+from .gpu_block import Block
 
 
 class _Tables(NamedTuple):

@@ -12,9 +12,12 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, UInt32
 
 from ..fields.base import AbstractGrid
 from ..integrators.base import AnyKey
-from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points, Vector
 from .box import AXES, Bounds, axis_number, box_boundary, box_corners
 from .inlets import AbstractInlet, GeneratedInlet, face_inlet
+
+Ranks = Callable[[Bool[Array, " slots"], Int32[Array, " slots"]], tuple[Array, Array]]
+"""The place of each free slot among the free ones, from 1 on, and how many there are; from flags and the slots' numbers."""
 
 
 class Reborn(eqx.Module):
@@ -86,7 +89,7 @@ class InletBoundary(AbstractBoundary):
         key: AnyKey,
         owed: Float[Array, ""],
         numbers: Int32[Array, " slots"],
-        ranks: Callable[[Array, Array], tuple[Array, Array]],
+        ranks: Ranks,
         devices: tuple[str, ...] = (),
     ) -> Reborn:
         """The same, with free slots filled in the order that `ranks` gives them by their numbers.

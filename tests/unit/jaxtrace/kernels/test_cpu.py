@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from scipy.spatial import Delaunay
 
+from jaxtrace.boundaries import mesh_walls
 from jaxtrace.fields import TimeSeriesField, UniformGrid
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
 from jaxtrace.integrators.rk4 import RK4
-from jaxtrace.tracking import _native, create_tracker
+from jaxtrace.kernels.cpu import library
+from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import (
     box_boundary,
     continuous_inlet_boundary_factory,
@@ -25,7 +27,6 @@ from jaxtrace.tracking.driving import start as begun
 from jaxtrace.tracking.preparing import prepare
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxtrace.tracking.simulating import simulate
-from jaxtrace.tracking.walls import mesh_walls
 from jaxworlds.kernels import native as core
 
 pytestmark = [
@@ -246,7 +247,7 @@ def test_without_a_compiler_xla_does_it(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(core, "_missing", {})  # or later tests would be warned of kernels that are there
     core._registered.cache_clear()
     try:
-        assert _native.kernels() is None
+        assert library() is None
         assert not uses_kernel()
     finally:
         core._registered.cache_clear()
@@ -255,7 +256,7 @@ def test_without_a_compiler_xla_does_it(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @needs_compiler
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the library in the cache a new process needs no compiler."""
-    assert _native.kernels() is not None
+    assert library() is not None
     monkeypatch.setenv("CXX", "/nowhere/c++")
     core._registered.cache_clear()
-    assert _native.kernels() is not None
+    assert library() is not None

@@ -11,32 +11,77 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32, PyTree
+from jaxtyping import Array, Float, Int32
 
-from ..fields.base import AbstractField
-from ..fields.moments import PackedMoment
+from ..boundaries.base import AbstractBoundary, Unbounded
+from ..fields.moments import Layout, PackedMoment
 from ..fields.series import AbstractSeries
 from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
-from .base import AbstractIntegrator
-from .fused_block import Block
-from .fused_grid import GridSampler
-from .fused_mesh import MeshSampler
-from .rk4 import RK4
+from ..integrators import RK4, AbstractIntegrator
+from ..motion import Motion
+from .base import AbstractKernel, Causes, KernelState
+from .gpu_block import Block
+from .gpu_grid import GridSampler
+from .gpu_mesh import MeshSampler
 
 Sampler = GridSampler | MeshSampler
 # Particles and warps of a block. A block walks until its slowest particle has arrived: small ones wait less.
 _BLOCKS = {GridSampler: (64, 2), MeshSampler: (32, 1)}
 
 
-def can_fuse(integrator: AbstractIntegrator, field: AbstractField) -> bool:
-    """Whether `fused_step` takes this integrator's step in this field."""
-    if type(integrator) is not RK4 or not isinstance(field, AbstractSeries) or not _kernels_exist():
-        return False
-    narrow = max(jnp.result_type(float).itemsize, field.data.dtype.itemsize) <= 4
-    return narrow and field.layout in ("cells", "cells16") and _sampler(field) is not None
+class GpuKernel(AbstractKernel):
+    """RK4 in open space through Pallas and Triton; interpreted on a CPU, for tests."""
+
+    name = "GPU kernel"
+    backend = "gpu"
+    reads = ("cells", "cells16")
+
+    def refusal(self, integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> str | None:
+        if type(integrator) is not RK4:
+            return f"it takes steps of RK4, not of {type(integrator).__name__}"
+        if not isinstance(field, AbstractSeries):
+            return f"it reads values on grids, not {type(field).__name__}"
+        if not isinstance(boundary, Unbounded):
+            return f"it takes steps in open space, not with {type(boundary).__name__}"
+        if max(jnp.result_type(float).itemsize, field.data.dtype.itemsize) > 4:
+            return "it computes in single precision"
+        if _sampler(field) is None:
+            return "it reads uniform grids of nodes without land, linear in space, and meshes of triangles or tetrahedra"
+        if not _pallas_has_triton():
+            return f"jax {jax.__version__} no longer builds it"
+        return None
+
+    def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
+        """Packed cells."""
+        return self.reads
+
+    def step(
+        self,
+        motion: Motion,
+        before: KernelState,
+        number: Int32[Array, ""],
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        causes: Causes,
+    ) -> tuple[KernelState, Int32[Array, " patches"]]:
+        assert isinstance(motion.field, AbstractSeries)
+        after = fused_step(
+            motion.field,
+            before,
+            number,
+            t,
+            dt,
+            outside=causes.outside if motion.stop_outside else None,
+            not_finite=causes.not_finite,
+            interpret=jax.default_backend() == "cpu",
+        )
+        return after, jnp.zeros(0, jnp.int32)
 
 
-def _kernels_exist() -> bool:
+GPU = GpuKernel()
+
+
+def _pallas_has_triton() -> bool:
     """Whether this version of jax can build the kernel; the part of it that does may go (jax 0.11 says so)."""
     try:
         from jax.experimental.pallas import triton
@@ -49,31 +94,20 @@ def _sampler(field: AbstractSeries) -> Sampler | None:
     return GridSampler.of(field) or MeshSampler.of(field)
 
 
-class Life(NamedTuple):
-    """From which step on each particle moves, until which, and why it ended."""
-
-    begun: Int32[Array, " n"]
-    ended: Int32[Array, " n"]
-    cause: Int32[Array, " n"]
-
-
 def fused_step(
     field: AbstractSeries,
-    position: Float[Array, "n dim"],
-    rest: Float[Array, "n dim"],
-    hint: PyTree,
-    life: Life,
-    row: Int32[Array, ""],
+    before: KernelState,
+    number: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
     *,
     outside: int | None,
     not_finite: int,
     interpret: bool = False,
-) -> tuple[Float[Array, "n dim"], Float[Array, "n dim"], PyTree, Life]:
-    """RK4 step `row` of all particles that move, from `position + rest`; the others stay as they are.
+) -> KernelState:
+    """RK4 step `number` of all particles that move, from `position + residual`; the others stay as they are.
 
-    The new rest is what rounding keeps from the new position. A particle that the field does not hold stays and ends
+    The new residual is what rounding keeps from the new position. A particle that the field does not hold stays and ends
     for the cause `outside`; with None it goes on. One whose next place is not finite stays and ends for `not_finite`.
     """
     from jax.experimental import pallas as pl
@@ -81,20 +115,20 @@ def fused_step(
 
     sampler = _sampler(field)
     assert sampler is not None
-    count, dim = position.shape
+    count, dim = before.position.shape
     moments = [cast(PackedMoment, field.in_metres.at(time)) for time in (t, t + 0.5 * dt, t + dt)]
-    hints, shape = jax.tree.flatten(hint)
-    changed = [position.reshape(-1), rest.reshape(-1), life.ended, life.cause, *hints]
-    numbers = jnp.stack([dt, moments[0].scale]).astype(position.dtype)
+    hints, shape = jax.tree.flatten(before.hint)
+    changed = [before.position.reshape(-1), before.residual.reshape(-1), before.ended, before.cause, *hints]
+    numbers = jnp.stack([dt, moments[0].scale]).astype(before.position.dtype)
     if field.middle_longitude is not None:
-        numbers = jnp.append(numbers, field.middle_longitude.astype(position.dtype))
-    flags = jnp.stack([row, moments[0].known.astype(jnp.int32)])
+        numbers = jnp.append(numbers, field.middle_longitude.astype(before.position.dtype))
+    flags = jnp.stack([number, moments[0].known.astype(jnp.int32)])
     tables = sampler.tables(field)
     values = [moment.values.reshape(-1) for moment in moments]
     size = values[0].size
     if sampler.rolled:
         values = [jnp.concatenate(values)]
-    fixed = [life.begun, numbers, flags, *values, *tables]
+    fixed = [before.begun, numbers, flags, *values, *tables]
     block, warps = _BLOCKS[type(sampler)]
     kernel = functools.partial(
         _kernel,
@@ -116,8 +150,13 @@ def fused_step(
         interpret=interpret,
     )
     moved, kept, ended, cause, *ahead = call(*changed, *fixed)
-    after = Life(life.begun, ended, cause)
-    return moved.reshape(count, dim), kept.reshape(count, dim), jax.tree.unflatten(shape, ahead), after
+    return before._replace(
+        position=moved.reshape(count, dim),
+        residual=kept.reshape(count, dim),
+        hint=jax.tree.unflatten(shape, ahead),
+        ended=ended,
+        cause=cause,
+    )
 
 
 class _Sizes(NamedTuple):

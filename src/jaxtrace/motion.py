@@ -7,19 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.apart import apart
-from ..fields.base import AbstractField, AbstractMoment, Sample
-from ..fields.series import AbstractSeries
-from ..integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
-from ..integrators.diffusion import AbstractRandomWalk
-from ..integrators.dopri5 import StepControl
-from ..integrators.euler import Euler
-from ..integrators.inertial import Inertial
-from ..integrators.midpoint import Midpoint
-from ..integrators.rk4 import RK4
-from .bouncing import AbstractBoundary, Bounced, Vector
-from .curved import dot
-from .spherical import step_on_sphere, steps_in_metres
+from .boundaries.base import AbstractBoundary, Bounced, Vector
+from .boundaries.round import dot
+from .fields.apart import apart
+from .fields.base import AbstractField, AbstractMoment, Sample
+from .fields.series import AbstractSeries
+from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
+from .integrators.diffusion import AbstractRandomWalk
+from .integrators.dopri5 import StepControl
+from .integrators.euler import Euler
+from .integrators.inertial import Inertial
+from .integrators.midpoint import Midpoint
+from .integrators.on_sphere import step_on_sphere, steps_in_metres
+from .integrators.rk4 import RK4
 
 
 class Motion(eqx.Module):
@@ -32,7 +32,7 @@ class Motion(eqx.Module):
     stop_outside: bool = eqx.field(static=True, default=True)
     """Whether a particle ends where the field does."""
     fused: bool = eqx.field(static=True, default=False)
-    """Whether a step is one kernel: on a GPU that of `jaxtrace.integrators.fused`, on a CPU that of `native.cc`."""
+    """Whether a kernel of `jaxtrace.kernels` takes the steps, the one that reads the field's layout."""
 
 
 class Moved(eqx.Module):

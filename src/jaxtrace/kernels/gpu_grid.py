@@ -10,7 +10,7 @@ from ..fields.layout import strides_of
 from ..fields.moments import columns
 from ..fields.series import AbstractSeries
 from ..fields.structured import UniformGrid, face_slack
-from .fused_block import Block
+from .gpu_block import Block
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.spatial import Delaunay
 
+from jaxtrace.boundaries import mesh_walls
 from jaxtrace.fields import TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
@@ -23,7 +24,6 @@ from jaxtrace.tracking.particles import axes_of
 from jaxtrace.tracking.preparing import prepare
 from jaxtrace.tracking.reductions import histogram
 from jaxtrace.tracking.units import Shared, tables_of
-from jaxtrace.tracking.walls import mesh_walls
 from jaxworlds import no_recompile, world_mesh
 from jaxworlds.rollout import Checkpoint, ResumeWarning
 from jaxworlds.rollout._chunk import advance
@@ -291,7 +291,7 @@ def test_particles_of_a_checkpoint_lie_as_devices_want_them(devices: list[jax.De
 
 
 def test_a_kernel_is_refused_in_words_where_it_cannot_run() -> None:
-    with pytest.raises(ValueError, match=r"`fused` must be False here.*got Euler on layout"):
+    with pytest.raises(ValueError, match=r"`fused` must be False or None here.*steps of RK4, not of Euler"):
         ran(world_mesh(), seeds(), field=field(), integrator_name="euler", fused=True)
     device = SimpleNamespace(platform="tpu", device_kind="none")
     elsewhere = SimpleNamespace(size=2, devices=np.array([device, device]))

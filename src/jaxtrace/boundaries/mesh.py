@@ -1,22 +1,25 @@
 """Walls of a mesh: a step is followed from cell to cell until it meets a boundary patch, and on from there."""
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from equinox.internal import while_loop
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from ..fields.apart import apart
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, check_choice
 from ..fields.chart import on_turn_of
 from ..fields.few import MANY, for_few
+from ..fields.mesh_search import clear_balls
 from ..fields.mesh_walking import rounding
 from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
-from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
+from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
 
 Behaviour = Literal["stick", "bounce", "slip", "absorb"]
 BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
@@ -269,3 +272,27 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
     needed = jax.vmap(walls.may_meet)(old, new, hint)
     done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)
+
+
+def mesh_walls(
+    grid: UnstructuredGrid, behaviour: str | Mapping[str, str] = "slip", **options: Any
+) -> MeshWalls:
+    """What happens at each patch of a mesh; a mapping names patches, the others slip.
+
+    ```python
+    mesh_walls(grid, {"inlet": "bounce", "outlet": "absorb", "boundary": "stick"})
+    ```
+    """
+    names = grid.patch_names
+    given = dict.fromkeys(names, behaviour) if isinstance(behaviour, str) else dict(behaviour)
+    lost = [name for name in given if name not in names]
+    if lost:
+        raise ValueError(f"`behaviour` must name patches of the mesh ({', '.join(names)}); got {lost[0]!r}.")
+    rules = [given.get(name, "slip") for name in names]
+    for rule in rules:
+        check_choice("behaviour", rule, BEHAVIOURS)
+    search = grid.search
+    balls = clear_balls(search.corners(), np.asarray(search.links) < 0)
+    # What rounding may change, of positions and of the balls.
+    balls[:, -1] = 0.999 * balls[:, -1] - 64 * np.finfo(search.box.dtype).eps * np.abs(search.box).max()
+    return MeshWalls(grid, jnp.asarray(balls, search.box.dtype), cast(Any, tuple(rules)), **options)

@@ -17,19 +17,19 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from jaxworlds.kernels import kernel_targets, switched_on
 
+from ..boundaries.base import AbstractBoundary, Unbounded
+from ..boundaries.box import FACES, Box
+from ..boundaries.mesh import BEHAVIOURS, MeshWalls
+from ..boundaries.reinjection import InletBoundary, Ranks
 from ..fields.base import AbstractGrid
 from ..fields.mesh_walking import SimplexSearch
 from ..fields.moments import BlendedMoment, Layout
 from ..fields.series import AbstractSeries
 from ..fields.structured import UniformGrid
 from ..fields.unstructured import UnstructuredGrid
-from ..integrators.base import AbstractIntegrator
-from ..integrators.rk4 import RK4
-from .bouncing import AbstractBoundary, Unbounded
-from .box import FACES, Box
-from .moving import Motion
-from .patches import BEHAVIOURS, MeshWalls
-from .refilling import InletBoundary
+from ..integrators import RK4, AbstractIntegrator
+from ..motion import Motion
+from .base import AbstractKernel, Causes, KernelState
 
 SWITCH = "JAXTRACE_KERNELS"
 _SOURCE = Path(__file__).with_name("native.cc")
@@ -41,42 +41,63 @@ _NO_WALLS, _BOX, _MESH = range(3)
 _PARTICLES_PER_ROW = {1: np.inf, 2: 6.0, 4: 0.75}
 
 
-def kernels(on_sphere: bool = False) -> dict[str, str] | None:
-    """The kernel's name, or None if XLA's own code is to be used; asked whenever a run is planned or traced."""
+def library(on_sphere: bool = False) -> dict[str, str] | None:
+    """The names under which XLA knows the compiled functions; None where there are none, or they are switched off."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
     define = "JAXTRACE_SPHERE" if on_sphere else ""
     return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
-def knows(integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> bool:
-    """Whether there is a kernel here for such steps, if the field is laid out for it."""
-    return (
-        type(integrator) is RK4
-        and isinstance(field, AbstractSeries)
-        and _knows_grid(field.grid)
-        and _knows_walls(boundary, field.grid)
-        and kernels(field.sphere is not None) is not None
-    )
+class CpuKernel(AbstractKernel):
+    """RK4 in C++, compiled once for each machine."""
+
+    name = "C++ kernel"
+    backend = "cpu"
+    reads = ("direct", "rows")
+
+    def refusal(self, integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> str | None:
+        if type(integrator) is not RK4:
+            return f"it takes steps of RK4, not of {type(integrator).__name__}"
+        if not isinstance(field, AbstractSeries):
+            return f"it reads values on grids, not {type(field).__name__}"
+        if not _knows_grid(field.grid):
+            return "it reads uniform grids of nodes without land, linear in space, and meshes of triangles or tetrahedra"
+        if not _knows_walls(boundary, field.grid):
+            return f"it knows boxes, walls of the field's mesh, and inlets among them, not {type(boundary).__name__}"
+        if not switched_on(SWITCH):
+            return f"{SWITCH}=off"
+        if library(field.sphere is not None) is None:
+            return "there is no C++ compiler that builds it, see `jaxworlds doctor`"
+        return None
+
+    def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
+        """Those whose values are as wide as positions are."""
+        wanted: dict[Layout, Any] = {"direct": field.data.dtype, "rows": field.clock.coordinates.dtype}
+        return tuple(layout for layout, dtype in wanted.items() if dtype == _real())
+
+    def step(
+        self,
+        motion: Motion,
+        before: KernelState,
+        number: Int32[Array, ""],
+        t: Float[Array, ""],
+        dt: Float[Array, ""],
+        causes: Causes,
+    ) -> tuple[KernelState, Int32[Array, " patches"]]:
+        return _step(motion, before, number, t, dt, causes)
+
+    def ranks(self) -> Ranks:
+        """Also in the order of the slots' numbers where particles are sorted in space."""
+        return free_ranks
 
 
-def takes(motion: Motion) -> bool:
-    """Whether the kernel takes the steps of this motion."""
-    field = motion.field
-    if not isinstance(field, AbstractSeries) or field.layout not in layouts_for(field):
-        return False
-    return knows(motion.integrator, field, motion.boundary)
-
-
-def layouts_for(field: AbstractSeries) -> tuple[Layout, ...]:
-    """Layouts that the kernel reads: as wide as positions are."""
-    wanted: dict[Layout, Any] = {"direct": field.data.dtype, "rows": field.clock.coordinates.dtype}
-    return tuple(layout for layout, dtype in wanted.items() if dtype == _real())
+CPU = CpuKernel()
 
 
 def ruled_layout(field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
     """The layout for so many particles and why, where the kernel can read any."""
-    choices = layouts_for(field)
+    choices = CPU.layouts(field)
     if not choices:
         return None
     slices = 1 if field.clock.count == 1 else _SLICES[field.time_interpolation]
@@ -150,24 +171,16 @@ class _Call:
             self.plan += [boundary.crossings, *map(BEHAVIOURS.index, boundary.behaviour)]
 
 
-def native_step(
+def _step(
     motion: Motion,
-    position: Float[Array, "n dim"],
-    rest: Float[Array, "n dim"],
-    hint: Any,
-    life: tuple[Int32[Array, " n"], Int32[Array, " n"], Int32[Array, " n"], Float[Array, " n"] | None],
-    row: Int32[Array, ""],
+    before: KernelState,
+    number: Int32[Array, ""],
     t: Float[Array, ""],
     dt: Float[Array, ""],
-    causes: tuple[int, int],
-) -> tuple[Any, ...]:
-    """Step `row` of all particles that move: positions, rests, ends, causes, shares and hints after it, and hits.
-
-    `life` says from which step on each particle moves, until which, why it ended, and after which share of its last step;
-    `causes` are those of a particle that is outside the field, and of one whose next place is not finite.
-    """
+    causes: Causes,
+) -> tuple[KernelState, Int32[Array, " patches"]]:
     field = motion.field
-    known = kernels(isinstance(field, AbstractSeries) and field.sphere is not None)
+    known = library(isinstance(field, AbstractSeries) and field.sphere is not None)
     assert isinstance(field, AbstractSeries)
     if known is None:
         raise RuntimeError(
@@ -176,8 +189,7 @@ def native_step(
     boundary = motion.boundary
     walls = boundary.walls if isinstance(boundary, InletBoundary) else boundary
     kind = _BOX if isinstance(walls, Box) else _MESH if isinstance(walls, MeshWalls) else _NO_WALLS
-    begun, ended, cause, share = life
-    real = position.dtype
+    real = before.position.dtype
     times = [t, t + 0.5 * dt, t + dt]
     values, slices, weights, count = _moments(field, times)
     on_mesh = isinstance(field.grid, UnstructuredGrid)
@@ -190,22 +202,31 @@ def native_step(
     call.grid(field.grid)
     call.walls(walls)
     numbers = jnp.stack([dt, *weights]).astype(real)
-    integers = jnp.stack([row, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(jnp.int32)
-    shares = jnp.zeros(0, real) if share is None else share
-    changed = [position, rest, ended, cause, shares, hint if on_mesh else jnp.zeros(0, jnp.int32)]
+    integers = jnp.stack([number, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(jnp.int32)
+    shares = jnp.zeros(0, real) if before.share is None else before.share
+    hints = before.hint if on_mesh else jnp.zeros(0, jnp.int32)
+    changed = [before.position, before.residual, before.ended, before.cause, shares, hints]
     patches = jax.ShapeDtypeStruct((len(boundary.patches),), jnp.int32)
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in changed]
-    fixed = [begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
+    fixed = [before.begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
     target = jax.ffi.ffi_call(
         known["jaxtrace_step"], [*shapes, patches], input_output_aliases={k: k for k in range(len(changed))}
     )
-    *after, new_share, new_hint, hits = target(*changed, *fixed)
-    return *after, None if share is None else new_share, new_hint if on_mesh else hint, hits
+    position, residual, ended, cause, share, hint, hits = target(*changed, *fixed)
+    after = before._replace(
+        position=position,
+        residual=residual,
+        ended=ended,
+        cause=cause,
+        share=None if before.share is None else share,
+        hint=hint if on_mesh else before.hint,
+    )
+    return after, hits
 
 
 def free_ranks(free: Bool[Array, " n"], number: Int32[Array, " n"]) -> tuple[Array, Array]:
     """The place of each free slot among all free ones by their numbers, from 1 on; and how many there are."""
-    known = kernels()
+    known = library()
     assert known is not None
     shapes = [jax.ShapeDtypeStruct(number.shape, jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)]
     rank, count = jax.ffi.ffi_call(known["jaxtrace_rank"], shapes)(free, number)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
+from jaxtrace.boundaries import MeshWalls, masked_walls, mesh_walls
 from jaxtrace.fields.few import MANY
 from jaxtrace.fields.structured import UniformGrid
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
@@ -18,7 +19,6 @@ from jaxtrace.tracking.boundary import (
     composed_boundary,
     reflective_boundary,
 )
-from jaxtrace.tracking.walls import MeshWalls, masked_walls, mesh_walls
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -242,7 +242,7 @@ def test_coasts_guide_stop_or_turn() -> None:
 
 def test_refusals_name_argument_demand_and_value() -> None:
     with pytest.raises(
-        ValueError, match="`behaviour` must be one of stick, bounce, slip, absorb; got 'glue'"
+        ValueError, match="`behaviour` must be one of 'stick', 'bounce', 'slip', 'absorb'; got 'glue'"
     ):
         mesh_walls(square(), "glue")
     with pytest.raises(

@@ -9,14 +9,13 @@ from jaxtyping import Array, Float
 from ..fields.base import AbstractField
 from ..fields.chart import Chart, InChart
 from ..fields.sphere import Sphere
-from ..integrators.base import AbstractIntegrator, AnyKey, ParticleState
-from ..integrators.diffusion import AbstractRandomWalk, Diffusivity, EulerMaruyama, Milstein
-from ..integrators.dopri5 import Dopri5
-from ..integrators.euler import Euler
-from ..integrators.inertial import Inertial
-from ..integrators.midpoint import Midpoint
-from ..integrators.rk4 import RK4
-from .bouncing import Vector
+from .base import AbstractIntegrator, AnyKey, ParticleState
+from .diffusion import AbstractRandomWalk, Diffusivity, EulerMaruyama, Milstein
+from .dopri5 import Dopri5
+from .euler import Euler
+from .inertial import Inertial
+from .midpoint import Midpoint
+from .rk4 import RK4
 
 
 def steps_in_metres(integrator: AbstractIntegrator) -> bool:
@@ -28,7 +27,7 @@ def step_on_sphere(
     integrator: AbstractIntegrator,
     field: AbstractField,
     sphere: Sphere,
-    origin: Vector,
+    origin: Float[Array, " dim"],
     state: ParticleState,
     t: Float[Array, ""],
     dt: Float[Array, ""],

@@ -1,21 +1,17 @@
 """Walls that follow the grid: no flux into masked cells, and what happens at the boundary patches of a mesh."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, check_choice
 from ..fields.chart import on_turn_of
-from ..fields.mesh_search import clear_balls
-from ..fields.unstructured import UnstructuredGrid
-from .bouncing import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
-from .patches import BEHAVIOURS, Behaviour
-from .patches import MeshWalls as MeshWalls
+from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
+from .mesh import BEHAVIOURS, Behaviour
 
 OpenEdge = Literal["leave", "slip", "stick", "bounce"]
 OPEN_EDGES = ("leave", "slip", "stick", "bounce")
@@ -206,37 +202,7 @@ def masked_walls(grid: AbstractGrid, behaviour: str = "slip", open_edge: str = "
     masked_walls(field.grid, "slip", open_edge="slip")    # a closed basin: nobody leaves
     ```
     """
-    _check(behaviour, "behaviour")
+    check_choice("behaviour", behaviour, BEHAVIOURS)
     open_edge = "leave" if open_edge == "absorb" else open_edge
-    if open_edge not in OPEN_EDGES:
-        raise ValueError(f"`open_edge` must be one of {', '.join(OPEN_EDGES)}; got {open_edge!r}.")
+    check_choice("open_edge", open_edge, OPEN_EDGES)
     return MaskedWalls(grid, cast(Behaviour, behaviour), cast(OpenEdge, open_edge))
-
-
-def mesh_walls(
-    grid: UnstructuredGrid, behaviour: str | Mapping[str, str] = "slip", **options: Any
-) -> MeshWalls:
-    """What happens at each patch of a mesh; a mapping names patches, the others slip.
-
-    ```python
-    mesh_walls(grid, {"inlet": "bounce", "outlet": "absorb", "boundary": "stick"})
-    ```
-    """
-    names = grid.patch_names
-    given = dict.fromkeys(names, behaviour) if isinstance(behaviour, str) else dict(behaviour)
-    lost = [name for name in given if name not in names]
-    if lost:
-        raise ValueError(f"`behaviour` must name patches of the mesh ({', '.join(names)}); got {lost[0]!r}.")
-    rules = [given.get(name, "slip") for name in names]
-    for rule in rules:
-        _check(rule, "behaviour")
-    search = grid.search
-    balls = clear_balls(search.corners(), np.asarray(search.links) < 0)
-    # What rounding may change, of positions and of the balls.
-    balls[:, -1] = 0.999 * balls[:, -1] - 64 * np.finfo(search.box.dtype).eps * np.abs(search.box).max()
-    return MeshWalls(grid, jnp.asarray(balls, search.box.dtype), cast(Any, tuple(rules)), **options)
-
-
-def _check(value: str, name: str) -> None:
-    if value not in BEHAVIOURS:
-        raise ValueError(f"`{name}` must be one of {', '.join(BEHAVIOURS)}; got {value!r}.")

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, PyTree
 
+from jaxtrace.boundaries.inlets import alias_table
+from jaxtrace.boundaries.reinjection import slot_words
 from jaxtrace.fields import AnalyticField
 from jaxtrace.fields.base import AbstractField, Sample
 from jaxtrace.tracking.boundary import (
@@ -27,8 +29,6 @@ from jaxtrace.tracking.boundary import (
     reflective_boundary,
     spherical_boundary,
 )
-from jaxtrace.tracking.inlets import alias_table
-from jaxtrace.tracking.refilling import slot_words
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
