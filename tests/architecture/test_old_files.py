@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import jaxworlds
-from acbo import GRPOTrainingConfig
+from acbo import GRPOTrainingConfig, load_policy
 from acbo.data import Dataset
 from acbo.optimizer import Optimizer
-from acbo.policy import EpisodeConfig, PolicyLearning, load_policy, policy_metadata, train_policy
+from acbo.policy import EpisodeConfig, PolicyLearning, policy_metadata, train_policy
 from acbo.scms.scm import linear_scm
 from acbo.surrogate import LearningConfig, NetworkConfig, load_weights, train
 from jaxarc.envs import PointAction, arc_reset, arc_step, load_state_efficiently

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from acbo.optimizer.running import run
+from acbo.optimizer.simulation import run
 from jaxworlds.commands import STOPPED, people_console, print_json, say, show_status
 
 from .facts import file_facts, optimization_facts

@@ -17,18 +17,18 @@ from jaxtyping import Float
 
 from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
+from acbo.names import suggestion
 from acbo.policy.curriculum import Curriculum
+from acbo.policy.grpo import PolicyLearning, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
-from acbo.policy.settings import PolicyConfig
-from acbo.policy.strategy import Policy
-from acbo.policy.training import PolicyLearning, train_policy
-from acbo.policy.weights import load_policy, pretrained_policy, save_policy
-from acbo.scms.drawing import sample_scm
+from acbo.policy.policy_config import PolicyConfig
+from acbo.policy.policy_weights import save_policy
 from acbo.scms.families import FAMILIES
-from acbo.scms.names import suggestion
 from acbo.scms.prior import scm_prior
-from acbo.scms.sampling import sample_mixed
+from acbo.scms.random_models import sample_scm
+from acbo.scms.samples import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
+from acbo.strategies.trained_policy import Policy, load_policy, pretrained_policy
 from jaxworlds.commands import (
     checkpoint_option,
     demand_suffix,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.inference.metrics import expected_calibration_error
-from acbo.surrogate.model import Network
+from acbo.surrogate.network import Network
 from jaxworlds.measuring import time_call
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch

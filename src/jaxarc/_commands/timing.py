@@ -10,7 +10,7 @@ import numpy as np
 from jaxworlds.commands import machine, machine_words, print_json, show_status, show_table
 from jaxworlds.measuring import format_seconds
 
-from ..envs.functional import batch_reset
+from ..dispatch import batch_reset
 from ..envs.state import join_tasks
 from ..tasks.taskset import TaskSet
 from .playing import compiled_play, demand_room, settings

@@ -12,9 +12,9 @@ from jaxworlds.compiling import Compiled, compile_ahead
 from jaxworlds.measuring import measure, time_call
 from jaxworlds.memory import live_bytes, predict_memory
 
+from ..dispatch import arc_reset, batch_step
 from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
-from ..envs.functional import arc_reset, batch_step
 from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction
 from .runners import prepared, run_many, scripted_action, scripted_policy

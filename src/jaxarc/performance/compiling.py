@@ -11,8 +11,8 @@ from jaxtyping import Array
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.measuring import Profile, measure, profile, time_call
 
+from ..dispatch import Stepped, arc_reset, arc_step
 from ..envs.config import JaxArcConfig
-from ..envs.functional import Stepped, arc_reset, arc_step
 from ..envs.observations import ArcObservation
 from ..envs.state import ArcEnvState
 from ..envs.structured_actions import AbstractAction
