@@ -23,7 +23,6 @@ from acbo import GRPOTrainingConfig
 from acbo.data import Dataset
 from acbo.optimizer import Optimizer
 from acbo.policy import EpisodeConfig, PolicyConfig, PolicyLearning, PolicyNetwork, save_policy, train_policy
-from acbo.policy.grpo_config import GRPOTrainingConfig
 from acbo.scms.scm import linear_scm
 from acbo.surrogate import LearningConfig, Network, NetworkConfig, save_weights, train
 from jaxarc.envs import PointAction, arc_reset, arc_step, save_state_efficiently
