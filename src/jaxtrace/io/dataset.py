@@ -50,7 +50,7 @@ def load_optimized_dataset(
     """The velocity field in the files that `pattern` names, on the device and ready to be sampled.
 
     `pattern` is a path, a glob, a ParaView collection (`.pvd`), a list of paths, or an open xarray data set. VTK files
-    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files and Zarr stores hold any
+    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each, EnSight, OpenFOAM, Exodus and CGNS files all time steps; NetCDF files and Zarr stores hold any
     number. Files are put in natural order (2 before 10) and then in the order of the physical times they hold: the
     collection's time steps, field data `TimeValue` or `TIME`, the time of NetCDF and Zarr in seconds from the first slice.
     `times` replaces them. Where files say a date, the field keeps that of its first slice as `epoch`, and dates may be given
