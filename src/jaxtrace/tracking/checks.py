@@ -117,8 +117,8 @@ def barred_seeds(
         return None
     first = int(np.flatnonzero(barred)[0])
     message = (
-        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_counted(barred)}, the "
-        f"first is number {first} at {written(seeds[first])}"
+        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_count_text(barred)}, the "
+        f"first is number {first} at {point_text(seeds[first])}"
     )
     remedy = f"{HELD}."
     if barred.all():
@@ -143,17 +143,17 @@ def tell_seeds_outside(
         return
     grid = getattr(field, "grid", None)
     where = "in water" if getattr(grid, "land_rows", None) is not None else "inside"
-    message = f"`initial_positions` must lie in the field and not on land; {_counted(lost)}"
+    message = f"`initial_positions` must lie in the field and not on land; {_count_text(lost)}"
     if grid is not None:
         low, high = np.asarray(grid.bounds)
         turned = np.asarray(jax.vmap(lambda x: on_turn_of(grid, x))(jnp.asarray(seeds)))
         beyond = int(((turned < low) | (turned > high)).any(1)[lost].sum())
         rest = int(lost.sum()) - beyond
-        parts = [f"{beyond:,} beyond {written(low)} to {written(high)}"] if beyond else []
+        parts = [f"{beyond:,} beyond {point_text(low)} to {point_text(high)}"] if beyond else []
         parts += [f"{rest:,} on land or in holes"] if rest else []
         message += f" ({', '.join(parts)})"
     first = int(np.flatnonzero(lost)[0])
-    message += f". The first is number {first} at {written(seeds[first])}"
+    message += f". The first is number {first} at {point_text(seeds[first])}"
     remedy = f"{WATER.format(where=where)}."
     if began.all():
         raise ValueError(f"{message}. Are they in the field's coordinates? {remedy}")
@@ -163,12 +163,12 @@ def tell_seeds_outside(
     )
 
 
-def written(point: Any) -> str:
+def point_text(point: Any) -> str:
     """A point with the digits that matter."""
     return f"({', '.join(f'{value:g}' for value in np.asarray(point))})"
 
 
-def _counted(wrong: Bool[np.ndarray, " particles"]) -> str:
+def _count_text(wrong: Bool[np.ndarray, " particles"]) -> str:
     count = int(wrong.sum())
     if count == len(wrong):
         return "none does" if count > 1 else "it does not"

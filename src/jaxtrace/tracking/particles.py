@@ -135,7 +135,7 @@ def axes_of(particles: Particles) -> Particles:
     return eqx.tree_at(lambda p: (p.hits, p.owed, p.missed), axes, (None, None, None))
 
 
-def moving_at(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
+def moving_mask(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
     """Which particles are on their way at an edge."""
     return (particles.begun <= edge) & (edge < particles.ended)
 
@@ -161,7 +161,7 @@ def step_particles(
             motion, x, rest, own, hint, memory, number, row, t, dt
         )
     )(*batched)
-    moving = moving_at(p, row)
+    moving = moving_mask(p, row)
     lost, broken = moving & ~moved.inside, moving & moved.inside & ~moved.finite
     goes = moving & moved.inside & moved.finite
     stops = goes & (~moved.bounced.alive | moved.exhausted)
@@ -234,7 +234,7 @@ def refill(
     alive = p.ended == NEVER
     reborn = boundary._reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
 
-    def renewed(p: Particles) -> Particles:
+    def renew(p: Particles) -> Particles:
         begun = jnp.full_like(p.begun, row + 1)
         fresh = begin(motion, reborn.position, p.identity, begun, jnp.broadcast_to(t, begun.shape))
         assert p.generation is not None
@@ -250,7 +250,7 @@ def refill(
         )
 
     p = dataclasses.replace(p, owed=reborn.carry, missed=p.missed + reborn.missed)
-    return jax.lax.cond(reborn.born.any(), renewed, lambda p: p, p)
+    return jax.lax.cond(reborn.born.any(), renew, lambda p: p, p)
 
 
 def where(condition: Bool[Array, " n"], yes: PyTree, no: PyTree) -> PyTree:

@@ -40,7 +40,7 @@ from jaxtrace.tracking.boundary import absorbing_boundary, box_boundary
 from jaxtrace.tracking.particles import NOT_FINITE, OUTSIDE, Outcome, begin, step_particles
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxtrace.tracking.seeding import seeds_inside
-from jaxtrace.tracking.simulating import simulate
+from jaxtrace.tracking.simulation import simulate
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 needs_compiler = pytest.mark.skipif(
