@@ -18,8 +18,6 @@ from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
-from ..integrators.on_sphere import steps_in_metres
-from ..motion import sees_differences
 from ..settings import DOUBLE, HELD, WATER
 from .particles import Outcome
 
@@ -180,7 +178,7 @@ def tell_lost_steps(
 ) -> None:
     """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
     sphere = getattr(field, "sphere", None)
-    if sees_differences(integrator) or (sphere is not None and steps_in_metres(integrator)):
+    if integrator.adds_increments or (sphere is not None and integrator.steps_in_metres):
         return
     largest = float(np.abs(seeds).max())
     unit = float(np.spacing(seeds.dtype.type(largest)))
@@ -212,10 +210,10 @@ def tell_units_on_sphere(field: Any, integrator: AbstractIntegrator) -> None:
     sphere = getattr(field, "sphere", None)
     if sphere is None:
         return
-    if not steps_in_metres(integrator):
+    if not integrator.steps_in_metres:
         warnings.warn(
-            f"{type(integrator).__name__} is not an integrator of jaxtrace: it sees longitude and latitude and velocities in "
-            "degrees per second, which is right away from the poles and rough within a few steps of them.",
+            f"{type(integrator).__name__} does not declare `steps_in_metres = True`, so that it gets longitude and latitude and "
+            "velocities in degrees per second: right away from the poles and rough within a few steps of them.",
             stacklevel=3,
         )
     amount = getattr(integrator, "diffusivity", None)

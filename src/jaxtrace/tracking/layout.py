@@ -17,7 +17,6 @@ from ..fields.moments import Layout
 from ..fields.ring import RingField
 from ..fields.series import AbstractSeries
 from ..integrators.base import AbstractIntegrator, particle_key
-from ..integrators.dopri5 import Dopri5
 from ..kernels import AbstractKernel
 from ..motion import Motion
 
@@ -83,7 +82,7 @@ def ruled_layout(field: AbstractField, integrator: AbstractIntegrator, particles
     """The layout that a rule of thumb picks without measuring; the same for the same sizes on the same backend."""
     if not isinstance(field, AbstractSeries):
         return Tuning("direct", "the field has no slices to blend", {})
-    if isinstance(integrator, Dopri5):
+    if integrator.adaptive:
         return Tuning("direct", "adaptive steps have a time of their own for each particle", {})
     on_cpu = jax.default_backend() == "cpu"
     enough = _PARTICLES_PER_ROW_CPU if on_cpu else _PARTICLES_PER_ROW
@@ -108,7 +107,7 @@ def tuned_layout(
 ) -> Tuning:
     """The fastest layout for these particles, measured for about `seconds` in all, compilation apart."""
     choices = layouts_for(field, half)
-    if len(choices) == 1 or isinstance(integrator, Dopri5):
+    if len(choices) == 1 or integrator.adaptive:
         return ruled_layout(field, integrator, len(positions))
     assert isinstance(field, AbstractSeries)
     start = jnp.asarray(positions, float)

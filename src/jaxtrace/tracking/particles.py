@@ -12,10 +12,8 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from ..boundaries.reinjection import InletBoundary, ranks_in_place
 from ..fields.series import AbstractSeries
 from ..integrators.base import particle_key
-from ..integrators.dopri5 import StepControl
-from ..integrators.on_sphere import steps_in_metres
 from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
-from ..motion import Motion, has_inertia, move
+from ..motion import Motion, move
 
 NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
@@ -97,11 +95,11 @@ def begin(
 ) -> Particles:
     """Particles before the first step; those with inertia start with the field's velocity at their own time."""
     integrator, field = motion.integrator, motion.field
-    if steps_in_metres(integrator):
+    if integrator.steps_in_metres:
         field = field.in_metres
     count = position.shape[0]
     velocity = None
-    if has_inertia(integrator):
+    if integrator.inertia:
         state = jax.vmap(lambda x, t: integrator.start(field, x, t))(position, t)
         velocity, hint, memory = state.velocity, state.hint, state.memory
     else:
@@ -117,7 +115,7 @@ def begin(
         begun=begun,
         ended=jnp.full(count, NEVER, jnp.int32),
         cause=jnp.full(count, NOTHING, jnp.int32),
-        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, memory) else None,
+        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, position[0]) else None,
         generation=jnp.zeros(count, jnp.int32) if isinstance(motion.boundary, InletBoundary) else None,
         hits=jnp.zeros(len(motion.boundary.patches), jnp.int32),
         owed=jnp.zeros((), position.dtype),
@@ -125,8 +123,11 @@ def begin(
     )
 
 
-def _ends_within_steps(motion: Motion, memory: PyTree) -> bool:
-    return motion.boundary._ends_some or isinstance(memory, StepControl)
+def _ends_within_steps(motion: Motion, position: Float[Array, " dim"]) -> bool:
+    """Whether a particle may end within a step: at a wall, or where an adaptive integrator gives up."""
+    method = motion.integrator
+    progress = jax.eval_shape(lambda x: method.progress(method.remember(x)), position)
+    return motion.boundary._ends_some or progress is not None
 
 
 def axes_of(particles: Particles) -> Particles:

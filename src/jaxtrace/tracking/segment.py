@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from jaxworlds.batching import on_each_device, spreading_mesh
 
 from ..fields.series import AbstractSeries
-from ..integrators.on_sphere import steps_in_metres
 from ..motion import Motion
 from .chunks import ChunkPlan, segment_edges
 from .particles import Particles, axes_of, moving_mask, step_particles
@@ -155,7 +154,7 @@ def sort_in_space(motion: Motion, particles: Particles) -> Particles:
 def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
     """The field's velocities where the particles are, or their own."""
     if particles.velocity is not None:
-        sphere = motion.field.sphere if steps_in_metres(motion.integrator) else None
+        sphere = motion.field.sphere if motion.integrator.steps_in_metres else None
         if sphere is None:
             return particles.velocity
         return jax.vmap(sphere.rates)(particles.position, particles.velocity)

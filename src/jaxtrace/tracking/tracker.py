@@ -20,7 +20,6 @@ from ..fields.analytic import try_formula
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of, in_seconds, step_seconds, without_epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
-from ..integrators.dopri5 import Dopri5
 from .checks import (
     Positions,
     barred_seeds,
@@ -248,8 +247,7 @@ class Tracker:
             particles=particles,
             slice_times=slice_times(self.options.field),
             land_on_slices=self.options.land_on_slices,
-            whole_intervals=isinstance(self.options.integrator, Dopri5)
-            and isinstance(self.options.boundary, Unbounded),
+            whole_intervals=self.options.integrator.adaptive and isinstance(self.options.boundary, Unbounded),
         )
         if schedule.backward and not self.options.integrator.reversible:
             raise ValueError(
