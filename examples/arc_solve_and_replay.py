@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 import jaxarc.tasks
+from jaxarc.agents.painting import painting_actions
 from jaxarc.envs import JaxArcConfig, UnifiedActionConfig, arc_reset
-from jaxarc.envs.scripted import painting_actions
 from jaxarc.utils.visualization import episode_html, episode_png, print_episode, print_task, record_episode
 
 TASK = "0ca9ddb6"  # every coloured cell grows petals

@@ -21,7 +21,7 @@ _HOMES: dict[str, str] = {
     "CausalBO": "strategies",
     "CausalModel": "scms",
     "cells": "experiments",
-    "Choice": "experiments",
+    "Choice": "problem",
     "collect_experience": "guide",
     "collect_observational_data": "guide",
     "compare": "experiments",
@@ -59,14 +59,14 @@ _HOMES: dict[str, str] = {
     "kl_divergence_loss_jax": "guide",
     "Knowledge": "inference",
     "KnowledgeGradient": "strategies",
-    "known_graph": "experiments",
+    "known_graph": "problem",
     "LatinHypercube": "strategies",
     "LearningConfig": "surrogate",
     "likely_edges": "answers",
     "likely_graph": "answers",
     "likely_parents": "answers",
     "linear_model": "scms",
-    "load_policy": "policy",
+    "load_policy": "strategies",
     "measure_compilation_speedup": "guide",
     "monitor_memory_usage": "guide",
     "multi_target_loss": "guide",
@@ -77,7 +77,7 @@ _HOMES: dict[str, str] = {
     "Optimizer": "optimizer",
     "Oracle": "strategies",
     "parse_model": "scms",
-    "Policy": "policy",
+    "Policy": "strategies",
     "PolicyConfig": "policy",
     "PolicyLearning": "policy",
     "PolicyNetwork": "policy",
@@ -85,12 +85,12 @@ _HOMES: dict[str, str] = {
     "Prediction": "surrogate",
     "prepare_static_args": "guide",
     "pretrained": "surrogate",
-    "pretrained_policy": "policy",
+    "pretrained_policy": "strategies",
     "prior_knowledge": "inference",
-    "Problem": "experiments",
-    "problem_of": "experiments",
+    "Problem": "problem",
+    "problem_of": "problem",
     "Random": "strategies",
-    "Recommendation": "experiments",
+    "Recommendation": "problem",
     "restore_static_args": "guide",
     "RewardTrainingConfig": "guide",
     "run_episode": "experiments",
@@ -138,13 +138,8 @@ if TYPE_CHECKING:
     from .data import Dataset as Dataset
     from .data import bucket as bucket
     from .data import dataset as dataset
-    from .experiments import Choice as Choice
-    from .experiments import Problem as Problem
-    from .experiments import Recommendation as Recommendation
     from .experiments import cells as cells
     from .experiments import compare as compare
-    from .experiments import known_graph as known_graph
-    from .experiments import problem_of as problem_of
     from .experiments import run_episode as run_episode
     from .guide import EvaluationConfig as EvaluationConfig
     from .guide import ExplorationTrainingConfig as ExplorationTrainingConfig
@@ -202,14 +197,16 @@ if TYPE_CHECKING:
     from .pictures import edge_matrix_svg as edge_matrix_svg
     from .pictures import graph_svg as graph_svg
     from .policy import EpisodeConfig as EpisodeConfig
-    from .policy import Policy as Policy
     from .policy import PolicyConfig as PolicyConfig
     from .policy import PolicyLearning as PolicyLearning
     from .policy import PolicyNetwork as PolicyNetwork
-    from .policy import load_policy as load_policy
-    from .policy import pretrained_policy as pretrained_policy
     from .policy import save_policy as save_policy
     from .policy import train_policy as train_policy
+    from .problem import Choice as Choice
+    from .problem import Problem as Problem
+    from .problem import Recommendation as Recommendation
+    from .problem import known_graph as known_graph
+    from .problem import problem_of as problem_of
     from .scms import SCM as SCM
     from .scms import CausalModel as CausalModel
     from .scms import Intervention as Intervention
@@ -233,8 +230,11 @@ if TYPE_CHECKING:
     from .strategies import KnowledgeGradient as KnowledgeGradient
     from .strategies import LatinHypercube as LatinHypercube
     from .strategies import Oracle as Oracle
+    from .strategies import Policy as Policy
     from .strategies import Random as Random
     from .strategies import Thompson as Thompson
+    from .strategies import load_policy as load_policy
+    from .strategies import pretrained_policy as pretrained_policy
     from .strategies import strategy_named as strategy_named
     from .surrogate import LearningConfig as LearningConfig
     from .surrogate import Network as Network

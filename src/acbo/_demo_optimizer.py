@@ -10,11 +10,11 @@ from jaxtyping import Float
 
 from .optimizer import Optimizer
 from .optimizer.advice import written
-from .optimizer.charts import chart_svg
+from .optimizer.report import effects_part, graph_part
 from .optimizer.simulators import ModelSimulator
-from .report import effects_part, graph_part
+from .optional import optional_package
+from .pictures import MEASURED, PLAIN, new_figure, picture_style, svg_text
 from .scms import CausalModel
-from .scms.interop import friend
 
 OBSERVED = 20
 """Rows before the first experiment; with those of all experiments they fit one program of 32 rows."""
@@ -46,7 +46,7 @@ def optimize(plant: CausalModel, runs: int, experiments: int, console: Any) -> l
 
 def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lambda: None) -> Run:
     """Ask, simulate and tell; after every experiment the truth judges what is recommended."""
-    pandas, simulator = friend("pandas", "the demo"), ModelSimulator(plant, seed)
+    pandas, simulator = optional_package("pandas", "the demo"), ModelSimulator(plant, seed)
     data = pandas.DataFrame([simulator({}) for _ in range(OBSERVED)])
     variables = {name: plant.ranges.get(name) for name in plant.names}
     optimizer = Optimizer(variables, target=plant.target, data=data, experiments=experiments, seed=seed)
@@ -101,20 +101,7 @@ def body(runs: list[Run]) -> str:
     """The regret over all runs, and what the first believes at its end, as HTML."""
     first = runs[0].optimizer
     regrets = np.stack([run.regrets for run in runs])
-    number = np.arange(regrets.shape[1], dtype=float)
-    low, high = np.quantile(regrets, (0.25, 0.75), axis=0)
-    chart = chart_svg(
-        number,
-        regrets.mean(0),
-        band=(np.minimum(low, regrets.mean(0)), np.maximum(high, regrets.mean(0))),
-        points=np.stack([number, regrets[0]], axis=-1),
-        level=0.0,
-        title="Regret of the advice",
-        x_label="experiments made",
-        y_label="regret (0 best, 1 nothing set)",
-        width=420,
-        height=260,
-    )
+    chart = svg_text(regret_figure(regrets), "Regret of the advice")
     target = html.escape(first.target)
     return (
         f"<h3>Which experiment next: <code>acbo.Optimizer</code></h3>\n<p>The same plant again, but the graph is unknown and "
@@ -129,3 +116,20 @@ def body(runs: list[Run]) -> str:
         "ten models that fit the data, dots are its experiments.</p>\n"
         f"{effects_part(first.believed)}\n{graph_part(first.believed)}"
     )
+
+
+def regret_figure(regrets: Float[np.ndarray, "runs experiments_and_before"]) -> Any:
+    """The mean regret of the advice after each experiment, the middle half of the runs, and the first run."""
+    mean, number = regrets.mean(0), np.arange(regrets.shape[1])
+    low, high = np.quantile(regrets, (0.25, 0.75), axis=0)
+    with picture_style():
+        figure = new_figure(420, 260, layout="constrained")
+        axes = figure.add_subplot(title="Regret of the advice", xlabel="experiments made")
+        axes.set_ylabel("regret (0 best, 1 nothing set)")
+        axes.axhline(0.0, color="#9aa0a6", linestyle="--")
+        axes.fill_between(
+            number, np.minimum(low, mean), np.maximum(high, mean), color=PLAIN, alpha=0.2, linewidth=0
+        )
+        axes.plot(number, mean, color=PLAIN, linewidth=2)
+        axes.plot(number, regrets[0], "o", color=MEASURED, markersize=6, alpha=0.9)
+    return figure

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .inference import Posterior
-from .scms.interop import friend
-from .scms.names import place, require_distinct
-from .surrogate.model import Prediction
+from .names import place, require_distinct
+from .optional import optional_package
+from .surrogate.network import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, 
 
 def edge_frame(answer: Answer, names: Sequence[str]) -> "pd.DataFrame":
     """A square table of edge probabilities: the row causes the column."""
-    frame = friend("pandas", "`edge_frame`").DataFrame
+    frame = optional_package("pandas", "`edge_frame`").DataFrame
     return frame(probabilities_of(answer, names), index=list(names), columns=list(names))
 
 

@@ -25,7 +25,7 @@ from .optimizer.advice import written
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
 from .surrogate import pretrained
-from .surrogate.evaluating import HeldOut, edge_logits
+from .surrogate.quality import HeldOut, edge_logits
 
 ROWS, OBSERVED, SIZE = 100, 60, 10
 """Rows of each dataset, how many of them are observations, and variables that programs are compiled for."""

@@ -11,6 +11,8 @@ import numpy as np
 from jaxworlds.commands.demo import Section, Speed, facts_table, framed, waiting
 
 from . import tasks
+from .agents.rollout import rollout
+from .dispatch import arc_reset, batch_reset
 from .envs.config import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -18,8 +20,7 @@ from .envs.config import (
     UnifiedActionConfig,
     UnifiedDatasetConfig,
 )
-from .envs.episodes import Played, random_policy, rollout
-from .envs.functional import arc_reset, batch_reset
+from .envs.episodes import Played, random_policy
 from .envs.operations import FLOOD, SUBMIT
 from .envs.structured_actions import PointAction
 

@@ -126,6 +126,48 @@ def test_the_folders_of_the_core_form_no_cycle() -> None:
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
+ARC_FACADES = ("envs/__init__.py", "envs/functional.py", "envs/episodes.py")
+"""They name what stands above the definitions, for type checkers alone; it is imported on first use."""
+
+
+def arc_rooms() -> dict[str, set[str]]:
+    """What each folder of jaxarc, and each module beside them, imports of the others, late imports too."""
+    graph: dict[str, set[str]] = {}
+    home = SOURCE / "jaxarc"
+    for file in sorted(home.rglob("*.py")):
+        inside = file.relative_to(home)
+        if inside.name == "__init__.py" and len(inside.parts) == 1:
+            continue
+        own = inside.parts[0].removesuffix(".py")
+        below_facade = inside.as_posix() in ARC_FACADES
+        for module, name, _ in imported(file):
+            parts = [*module.split("."), *([name] if name else [])]
+            if parts[0] != "jaxarc" or len(parts) < 2 or parts[1] == own or parts[1].startswith("__"):
+                continue
+            if below_facade and parts[1] in ("dispatch", "agents"):
+                continue
+            graph.setdefault(own, set()).add(parts[1])
+    return graph
+
+
+def test_the_definitions_of_jaxarc_import_no_kernel() -> None:
+    graph = arc_rooms()
+    assert graph["tasks"] <= {"_version"}
+    assert graph["envs"] <= {"_version", "tasks"}
+    assert graph["kernels"] <= {"envs", "tasks"}
+    assert graph["dispatch"] == {"envs", "kernels", "tasks"}
+    for facade in ARC_FACADES:  # nothing of it when the definitions are imported
+        tree = ast.parse((SOURCE / "jaxarc" / facade).read_text())
+        early = [
+            node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 2
+        ]
+        assert not [module for module in early if module.split(".")[0] in ("dispatch", "agents", "kernels")]
+
+
+def test_the_folders_of_jaxarc_form_no_cycle() -> None:
+    list(graphlib.TopologicalSorter(arc_rooms()).static_order())
+
+
 def test_the_core_names_no_system() -> None:
     named = re.compile(rf"\b({'|'.join(SYSTEMS)})")
     texts = {
@@ -197,9 +239,9 @@ def test_the_check_itself_sees_a_breach(tmp_path: Path) -> None:
 
 
 def test_the_runtime_can_be_imported_before_jax() -> None:
-    for name in ("runtime.py", "__init__.py"):
-        early = {n for n, top, _ in imports(SOURCE / CORE / name) if top}
-        assert not early & {"jax", "equinox", "numpy"}, name
+    for file in (SOURCE / CORE / "__init__.py", *(SOURCE / CORE / "runtime").glob("*.py")):
+        early = {n for n, top, _ in imports(file) if top}
+        assert not early & {"jax", "equinox", "numpy"}, file.name
 
 
 def test_every_module_says_what_it_is_for() -> None:

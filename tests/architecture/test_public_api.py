@@ -31,6 +31,8 @@ def names_on_purpose(source: str) -> list[str]:
                 names += [target.id for target in targets if isinstance(target, ast.Name)]
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names.append(name)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=late):  # names that are loaded on first use
+                names += names_on_purpose("\n".join(map(ast.unparse, late)))
             case ast.ImportFrom(module=home, level=level, names=imported):
                 ours = level > 0 or (home or "").split(".")[0] in PACKAGES
                 names += [alias.asname for alias in imported if ours and alias.asname]

@@ -20,7 +20,7 @@ CONSTRAINTS = sorted((ROOT / "constraints").glob("python-3.*.txt"))
 DATA = {
     "jaxworlds/kernels/native.h",
     "jaxworlds/commands/demo_page.html",
-    "jaxarc/envs/kernels/native.cc",
+    "jaxarc/kernels/native.cc",
     "jaxarc/conf/config.yaml",
     "jaxarc/conf/environment/official.yaml",
     "jaxarc/utils/visualization/replay_page.html",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxarc.tasks
+from jaxarc.agents.painting import painting_actions, solve_by_painting
 from jaxarc.envs import (
     BboxAction,
     EnvironmentConfig,
@@ -18,7 +19,6 @@ from jaxarc.envs import (
     arc_step,
     batch_reset,
 )
-from jaxarc.envs.scripted import painting_actions, solve_by_painting
 from jaxarc.testing import create_mock_task, create_test_config
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

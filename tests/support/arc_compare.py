@@ -26,9 +26,9 @@ from jaxarc.envs import (
     UnifiedDatasetConfig,
     batch_reset,
     batch_step,
+    explain,
 )
 from jaxarc.envs.history import records
-from jaxarc.envs.kernels import native, stepping
 from jaxarc.tasks import RawTask, TaskSet
 from jaxarc.tasks.planes import decode_host
 from jaxworlds.measuring import environment
@@ -327,10 +327,10 @@ def play(scenario: Scenario, steps: int, batch: int, seed: int) -> Match:
 
 
 def path_of(match: Match) -> str:
-    """What worked on the grids: the GPU's kernel, the CPU's, or XLA's code."""
-    if stepping.kernels_exist() and not match.config.action.control_operations:
-        return "GPU kernel"
-    return "XLA" if native.kernels() is None else "CPU kernels"
+    """What carried out the steps: the GPU's kernel, the CPU's, or XLA's code."""
+    idle = jax.numpy.zeros(match.states.height.shape, jax.numpy.int32)
+    path = explain(match.states, PointAction(idle, idle, idle), match.config)
+    return {"gpu": "GPU kernel", "cpu": "CPU kernels", "xla": "XLA"}[path.name]
 
 
 def main() -> int:

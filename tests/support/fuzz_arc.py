@@ -138,7 +138,7 @@ def _world() -> Any:
 
 
 def _arc_states(folder: Path) -> list[bytes]:
-    from jaxarc.envs.saving import save_state_efficiently
+    from jaxarc.envs.state_files import save_state_efficiently
 
     made = []
     for state in _world()[1:]:
@@ -151,7 +151,7 @@ def read_arc_state(path: Path) -> None:
     """Load a saved state with its tasks."""
     import jax
 
-    from jaxarc.envs.saving import load_state_efficiently
+    from jaxarc.envs.state_files import load_state_efficiently
 
     tasks, state, _ = _world()
     found = load_state_efficiently(path, tasks, state)

@@ -158,12 +158,12 @@ def kernels_are_built() -> None:
     """The C++ sources lie in the package and compile, where there is a compiler."""
     import shutil
 
-    from jaxarc.envs.kernels import native
+    from jaxarc.kernels import native
     from jaxtrace.kernels.cpu import library
 
     if any(map(shutil.which, ("c++", "g++", "clang++"))):
         assert library()
-        assert native.kernels()
+        assert native.names()
 
 
 # --- without extras ---

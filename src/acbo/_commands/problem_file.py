@@ -31,16 +31,16 @@ from typing import Any
 
 import numpy as np
 
+from acbo.names import place, short
 from acbo.optimizer.optimizer import Optimizer, Simulator
-from acbo.optimizer.running import one_row
+from acbo.optimizer.simulation import one_row
 from acbo.optimizer.simulators import ModelSimulator
 from acbo.optimizer.state import Settings
 from acbo.optimizer.variables import Variable
+from acbo.optional import optional_package
+from acbo.scms.causal_model import CausalModel
 from acbo.scms.dsl import parse_model
-from acbo.scms.interop import friend
 from acbo.scms.literature import Benchmark, complete_graph, health_graph, toy_graph
-from acbo.scms.model import CausalModel
-from acbo.scms.names import place, short
 
 PLAIN = ("target", "objective", "strategy", "budget", "experiments", "max_simultaneous", "mechanism", "seed")
 SOURCES = ("simulator", "model", "benchmark")
@@ -61,7 +61,7 @@ class ProblemFile:
 
     def start(self, state: Path | None = None) -> Optimizer:
         """A new optimization; rows that are to come before it are read or simulated."""
-        pandas = friend("pandas", "a problem file")
+        pandas = optional_package("pandas", "a problem file")
         frames, marks = self._data()
         if self.simulator is not None and self.observations:
             frames = [
@@ -104,7 +104,7 @@ class ProblemFile:
         source = self.path.parent / self.options["data"]
         if "\0" in str(source) or len(source.name) > 200 or not source.is_file():
             raise ValueError(f"`data` must be a file beside {self.path.name}; {source} is not there.")
-        pandas = friend("pandas", "`data`")
+        pandas = optional_package("pandas", "`data`")
         try:
             found = pandas.read_csv(source)
             for mark, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):

@@ -12,11 +12,11 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float, Int32
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
 from acbo.linear_algebra import solve_positive
+from acbo.problem import Problem
 from acbo.scms.scm import SCM
 
-from .effects import effects_of, target_variance
+from .model_effects import effects_of, target_variance
 from .outcomes import Outcomes, outcomes_of, recent
 
 WIDEST = 4.0

@@ -9,12 +9,11 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.data import Dataset, Key
-from acbo.scms.effects import true_effect
+from acbo.problem import Choice, Problem
 from acbo.scms.interventions import Intervention
-from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
-
-from .problem import Choice, Problem
+from acbo.scms.true_effects import true_effect
 
 
 class Episode(eqx.Module):

@@ -16,11 +16,11 @@ from jaxtyping import Array
 from acbo.data import Key
 from acbo.policy.curriculum import Curriculum
 from acbo.policy.episodes import Case, EpisodeConfig, Steps
+from acbo.policy.grpo import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
-from acbo.policy.network import PolicyNetwork
-from acbo.policy.settings import PolicyConfig
-from acbo.policy.training import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
-from acbo.surrogate.model import Network, Surrogate
+from acbo.policy.policy_config import PolicyConfig
+from acbo.policy.policy_network import PolicyNetwork
+from acbo.surrogate.network import Network, Surrogate
 
 from .configs import SurrogateTrainingConfig
 from .train_steps import TrainStep

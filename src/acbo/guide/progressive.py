@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 
 from acbo.data import Key, bucket
-from acbo.scms.model import CausalModel
+from acbo.scms.causal_model import CausalModel
 from jaxworlds.memory import demand_memory, predict_memory
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch, padded_sets

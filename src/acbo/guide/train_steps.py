@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int32, PyTree
 
 from acbo.data import Dataset, Key
 from acbo.surrogate.layers import MASKED
-from acbo.surrogate.model import Network
-from acbo.surrogate.optimizer import learning_rate_at, make_optimizer, norm_of, require_optax
+from acbo.surrogate.network import Network
+from acbo.train_loop import learning_rate_at, make_optimizer, norm_of, require_optax
 from jaxworlds.compiling import fallback
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch

@@ -19,6 +19,8 @@ class Knowledge(eqx.Module):
     forbidden: Bool[Array, "d d"]
     log_odds: Float[Array, "d d"]
     """Added to the log prior of every parent set of j that holds i; 0 says nothing."""
+    complete: bool = eqx.field(static=True, default=False)
+    """True where `required` is the whole graph: then models have it, and no graph is drawn."""
 
     @property
     def size(self) -> int:

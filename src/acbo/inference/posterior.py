@@ -14,12 +14,12 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from ..data import Dataset, Key, demand_dataset
 from .bge import BGe
+from .candidates import screen, screening_size
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
 from .parent_prior import log_order_mass, log_parent_prior
 from .parent_sets import Candidates, SetTable, all_others, edges_from_sets, set_table
-from .restricted import screen, screening_size
 from .scores import AbstractScore, score_named
 from .summation import log_total, parent_set_posterior
 

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from acbo.answers import likely_edges
-from acbo.scms.interop import friend
+from acbo.optional import optional_package
 
-from .believed import Believed
-from .measured import Tried, alike
+from .current_belief import Believed
 from .programs import Outlook
 from .state import Levels, Settings
+from .trials import Tried, alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ class Advice:
     def as_series(self) -> "pd.Series":
         """The values and the expectation as one row of a table."""
         facts = {**self.do, f"expected {self.target}": self.expected, "low": self.low, "high": self.high}
-        return friend("pandas", "`as_series`").Series(facts, name="advice", dtype=float)
+        return optional_package("pandas", "`as_series`").Series(facts, name="advice", dtype=float)
 
     def __repr__(self) -> str:
         said = f"{written(self.do)}: {self.target} {self.expected:.4g} ({self.low:.4g} to {self.high:.4g})"
@@ -135,13 +135,13 @@ def written(do: Mapping[str, float]) -> str:
 def graph_belief(believed: Believed) -> GraphBelief:
     """What is believed of the graph, as a table of edges with their names."""
     names = list(believed.settings.names)
-    frame = friend("pandas", "`posterior`").DataFrame(believed.edges, index=names, columns=names)
+    frame = optional_package("pandas", "`posterior`").DataFrame(believed.edges, index=names, columns=names)
     return GraphBelief(frame, believed.settings.target)
 
 
 def explain(believed: Believed, do: Mapping[str, float], experiment: int | None = None) -> Explanation:
     """What is expected of an experiment, what it would tell, and what else could be done."""
-    settings, pandas = believed.settings, friend("pandas", "`explain`")
+    settings, pandas = believed.settings, optional_package("pandas", "`explain`")
     sign = 1.0 if settings.objective == "min" else -1.0
     best_of_each = _best_of_each(believed, dict(do), sign)
     actions: list[Levels] = [{}, *best_of_each]

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from acbo.data import Dataset, bucket
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 
-from .scaling import Scaling
+from .scales import Scaling
 from .state import Levels, Row, Settings, State
 
 ROWS, LEVELS = 32, 8

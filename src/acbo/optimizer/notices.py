@@ -65,6 +65,6 @@ def _ancestors(graph: Bool[np.ndarray, "d d"], goal: int) -> set[int]:
 @functools.cache
 def trained_variables() -> int:
     """The most variables of the models that the policy in the package was trained on, from the file of its weights."""
-    from acbo.policy.weights import policy_metadata, policy_path
+    from acbo.policy.policy_weights import policy_metadata, policy_path
 
     return int(policy_metadata(policy_path())["metadata"]["options"]["size"])

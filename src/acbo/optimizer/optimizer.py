@@ -13,14 +13,14 @@ import numpy as np
 
 from acbo.beliefs import BeliefSettings
 from acbo.data import bucket
-from acbo.scms.interop import friend
+from acbo.optional import optional_package
 from acbo.strategies import AbstractStrategy, Random, strategy_named
 from jaxworlds.store import StoreError
 
 from .advice import Advice, Explanation, GraphBelief, bounds, checked, explain, graph_belief
 from .arrays import affordable, data_of, levels_of, problem_of
-from .believed import Believed, key_for
-from .graph import Graph, graph_of
+from .current_belief import Believed, key_for
+from .graph_knowledge import Graph, graph_of
 from .notices import notices
 from .programs import final_choice, next_choice, unchecked_proposal
 from .rows import Marks, Told, given_rows, told_rows
@@ -324,7 +324,7 @@ class Optimizer:
         Pending experiments come first. Ctrl-C ends it early; what was told is kept, and the experiment in hand is pending.
         `progress` shows a bar on stderr; by default only on a terminal and in a notebook. Returns the history.
         """
-        from .running import run
+        from .simulation import run
 
         run(self, n, progress)
         return self.history()
@@ -333,7 +333,7 @@ class Optimizer:
 
     def history(self) -> "pd.DataFrame":
         """All rows: values, what was set (`set`), the number of the experiment, and its cost."""
-        pandas, state = friend("pandas", "`history`"), self._state
+        pandas, state = optional_package("pandas", "`history`"), self._state
         frame = pandas.DataFrame(
             [row.values for row in state.rows], columns=list(state.settings.names), dtype=float
         )
@@ -413,7 +413,7 @@ class Optimizer:
 
     def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
         """Write one HTML page: what to do, how it came to that, what is believed, and every experiment."""
-        from acbo.report import write_report
+        from .report import write_report
 
         return write_report(self, path, optimum=optimum)
 
@@ -453,7 +453,7 @@ def _plan(state: State) -> float:
 
 
 def _strategy_for(strategy: str | AbstractStrategy, settings: Settings) -> AbstractStrategy:
-    """The strategy, told of which kind the mechanisms are and whether the graph is known."""
+    """The strategy, with the kind of mechanism that the settings name."""
     if isinstance(strategy, AbstractStrategy):
         # An object keeps its settings, but where the user says that effects bend it believes so too.
         own = getattr(strategy, "settings", None)
@@ -471,13 +471,11 @@ def _strategy_for(strategy: str | AbstractStrategy, settings: Settings) -> Abstr
     if "settings" in fields:
         kept: Any = found
         options["settings"] = dataclasses.replace(kept.settings, mechanism=settings.mechanism)
-    if "graph_known" in fields:
-        options["graph_known"] = settings.graph.known
     return dataclasses.replace(found, **options)
 
 
 def _experiment_frame(settings: Settings, experiments: Any) -> "pd.DataFrame":
-    pandas = friend("pandas", "`ask`")
+    pandas = optional_package("pandas", "`ask`")
     names = [v.name for v in settings.settable]
     rows = [[p.do.get(name, float("nan")) for name in names] + [settings.price(p.do)] for p in experiments]
     index = pandas.Index([p.experiment for p in experiments], name="experiment", dtype="int64")

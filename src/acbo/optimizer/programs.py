@@ -6,13 +6,13 @@ import equinox as eqx
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, corrected_belief, posterior_models
-from acbo.beliefs.effects import effects_of, expected_rows, target_variance
+from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, corrected_belief, draw_models
+from acbo.beliefs.model_effects import effects_of, expected_rows, target_variance
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
 from acbo.inference import AbstractScore, edge_posterior
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
-from acbo.strategies.strategy import AbstractStrategy
+from acbo.strategies.base import AbstractStrategy
 
 
 @eqx.filter_jit
@@ -48,14 +48,13 @@ def strategy_belief(
     strategy: AbstractStrategy,
     problem: Problem,
     data: Dataset,
-    known: bool,
     key: Key,
     settings: BeliefSettings,
 ) -> AbstractBelief:
     """What the strategy believes of the target; one by causal models and experiments where it has none of its own."""
     if hasattr(strategy, "belief") and not hasattr(strategy, "advise"):
         return own_belief(strategy, problem, data, key)
-    models = believed_models(strategy, problem, data, known, key, settings)
+    models = believed_models(strategy, problem, data, key, settings)
     return corrected_belief(problem, data, models, jr.fold_in(key, 1))
 
 
@@ -96,7 +95,6 @@ def believed_models(
     strategy: AbstractStrategy,
     problem: Problem,
     data: Dataset,
-    known: bool,
     key: Key,
     settings: BeliefSettings,
 ) -> SCM:
@@ -104,7 +102,7 @@ def believed_models(
     own = getattr(strategy, "models", None)
     if own is not None:
         return own(problem, data, key)
-    return posterior_models(problem, data, key, settings, known)
+    return draw_models(problem, data, key, settings)
 
 
 @eqx.filter_jit

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from acbo.scms.names import place, short, short_list, suggestion, text_remedy, truth_marks, without
+from acbo.names import place, short, short_list, suggestion, text_remedy, truth_marks, without
 
 from .state import Row, Settings, State
 from .variables import RESERVED

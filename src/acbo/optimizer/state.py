@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from acbo.data import bucket
-from acbo.scms.names import number, place, require_distinct, short
+from acbo.names import number, place, require_distinct, short
 from jaxworlds.store import StoreError, atomic_write
 
-from .graph import GraphKnowledge, graph_of
+from .graph_knowledge import GraphKnowledge, graph_of
 from .variables import Variable
 
 FORMAT, VERSION = "acbo optimization", 1

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from acbo.scms.names import number, require_distinct, short
+from acbo.names import number, require_distinct, short
 
 RESERVED = ("experiment", "cost", "do", "set")
 """Columns of the tables that go in and out."""

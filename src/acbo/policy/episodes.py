@@ -10,17 +10,17 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from acbo.data import Dataset, Key
 from acbo.experiments.episode import add_row, perform, start_data
-from acbo.experiments.problem import Problem, known_graph, problem_of
 from acbo.inference.knowledge import Knowledge
-from acbo.scms.effects import common_noise
+from acbo.problem import Problem, known_graph, problem_of
 from acbo.scms.interventions import hard
-from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
+from acbo.scms.true_effects import common_noise
 from jaxworlds.static import config
 
-from .acting import Luck, choice_of, draw_luck, pick
 from .features import Told, known_edges, oriented, told
-from .network import Outlook, PolicyNetwork, place_middles
+from .picks import Luck, choice_of, draw_luck, pick
+from .policy_network import Outlook, PolicyNetwork, place_middles
 
 
 @config

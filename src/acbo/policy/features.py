@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset
-from acbo.experiments.problem import Problem
 from acbo.linear_algebra import solve_positive
+from acbo.problem import Problem
 from acbo.surrogate.statistics import FEATURES, pair_statistics, standardise
 
 PAIR_FEATURES = 2 * FEATURES

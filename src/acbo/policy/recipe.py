@@ -19,17 +19,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import scm_prior
+from acbo.scms.random_models import sample_scm
 from acbo.surrogate.recipe import versions
 
 from .curriculum import Curriculum
 from .episodes import EpisodeConfig, new_case, run_steps
+from .grpo import PolicyLearning, PolicyState, PolicyUpdate, begin
 from .grpo_config import GRPOTrainingConfig
-from .network import PolicyNetwork
-from .settings import PolicyConfig
-from .training import PolicyLearning, PolicyState, PolicyUpdate, begin
-from .weights import load_policy, policy_metadata, save_policy
+from .policy_config import PolicyConfig
+from .policy_network import PolicyNetwork
+from .policy_weights import load_network, policy_metadata, save_policy
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -199,7 +199,7 @@ def _report(seconds: float, number: int, figures: dict[str, Any]) -> None:
 def judge(path: str) -> dict[str, Any]:
     """How good a policy is on models that it never saw; the result is written into its file."""
     story = policy_metadata(path)["metadata"]
-    network = load_policy(path).network
+    network = load_network(path)
     story["held_out_regret"] = held_out_regret(network)
     save_policy(path, network, story)
     print(json.dumps(story["held_out_regret"], indent=1), flush=True)

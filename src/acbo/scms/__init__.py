@@ -1,12 +1,10 @@
 """Structural causal models: random, published or written down; sampled, intervened on, and solved."""
 
-from .building import linear_model as linear_model
-from .drawing import sample_scm as sample_scm
+from .builders import linear_model as linear_model
+from .causal_model import CausalModel as CausalModel
 from .dsl import parse_graph as parse_graph
 from .dsl import parse_model as parse_model
-from .effects import common_noise as common_noise
-from .effects import regret as regret
-from .effects import true_effect as true_effect
+from .equation_text import to_text as to_text
 from .families import FAMILIES as FAMILIES
 from .families import random_graph as random_graph
 from .fitting import fit_linear_model as fit_linear_model
@@ -45,9 +43,6 @@ from .literature import health_graph as health_graph
 from .literature import toy_graph as toy_graph
 from .mechanisms import MECHANISMS as MECHANISMS
 from .mechanisms import Mechanism as Mechanism
-from .model import CausalModel as CausalModel
-from .networks import NETWORKS as NETWORKS
-from .networks import load_network as load_network
 from .noise import NOISES as NOISES
 from .noise import Noise as Noise
 from .optima import BestIntervention as BestIntervention
@@ -57,12 +52,17 @@ from .pgmpy_interop import to_pgmpy as to_pgmpy
 from .prior import SCMPrior as SCMPrior
 from .prior import linear_gaussian_prior as linear_gaussian_prior
 from .prior import scm_prior as scm_prior
-from .sampling import draw_noise as draw_noise
-from .sampling import propagate as propagate
-from .sampling import sample as sample
-from .sampling import sample_mixed as sample_mixed
+from .published_networks import NETWORKS as NETWORKS
+from .published_networks import load_network as load_network
+from .random_models import sample_scm as sample_scm
+from .samples import draw_noise as draw_noise
+from .samples import propagate as propagate
+from .samples import sample as sample
+from .samples import sample_mixed as sample_mixed
 from .scm import SCM as SCM
 from .scm import linear_scm as linear_scm
 from .scm import pad as pad
 from .scm import permute as permute
-from .writing import to_text as to_text
+from .true_effects import common_noise as common_noise
+from .true_effects import regret as regret
+from .true_effects import true_effect as true_effect

@@ -20,11 +20,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from .building import Ranges, model_from_equations
+from acbo.names import place, short
+
+from .builders import Ranges, model_from_equations
+from .causal_model import CausalModel
 from .equations import Expression, Functions, NoiseTerm, demand_new_names, read_expression
 from .graphs import require_acyclic
-from .model import CausalModel
-from .names import place, short
 
 _NAME = r"[^\W\d]\w*"
 _ARROW = re.compile(r"<->|->|<-")

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from acbo.names import short, suggestion
+
 from .mechanisms import ACTIVATIONS, Activation
-from .names import short, suggestion
 from .noise import NoiseKind
 
 Affine = dict[str, float]

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int32
 
 from acbo.data import Key
+from acbo.names import place
 
 from .draws import Draws, below, choose
 from .graphs import inverse, ranks
-from .names import place
 
 Family = Literal["erdos_renyi", "scale_free", "chain", "fork", "collider", "star", "two_layer", "mixed"]
 FAMILIES: tuple[Family, ...] = get_args(Family)

@@ -8,8 +8,8 @@ from jaxtyping import Bool
 
 from acbo.data import Dataset
 
-from .building import linear_model
-from .model import CausalModel
+from .builders import linear_model
+from .causal_model import CausalModel
 
 
 def fit_linear_model(

@@ -14,11 +14,11 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from acbo.data import Key
+from acbo.names import place
 
+from .causal_model import CausalModel
 from .dsl import parse_graph, parse_model
 from .fitting import fit_linear_model
-from .model import CausalModel
-from .names import place
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from acbo.data import Key
 
-from .effects import SAMPLES, common_noise, linear_effect, simulated_effect
 from .graphs import ancestors
 from .interventions import Intervention, hard
 from .scm import SCM
+from .true_effects import SAMPLES, common_noise, linear_effect, simulated_effect
 
 # Points of the first grid, by the most variables set at once: 33, 11 x 11 and 5 x 5 x 5; else 3 along each axis.
 POINTS = {0: 1, 1: 33, 2: 121, 3: 125}

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from .building import linear_model
-from .interop import friend
-from .model import CausalModel
-from .names import number, place, require_distinct, short
+from acbo.names import number, place, require_distinct, short
+from acbo.optional import optional_package
+
+from .builders import linear_model
+from .causal_model import CausalModel
 
 Equations = Sequence[tuple[str, float, dict[str, float], float]]
 
@@ -68,8 +69,8 @@ def _equation(cpd: Any) -> tuple[str, float, dict[str, float], float]:
 
 def to_pgmpy(model: CausalModel) -> Any:
     """pgmpy's `LinearGaussianBayesianNetwork` of a linear model with Gaussian noise."""
-    models = friend("pgmpy.models", "`to_pgmpy`")
-    factors = friend("pgmpy.factors.continuous", "`to_pgmpy`")
+    models = optional_package("pgmpy.models", "`to_pgmpy`")
+    factors = optional_package("pgmpy.factors.continuous", "`to_pgmpy`")
     for name in model.names:
         mechanism, noise = model.mechanisms[name], model.noises[name]
         if mechanism != "linear" or noise != "gaussian":

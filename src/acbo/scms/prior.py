@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
+from acbo.names import suggestion
+
 from .families import FAMILIES
 from .mechanisms import MECHANISMS
-from .names import suggestion
 from .noise import NOISES
 
 # Kinds that are drawn; "other" only comes from texts.

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from acbo.beliefs.effects import single_actions
+from acbo.beliefs.model_effects import single_actions
 from acbo.beliefs.outcomes import recent
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 from acbo.scms.graphs import ranks
 
 

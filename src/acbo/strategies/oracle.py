@@ -4,11 +4,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM
 
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
 
 
 class Oracle(AbstractStrategy):

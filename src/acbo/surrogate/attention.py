@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float
 from acbo.data import Key
 
 from .layers import MASKED, Dense, Norm, Normals, Perceptron, dropped
+from .network_config import NetworkConfig
 from .pairs import PairBlock
-from .settings import NetworkConfig
 
 
 @jax.custom_vjp

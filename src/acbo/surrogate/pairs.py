@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from acbo.data import Key
 
 from .layers import Dense, Norm, Normals, Perceptron, dropped
-from .settings import NetworkConfig
+from .network_config import NetworkConfig
 
 
 class Triangles(eqx.Module):

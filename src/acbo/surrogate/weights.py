@@ -15,8 +15,8 @@ import numpy as np
 from jaxworlds.store import atomic_write
 
 from .calibration import Calibration
-from .model import Network, Surrogate
-from .settings import NetworkConfig
+from .network import Network, Surrogate
+from .network_config import NetworkConfig
 
 FORMAT = "acbo-surrogate-1"
 

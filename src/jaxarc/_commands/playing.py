@@ -13,8 +13,8 @@ from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
 from jaxworlds.batching import plan_batch_size, shard_worlds, spread_over
 from jaxworlds.commands import (
-    checked_suffix,
     checkpoint_option,
+    demand_suffix,
     is_first,
     machine,
     machine_words,
@@ -26,6 +26,9 @@ from jaxworlds.memory import demand_memory, predict_memory, tree_bytes
 from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
+from ..agents.painting import painting_actions, solve_by_painting
+from ..agents.rollout import play as play_steps
+from ..dispatch import arc_reset, batch_reset, batch_step
 from ..envs.config import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -33,10 +36,7 @@ from ..envs.config import (
     UnifiedActionConfig,
     UnifiedDatasetConfig,
 )
-from ..envs.episodes import play as play_steps
 from ..envs.episodes import random_actions, random_policy
-from ..envs.functional import arc_reset, batch_reset, batch_step
-from ..envs.scripted import painting_actions, solve_by_painting
 from ..envs.state import ArcEnvState, join_tasks, state_axes
 from ..tasks.taskset import TaskSet
 from .showing import write_episode
@@ -100,7 +100,7 @@ def play(
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     for path in replay:
-        checked_suffix(path, (".html", ".json", ".npz"), "replay")
+        demand_suffix(path, (".html", ".json", ".npz"), "replay")
     tasks = chosen_tasks(dataset, split, task)
     config = settings(tasks, format, policy, steps)
     where = machine()

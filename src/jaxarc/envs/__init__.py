@@ -1,7 +1,14 @@
-"""The ARC environment: configs, actions, and reset and step as pure functions."""
+"""The ARC environment: configs, states, actions and observations, and reset and step as pure functions.
+
+This folder holds the definitions; `jaxarc.dispatch` picks what carries out a step, and its functions are here too.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ..tasks.bank import JaxArcTask as JaxArcTask
 from ..tasks.bank import TaskBank as TaskBank
+from ._export import register as _register
 from .adapter import config_from_dict as config_from_dict
 from .adapter import config_from_hydra as config_from_hydra
 from .adapter import config_from_yaml as config_from_yaml
@@ -16,21 +23,39 @@ from .config import UnifiedActionConfig as UnifiedActionConfig
 from .config import UnifiedDatasetConfig as UnifiedDatasetConfig
 from .config import VisualizationConfig as VisualizationConfig
 from .config import official as official
-from .exporting import register as _register
-from .functional import arc_reset as arc_reset
-from .functional import arc_step as arc_step
-from .functional import batch_observe as batch_observe
-from .functional import batch_reset as batch_reset
-from .functional import batch_step as batch_step
 from .history import ActionHistory as ActionHistory
 from .observations import ArcObservation as ArcObservation
-from .saving import load_state_efficiently as load_state_efficiently
-from .saving import save_state_efficiently as save_state_efficiently
 from .state import ArcEnvState as ArcEnvState
 from .state import state_axes as state_axes
 from .state import state_bytes as state_bytes
+from .state_files import load_state_efficiently as load_state_efficiently
+from .state_files import save_state_efficiently as save_state_efficiently
 from .structured_actions import BboxAction as BboxAction
 from .structured_actions import MaskAction as MaskAction
 from .structured_actions import PointAction as PointAction
 
+if TYPE_CHECKING:
+    from ..dispatch import arc_reset as arc_reset
+    from ..dispatch import arc_step as arc_step
+    from ..dispatch import batch_observe as batch_observe
+    from ..dispatch import batch_reset as batch_reset
+    from ..dispatch import batch_step as batch_step
+    from ..dispatch import explain as explain
+
 _register()
+
+_DISPATCHED = ("arc_reset", "arc_step", "batch_observe", "batch_reset", "batch_step", "explain")
+
+
+# On first use: the definitions in this folder import nothing of what picks a kernel.
+def __getattr__(name: str) -> Any:
+    if name not in _DISPATCHED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("jaxarc.dispatch"), name)
+
+
+__all__ = sorted({*_DISPATCHED, *(name for name in globals() if not name.startswith("_"))})  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_DISPATCHED})

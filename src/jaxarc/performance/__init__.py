@@ -1,8 +1,8 @@
 """The performance guide's tools: targets, measuring, memory, batches, whole episodes, a monitor."""
 
 from ..envs.episodes import random_policy as random_policy
-from ..envs.saving import load_state_efficiently as load_state_efficiently
-from ..envs.saving import save_state_efficiently as save_state_efficiently
+from ..envs.state_files import load_state_efficiently as load_state_efficiently
+from ..envs.state_files import save_state_efficiently as save_state_efficiently
 from ..tasks.datasets import create_jax_task_from_data as create_jax_task_from_data
 from .batching import DynamicBatchProcessor as DynamicBatchProcessor
 from .batching import find_optimal_batch_size as find_optimal_batch_size

@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxworlds.memory import MB, LazyLoader, live_bytes, process_memory
 
+from ..dispatch import Stepped, arc_reset, arc_step, batch_reset
 from ..envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig
-from ..envs.functional import Stepped, arc_reset, arc_step, batch_reset
 from ..envs.history import empty_history
 from ..envs.state import ArcEnvState
 from ..tasks.bank import JaxArcTask, as_bank

@@ -9,8 +9,8 @@ from jaxtyping import Array
 from jaxworlds.measuring import PerformanceMonitor as _CallMonitor
 from jaxworlds.memory import MB, live_bytes
 
+from ..dispatch import Stepped, arc_reset, arc_step, batch_step
 from ..envs.config import JaxArcConfig
-from ..envs.functional import Stepped, arc_reset, arc_step, batch_step
 from ..envs.observations import ArcObservation
 from ..envs.state import ArcEnvState
 from ..envs.structured_actions import AbstractAction

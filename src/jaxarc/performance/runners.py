@@ -12,9 +12,9 @@ from jaxtyping import Array, Int
 
 from jaxworlds.static import replace
 
+from ..dispatch import arc_reset, arc_step
 from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
-from ..envs.functional import arc_reset, arc_step
 from ..envs.observations import ArcObservation
 from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction

@@ -8,8 +8,8 @@ from jaxtyping import Array
 from jaxworlds.checking import check, checking_on
 
 from ..envs.config import JaxArcConfig
-from ..envs.functional import COORDINATES, INCONSISTENT, OPERATION
-from ..envs.rules import is_known
+from ..envs.environment import COORDINATES, INCONSISTENT, OPERATION
+from ..envs.rules import is_allowed
 from ..envs.state import ArcEnvState, consistent, state_axes
 from ..envs.structured_actions import AbstractAction, demand_action
 from ..tasks.bank import as_bank
@@ -28,7 +28,7 @@ class JAXErrorHandler:
 
         def demands(one: AbstractAction) -> tuple[Array, Array]:
             one.selection_rows(*config.canvas)  # a mask of another shape raises at once
-            return is_known(one.operation, config), one.on_canvas(*config.canvas)
+            return is_allowed(one.operation, config), one.on_canvas(*config.canvas)
 
         action = demand_action(action)
         look = eqx.filter_vmap(demands) if action.operation.ndim else demands

@@ -165,7 +165,7 @@ def record_episode(
     In test mode the record holds no target.
     """
     if step is None:
-        from jaxarc.envs.functional import arc_step as step
+        from jaxarc.dispatch import arc_step as step
     config = _without_autoreset(config)
     state, obs = start if isinstance(start, tuple) else (start, None)
     if callable(actions) and obs is None:

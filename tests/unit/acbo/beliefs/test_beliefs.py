@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from acbo.beliefs import BeliefSettings, draw_models, effect_grid, effects_of, models_of
-from acbo.beliefs.effects import log_likelihood
+from acbo.beliefs.model_effects import log_likelihood
 from acbo.beliefs.regression import PSEUDO_ROWS, RATE
 from acbo.data import Dataset, dataset
 from acbo.experiments import Problem, known_graph, problem_of
 from acbo.linear_algebra import solve_positive, whiten
-from acbo.scms.effects import true_effect
 from acbo.scms.interventions import hard
 from acbo.scms.scm import SCM, linear_scm
+from acbo.scms.true_effects import true_effect
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

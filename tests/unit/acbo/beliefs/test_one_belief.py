@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from acbo.beliefs import BeliefSettings, Effects, corrected_belief, posterior_models
+from acbo.beliefs import BeliefSettings, Effects, corrected_belief, draw_models
 from acbo.data import Dataset, dataset
 from acbo.experiments import Choice, Problem, Recommendation, problem_of
 from acbo.inference import edge_posterior
 from acbo.optimizer import Optimizer
 from acbo.scms.scm import linear_scm
 from acbo.strategies import AbstractStrategy, ExpectedImprovement, Random
-from acbo.strategies.checks import refuted, refuted_alone
+from acbo.strategies.refutation import refuted, refuted_alone
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -80,7 +80,7 @@ def test_quantiles_are_those_of_the_mixture() -> None:
 
 @eqx.filter_jit
 def believed(problem: Problem, data: Dataset, mask: jax.Array, value: jax.Array) -> tuple[jax.Array, ...]:
-    models = posterior_models(problem, data, jr.key(0), BeliefSettings())
+    models = draw_models(problem, data, jr.key(0), BeliefSettings())
     found = corrected_belief(problem, data, models, jr.key(1)).effects(mask, value)
     return found.expected, found.quantile(0.05), found.quantile(0.95)
 

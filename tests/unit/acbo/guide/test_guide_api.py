@@ -37,7 +37,7 @@ from acbo.guide.parent_set_model import chain_data, network_config
 from acbo.policy.curriculum import curriculum_ratios
 from acbo.policy.grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from acbo.surrogate import Network
-from acbo.surrogate.optimizer import norm_of
+from acbo.train_loop import norm_of
 from jaxworlds.compiling import (
     FallbackError,
     FallbackWarning,

@@ -19,8 +19,8 @@ import pytest
 import acbo
 from acbo.optimizer import Optimizer, Variable
 from acbo.optimizer.arrays import data_of, levels_of, problem_of
-from acbo.optimizer.graph import graph_of
-from acbo.optimizer.scaling import scaling_of
+from acbo.optimizer.graph_knowledge import graph_of
+from acbo.optimizer.scales import scaling_of
 from acbo.optimizer.variables import variables_of
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.store import StoreError

@@ -13,16 +13,18 @@ import pytest
 from acbo.data import Dataset
 from acbo.experiments import Problem, known_graph, problem_of
 from acbo.experiments.episode import start_data
-from acbo.policy import EpisodeConfig, Outlook, Policy, PolicyConfig, PolicyLearning, PolicyNetwork
-from acbo.policy.acting import Luck, choice_of, draw_luck, entropy, log_probability, pick
+from acbo.policy import EpisodeConfig, Outlook, PolicyConfig, PolicyLearning, PolicyNetwork
 from acbo.policy.episodes import Case, Steps, new_case, regret_of, run_steps
 from acbo.policy.features import Scale
+from acbo.policy.grpo import PolicyUpdate
 from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy.imitation import thompson_shares
-from acbo.policy.training import PolicyUpdate
-from acbo.policy.weights import load_policy, policy_metadata, save_policy
-from acbo.scms.sampling import sample_mixed
+from acbo.policy.picks import Luck, choice_of, draw_luck, entropy, log_probability, pick
+from acbo.policy.policy_weights import policy_metadata, save_policy
+from acbo.scms.samples import sample_mixed
 from acbo.scms.scm import SCM, linear_scm
+from acbo.strategies import Policy
+from acbo.strategies.trained_policy import load_policy
 from acbo.surrogate.weights import load_weights
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -30,7 +30,7 @@ from jaxarc.envs import (
     official,
     state_bytes,
 )
-from jaxarc.envs.choosing import prepared
+from jaxarc.envs._arguments import reset_arguments
 from jaxarc.envs.config import _one_of
 from jaxarc.envs.episodes import evaluate, random_actions, random_policy, rollout, score_submissions
 from jaxarc.envs.history import records, replayed_actions
@@ -235,7 +235,7 @@ def test_tasks_that_do_not_fit_or_are_none_are_refused() -> None:
         arc_reset(jax.random.key(0), config, {"train": []})
     # The annotation of `arc_reset` refuses it first, in tests only.
     with pytest.raises(TypeError, match=r"The order is arc_reset\(key, config, task_data\)"):
-        prepared(create_mock_task(), config, None, None, None)
+        reset_arguments(create_mock_task(), config, None, None, None)
 
 
 def test_a_task_on_a_larger_canvas_gives_the_same_episode() -> None:

@@ -24,8 +24,8 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.episodes import evaluate, random_actions, random_policy
 from jaxarc.envs.history import records
-from jaxarc.envs.kernels import stepping
 from jaxarc.envs.operations import OPERATION_TYPES
+from jaxarc.kernels.batch_step import why_no_batch_kernel
 from jaxarc.tasks import create_jax_task_from_data, load
 from jaxarc.utils.visualization.records import operation_name
 from jaxworlds import CheckError, checking_on, no_recompile, replace
@@ -80,7 +80,7 @@ def test_built_in_operations_are_the_same_beside_extra_ones():
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_batch_compiles_once_and_the_history_remembers(monkeypatch):
+def test_a_batch_compiles_once_and_the_history_remembers():
     settings = config(invert)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), settings, task())
     step = lambda states, operation: batch_step(  # noqa: E731
@@ -95,10 +95,9 @@ def test_a_batch_compiles_once_and_the_history_remembers(monkeypatch):
     kept = records(jax.tree.map(lambda x: x[0], states.action_history), width=4)
     assert kept["operation"].tolist() == [42, 5, 43]
     assert kept["valid"].tolist() == [True, True, False]
-    monkeypatch.setattr(stepping, "kernels_exist", lambda: True)  # as on a GPU, whose kernel does not know it
     actions = PointAction([0] * 3, [0] * 3, [0] * 3)
-    assert stepping.can_fuse(states, actions, config())
-    assert not stepping.can_fuse(states, actions, settings)
+    assert why_no_batch_kernel(states, actions, config()) is None
+    assert "extra_operations" in str(why_no_batch_kernel(states, actions, settings))  # as on a GPU
 
 
 def test_numbers_and_settings():

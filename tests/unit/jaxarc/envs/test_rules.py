@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxarc.agents.painting import painting_actions
 from jaxarc.envs import (
     BboxAction,
     EnvironmentConfig,
@@ -23,7 +24,6 @@ from jaxarc.envs import (
     official,
 )
 from jaxarc.envs import operations as ops
-from jaxarc.envs.scripted import painting_actions
 from jaxarc.envs.state import with_tasks
 from jaxarc.tasks import RawTask, TaskSet, concatenate
 from jaxarc.tasks.bank import Grid

@@ -13,8 +13,8 @@ import pytest
 import jaxarc.envs
 import jaxarc.performance
 from jaxarc.envs import PointAction, arc_reset, arc_step, batch_reset
-from jaxarc.envs.saving import load_state_efficiently, save_state_efficiently
 from jaxarc.envs.state import state_bytes
+from jaxarc.envs.state_files import load_state_efficiently, save_state_efficiently
 from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.testing import create_test_config
 from jaxworlds import store

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxarc import dispatch
+from jaxarc.dispatch import kernels_on
 from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -20,15 +22,12 @@ from jaxarc.envs import (
     UnifiedDatasetConfig,
     batch_reset,
     batch_step,
-    functional,
     state_axes,
 )
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.kernels import stepping
-from jaxarc.envs.kernels.looking import fused_look
-from jaxarc.envs.kernels.stepping import fused_step
-from jaxarc.envs.kernels.switch import switched_on
 from jaxarc.envs.state import with_tasks
+from jaxarc.kernels.batch_observe import observe_batch
+from jaxarc.kernels.batch_step import step_batch, why_no_batch_kernel
 from jaxarc.tasks.bank import as_bank
 from jaxarc.testing import create_mock_task
 from jaxworlds import no_recompile, run, shard_worlds, spread_over, world_mesh
@@ -64,7 +63,7 @@ def steps(config: JaxArcConfig, count: int = 5) -> Any:
     """So many steps with the same actions, all that comes out of each; traced anew at each call."""
 
     def step(states: Any, bank: Any, actions: Any) -> Any:
-        return inspect.unwrap(functional._batch_step)(states, bank, actions, config, None, switched_on())
+        return inspect.unwrap(dispatch._batch_step)(states, bank, actions, config, None, kernels_on())
 
     def many(states: Any, bank: Any, actions: Any) -> Any:
         def body(states: Any, _: Any) -> Any:
@@ -172,7 +171,7 @@ def test_a_run_over_a_mesh_is_that_of_one_device() -> None:
 def test_groups_of_batches_split_along_their_second_axis() -> None:
     config, mesh = config_of("point", "task"), world_mesh()
     states, bank, actions = started(config)
-    one = lambda *given: inspect.unwrap(functional._batch_step)(*given, config, None)[0]  # noqa: E731
+    one = lambda *given: inspect.unwrap(dispatch._batch_step)(*given, config, None)[0]  # noqa: E731
     both = jax.jit(jax.vmap(one, in_axes=(0, None, 0)))
     groups = jax.tree.map(lambda leaf: jnp.stack([leaf, jnp.roll(leaf, 1, 0)]), (states, actions))
     want = both(groups[0], bank, groups[1])
@@ -205,11 +204,11 @@ def test_the_gpus_kernel_works_on_each_devices_part(known: bool) -> None:
     config, mesh = config_of("bbox", "task", side=5), world_mesh()
     given = started(config)
     spread = shard_worlds(given, mesh, (0, None, 0))
-    step = jax.jit(lambda *given: fused_step(*given, config, interpret=True))
+    step = jax.jit(lambda *given: step_batch(*given, config, interpret=True))
     with spread_over(mesh if known else None):
         program = step.lower(*spread).compile()
     assert not COLLECTIVE.search(program.as_text())
-    assert_equal(program(*spread), functional._batch_step(*given, config, on_error=None))
+    assert_equal(program(*spread), dispatch._batch_step(*given, config, on_error=None))
 
 
 @several
@@ -218,10 +217,10 @@ def test_grids_are_shown_where_they_are(seen: str) -> None:
     config, mesh = config_of(seen=seen), world_mesh()
     states, bank, _ = started(config)
     spread = shard_worlds((states, bank), mesh, (0, None))
-    look = jax.jit(lambda states, bank: fused_look(states, bank, config, interpret=True))
+    look = jax.jit(lambda states, bank: observe_batch(states, bank, config, interpret=True))
     program = look.lower(*spread).compile()
     assert not COLLECTIVE.search(program.as_text())
-    assert_equal(program(*spread), functional.batch_observe(with_tasks(states, bank), config))
+    assert_equal(program(*spread), dispatch.batch_observe(with_tasks(states, bank), config))
 
 
 @several
@@ -232,7 +231,7 @@ def test_a_gpus_program_holds_calls_for_one_devices_part() -> None:
     config, mesh = config_of("bbox", "task", "grid"), world_mesh()
     spread = shard_worlds(started(config), mesh, (0, None, 0))
     with spread_over(mesh):
-        traced = jax.jit(lambda *given: fused_step(*given, config)).trace(*spread)
+        traced = jax.jit(lambda *given: step_batch(*given, config)).trace(*spread)
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     calls = [line for line in text.splitlines() if "gpu.triton" in line]
     assert {name for line in calls for name in re.findall(r"arc_(?:step|show)", line)} == {
@@ -248,11 +247,10 @@ def test_more_than_a_kernel_counts_goes_in_halves(monkeypatch: pytest.MonkeyPatc
     given = started(config)
     counts = []
     for limit in (2**31, given[0].planes.size):
-        for module in ("step", "show", "stepping"):
-            monkeypatch.setattr(f"jaxarc.envs.kernels.{module}.COUNTED", limit)
-        traced = jax.make_jaxpr(lambda *given: fused_step(*given, config, interpret=True)[:2])(*given)
+        for module in ("step", "show", "batch_step"):
+            monkeypatch.setattr(f"jaxarc.kernels.{module}.COUNTED", limit)
+        traced = jax.make_jaxpr(lambda *given: step_batch(*given, config, interpret=True)[:2])(*given)
         text = str(traced)
         counts.append([text.count(f"name={name}") for name in ("arc_step", "arc_show")])
     assert counts == [[1, 3], [2, 6]]  # grid, input and clipboard are shown
-    monkeypatch.setattr(stepping, "kernels_exist", lambda: True)
-    assert stepping.can_fuse(given[0], given[2], config) == (jax.device_count() > 1)
+    assert (why_no_batch_kernel(given[0], given[2], config) is None) == (jax.device_count() > 1)

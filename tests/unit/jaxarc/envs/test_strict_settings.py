@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import export
 
+from jaxarc.dispatch import _batch_step
 from jaxarc.envs import (
     BboxAction,
     EnvironmentConfig,
@@ -26,9 +27,8 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
 )
+from jaxarc.envs._export import CLASSES
 from jaxarc.envs.episodes import Played, random_actions, random_policy, rollout
-from jaxarc.envs.exporting import CLASSES
-from jaxarc.envs.functional import _batch_step
 from jaxarc.performance import create_optimized_episode_runner
 from jaxarc.tasks import augment_bank, augment_task, inverse, random_augmentation, random_augmentations
 from jaxarc.testing import create_mock_task
@@ -160,7 +160,7 @@ def test_a_rollout_is_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_what_stands_beside_the_arrays_survives_export(kind: type) -> None:
     """What `jax.export` keeps of a class, without its file format."""
-    from jaxarc.envs.exporting import _facts_of
+    from jaxarc.envs._export import _facts_of
 
     states, seen = batch_reset(
         jax.random.split(jax.random.key(0), 3), CONFIG, create_mock_task(4, canvas=5).bank

@@ -60,7 +60,7 @@ def test_who_has_kernels_or_wants_none_is_not_warned(source: Path) -> None:
 
 
 def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jaxarc.envs.kernels import native_build
+    from jaxarc.kernels import native as arc_kernels
     from jaxtrace.fields import TimeSeriesField
     from jaxtrace.tracking import create_tracker, driver
 
@@ -75,7 +75,7 @@ def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.Monkey
     seeds = np.random.default_rng(0).uniform(0.2, 0.6, (10_000, 2)).astype(np.float32)
     native._registered.cache_clear()
     try:
-        assert native_build.names() is None
+        assert arc_kernels.names() is None
         with pytest.raises(InterruptedError), pytest.warns(native.MissingKernelsWarning) as caught:
             tracker.track_particles(seeds, (0.0, 1.0), 2, 0.05, progress=False)
     finally:
