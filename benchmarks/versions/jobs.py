@@ -7,6 +7,7 @@ with wall and CPU seconds. What is written here uses public names that both vers
 version hold are taken from its own tree.
 """
 
+import functools
 import json
 import os
 import sys
@@ -130,6 +131,64 @@ def _ask() -> Run:
     return once
 
 
+def _zarr(kind: str, job: str) -> Run:
+    """Opening a Zarr store, or reading all its slices in turn, or particles through it while it streams."""
+    import warnings
+
+    import numcodecs
+    import numpy as np
+    import xarray
+    import zarr
+
+    from jaxtrace import create_tracker, load_optimized_dataset
+    from jaxtrace.io import open_dataset
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "ocean.zarr"
+    rng, shape = np.random.default_rng(0), (48, 200, 300)
+    data = {
+        name: (("time", "y", "x"), rng.normal(size=shape).astype("f4"), {"units": "m s-1"}) for name in "uv"
+    }
+    places = {name: (name, np.arange(float(n)), {"units": "m"}) for name, n in (("y", 200), ("x", 300))}
+    clock = {"time": ("time", 3600.0 * np.arange(48), {"units": "seconds since 2024-03-01"})}
+    packing: dict[str, tuple[int, dict[str, Any]]] = {
+        "format 2, Blosc": (2, {"chunks": (8, 100, 150), "compressors": numcodecs.Blosc("lz4")}),
+        "format 3, Zstandard": (3, {"chunks": (8, 100, 150), "compressors": zarr.codecs.ZstdCodec()}),
+        "format 3, shards": (3, {"chunks": (4, 50, 75), "shards": (8, 200, 300)}),
+    }
+    version, encoding = packing[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        xarray.Dataset(data, {**places, **clock}).to_zarr(
+            path, zarr_format=version, consolidated=False, encoding=dict.fromkeys("uv", encoding)
+        )
+
+    def opening() -> None:
+        open_dataset(path)
+
+    def reading() -> None:
+        opened = open_dataset(path)
+        for number in range(len(opened)):
+            opened.read(number)
+
+    seeds = rng.uniform([50, 50], [250, 150], (1000, 2)).astype(np.float32)
+    field = load_optimized_dataset(path, stream=True, verbose=False)
+    tracker = create_tracker(field=field)
+
+    def tracking() -> Any:
+        return tracker.track_particles(seeds, (0.0, 47 * 3600.0), n_timesteps=2, dt=1800.0, progress=False)
+
+    runs: dict[str, Run] = {"open": opening, "read 48 slices": reading, "track 1,000 particles": tracking}
+    run = runs[job]
+    run.__dict__["folder"] = folder  # the store is kept as long as the job
+    return run
+
+
+ZARR = {
+    f"jaxtrace, Zarr, {kind}: {job}": (kind, job)
+    for kind in ("format 2, Blosc", "format 3, Zstandard", "format 3, shards")
+    for job in ("open", "read 48 slices", "track 1,000 particles")
+}
 JOBS: dict[str, Callable[[], Run]] = {
     "jaxarc, 30×30, packed observation, B=1,024": lambda: _arc("packed"),
     "jaxarc, 30×30, default observation, B=1,024": lambda: _arc("default (int8, input, clipboard)"),
@@ -140,6 +199,7 @@ JOBS: dict[str, Callable[[], Run]] = {
     "core, hand-written scan, 1,024 worlds": lambda: _driver(by_hand=True),
     "acbo, 8 choices of the policy": _choose,
     "acbo, a new optimizer and two of its `ask`": _ask,
+    **{name: functools.partial(_zarr, *given) for name, given in ZARR.items()},
 }
 
 
