@@ -27,7 +27,7 @@ from jaxtrace.tracking.segment import Shared, device_tables
 from jaxworlds import no_recompile, world_mesh
 from jaxworlds.rollout import Checkpoint, ResumeWarning
 from jaxworlds.rollout._chunk import advance
-from jaxworlds.rollout.driver import _Driver, _Job
+from jaxworlds.rollout._loop import Driver, Job
 
 pytestmark = [
     pytest.mark.devices,
@@ -151,8 +151,8 @@ def chunk_of(tracker: Any, begin: np.ndarray, mesh: Any) -> tuple[tuple[Any, ...
     job, _ = plan_run(tracker.options, begin, plan)
     particles = start(job, job.motion, 0, len(begin))
     shared = Shared(job.motion, device_tables(plan, job.chunks), None)
-    driver = _Driver(
-        _Job(
+    driver = Driver(
+        Job(
             step=job.segment,
             inputs=None,
             shared=shared,
