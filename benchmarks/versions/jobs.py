@@ -3,7 +3,8 @@
     PYTHONPATH=<tree>/src python benchmarks/versions/jobs.py JOB...
 
 It prints a line of JSON when all jobs are compiled. For each name of a job on its input it runs that job once and answers
-with wall and CPU seconds. The jobs use public names that both versions have.
+with wall and CPU seconds. What is written here uses public names that both versions have; programs that the benchmarks of a
+version hold are taken from its own tree.
 """
 
 import functools
@@ -16,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "arc_peers"), str(HERE.parent / "trace_peers")]
+TREE = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).resolve().parent
+BENCHMARKS = TREE / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "arc_peers"), str(BENCHMARKS / "trace_peers")]
 
 Run = Callable[[], Any]
 
@@ -52,7 +54,7 @@ def _geographic(particles: int, steps: int) -> Run:
     """Velocities in m/s on longitudes and latitudes."""
     import numpy as np
 
-    sys.path.insert(0, str(HERE.parents[1] / "tests" / "support"))
+    sys.path.insert(0, str(TREE / "tests" / "support"))
     import geo_reference as geo
 
     from jaxtrace import create_tracker, load_optimized_dataset
@@ -70,15 +72,21 @@ def _geographic(particles: int, steps: int) -> Run:
     )
 
 
-def _driver() -> Run:
+def _driver(by_hand: bool) -> Run:
+    import jax
+    import jax.numpy as jnp
+
     from bench_core import grids, step
     from jaxworlds import run
 
     start = grids(1024)
+    if by_hand:
+        scan = jax.jit(lambda g: jax.lax.scan(step, g, jnp.arange(1024, dtype=jnp.int32))[0])
+        return lambda: scan(start)
     return lambda: run(step, start, 1024, chunk=256).carry
 
 
-def _ask() -> Run:
+def _choose() -> Run:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -98,6 +106,27 @@ def _ask() -> Run:
             there = jax.tree.map(jnp.asarray, data)
             choice = choose(policy, problem, there, jnp.asarray(5.0), jax.random.key(turn))
             np.asarray(choice.mask), np.asarray(choice.value)
+
+    return once
+
+
+def _ask() -> Run:
+    """The next experiment of an optimizer, with beliefs that stand already and from the beginning."""
+    import numpy as np
+    import pandas as pd
+
+    from acbo import Optimizer
+
+    names = [f"x{number}" for number in range(9)]
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame(draw.normal(size=(64, 9)), columns=names)
+    rows["y"] = rows["x0"] - rows["x1"] + 0.1 * draw.normal(size=64)
+    variables = dict.fromkeys(names, (-2.0, 2.0)) | {"y": None}
+
+    def once() -> Any:
+        optimizer = Optimizer(variables, target="y", data=rows, seed=1)
+        for _ in range(2):
+            optimizer.ask()
 
     return once
 
@@ -166,8 +195,10 @@ JOBS: dict[str, Callable[[], Run]] = {
     "jaxtrace, regular grid, 100,000 particles": lambda: _trace(False, 100_000, 40),
     "jaxtrace, tetrahedra, 100,000 particles": lambda: _trace(True, 100_000, 20),
     "jaxtrace, longitudes and latitudes, 100,000 particles": lambda: _geographic(100_000, 40),
-    "core, `run`, 1,024 worlds": _driver,
-    "acbo, 8 choices of the policy": _ask,
+    "core, `run`, 1,024 worlds": lambda: _driver(by_hand=False),
+    "core, hand-written scan, 1,024 worlds": lambda: _driver(by_hand=True),
+    "acbo, 8 choices of the policy": _choose,
+    "acbo, a new optimizer and two of its `ask`": _ask,
     **{name: functools.partial(_zarr, *given) for name, given in ZARR.items()},
 }
 
