@@ -1,8 +1,8 @@
 """The process that runs VTK's own readers: it reads requests, and answers each with arrays.
 
 It runs as a script and imports nothing of jaxtrace, so that it starts fast. A request is a line of JSON with the path, the name
-of the reader, the number of the time step, the names of the arrays (null for all) and the bytes of memory that it may take. The
-answer is a line of JSON, followed by the bytes of the arrays that it lists.
+of the reader, the number of the time step, the names of the arrays (null for all), and the bytes and seconds that it may take.
+The answer is a line of JSON, followed by the bytes of the arrays that it lists.
 """
 
 import json
@@ -214,29 +214,31 @@ def answer(request: dict[str, Any], complaints: Complaints) -> tuple[dict[str, A
     return header, sent
 
 
-def limit_memory(allowed: int) -> None:
-    """Let this process take so many more bytes; Windows has no such limit."""
+def limit(memory: int, seconds: int) -> None:
+    """Let this process take so many more bytes and seconds of a processor; Windows has no such limits."""
     try:
         import resource
     except ImportError:
         return
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    wanted = now + allowed
-    resource.setrlimit(
-        resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-    )
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limits = {resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime) + 1 + seconds}
+    if os.path.exists("/proc/self/statm"):
+        with open("/proc/self/statm") as file:
+            limits[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + memory
+    for kind, wanted in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
     complaints = Complaints()
+    answers.write(b"ready\n")
+    answers.flush()
     for line in requests:
         request = json.loads(line)
         try:
-            if os.path.exists("/proc/self/statm"):
-                limit_memory(request["memory"])
+            limit(request["memory"], request["seconds"])
             header, arrays = answer(request, complaints)
         except FileError as error:
             header, arrays = {"error": str(error)[:300]}, []

@@ -32,7 +32,7 @@ FORMATS = {
     ".cgns": "CGNS",
 }
 """Format by suffix."""
-SECONDS = 60.0
+SECONDS = 20.0
 """Time limit of a small file; large ones get a second more for each 10 MB."""
 MEMORY = 1 << 30
 """Memory limit of a small file; large ones get twenty times their size more."""
@@ -58,6 +58,7 @@ class VtkProcess:
             "path": str(path),
             "reader": FORMATS[path.suffix.lower()],
             "memory": MEMORY + 20 * size,
+            "seconds": int(SECONDS / 2 + size / 1e7),  # of a processor
             **request,
         }
         with self._lock:
@@ -82,6 +83,8 @@ class VtkProcess:
                 code = self.close()
                 if expired.is_set():
                     why = f"VTK did not end within {limit:.0f} seconds"
+                elif code == -getattr(signal, "SIGXCPU", 0):
+                    why = "VTK used too much time"
                 elif code < 0:
                     why = f"VTK crashed ({signal.Signals(-code).name})"
                 else:
@@ -122,6 +125,8 @@ class VtkProcess:
                 start_new_session=True,  # Ctrl-C is for this process alone
             )
             self._owner = os.getpid()
+            assert self._process.stdout is not None
+            self._process.stdout.readline()  # it is ready, or it has ended
         return self._process
 
     @staticmethod

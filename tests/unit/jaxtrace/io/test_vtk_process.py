@@ -79,7 +79,7 @@ def test_a_crash_is_one_clear_error_and_the_next_file_is_read(tmp_path: Path, mo
     path = tmp_path / "a.vtk"
     path.write_text(LEGACY)
     script = tmp_path / "crash.py"
-    script.write_text("import os, sys\nsys.stdin.readline()\nos.abort()\n")
+    script.write_text("import os, sys\nprint('ready', flush=True)\nsys.stdin.readline()\nos.abort()\n")
     with monkeypatch.context() as patch:
         patch.setattr(vtk_process, "SCRIPT", script)
         patch.setattr(vtk_process, "_VTK", vtk_process.VtkProcess())
@@ -88,7 +88,7 @@ def test_a_crash_is_one_clear_error_and_the_next_file_is_read(tmp_path: Path, mo
         ):
             open_dataset(path)
         patch.setattr(vtk_process, "SECONDS", 0.5)
-        script.write_text("import time\ntime.sleep(60)\n")
+        script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
         with pytest.raises(DatasetError, match=r"a\.vtk: VTK did not end within 0 seconds|within 1 seconds"):
             open_dataset(path)
         patch.setattr(vtk_process, "SCRIPT", tmp_path / "gone.py")
