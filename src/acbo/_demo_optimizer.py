@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .optimizer import Optimizer
-from .optimizer.advice import written
+from .optimizer.advice import action_text
 from .optimizer.report import effects_part, graph_part
 from .optimizer.simulators import ModelSimulator
 from .optional import optional_package
@@ -93,7 +93,7 @@ def story(runs: list[Run]) -> str:
     advice = runs[0].optimizer.recommend()
     return (
         f"{len(runs)} optimizations of {len(mean) - 1} experiments: mean regret of the advice {mean[0]:.2f} before, "
-        f"{mean[-1]:.2f} after; the first recommends to {written(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
+        f"{mean[-1]:.2f} after; the first recommends to {action_text(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
     )
 
 
@@ -114,7 +114,7 @@ def body(runs: list[Run]) -> str:
         f"<p>{html.escape(story(runs))}.</p>\n"
         f"<h3>What the first run believes at its end</h3>\n<p>Expected {target} if one variable is set; the band holds nine of "
         "ten models that fit the data, dots are its experiments.</p>\n"
-        f"{effects_part(first.believed)}\n{graph_part(first.believed)}"
+        f"{effects_part(first.current_belief)}\n{graph_part(first.current_belief)}"
     )
 
 

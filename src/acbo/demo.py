@@ -21,7 +21,7 @@ from jaxworlds.commands.demo import Section, Speed, facts_table, waiting
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
 from .inference import auroc, edge_posterior
-from .optimizer.advice import written
+from .optimizer.advice import action_text
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
 from .surrogate import pretrained
@@ -85,8 +85,8 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     others = random_models(models - 1)
     drawn = [sample_mixed(m.scm, jr.fold_in(jr.key(5), n), ROWS, OBSERVED) for n, m in enumerate(others)]
     cases = HeldOut(
-        jax.tree.map(_stacked, data, *drawn),
-        _stacked(*(model.scm.adjacency for model in (plant, *others))),
+        jax.tree.map(_stack, data, *drawn),
+        _stack(*(model.scm.adjacency for model in (plant, *others))),
     )
     with waiting(console, "the surrogate is compiled and answers"):
         edges, answered = _answer_all(network, cases)
@@ -122,7 +122,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     )
 
 
-def _stacked(*leaves: Any) -> jax.Array:
+def _stack(*leaves: Any) -> jax.Array:
     # On the host: a program that joins hundreds of arrays takes seconds to compile.
     return jnp.asarray(np.stack(leaves))
 
@@ -163,7 +163,7 @@ def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, 
 
 
 def _decision_line(who: str, do: dict[str, float], reached: float, regret: float) -> str:
-    return f"{who}: {written(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
+    return f"{who}: {action_text(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
 
 
 def _check(
@@ -200,7 +200,9 @@ def _body(plant: CausalModel, table: dict[str, Any], decisions: list[Decision], 
         for title, edges in table.items()
         if title != "truth"
     ]
-    rows = [(who, written(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions]
+    rows = [
+        (who, action_text(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions
+    ]
     wide = "".join(f'<figure class="wide">{graph}</figure>\n' for graph in graphs)
     heads = ("who decides", "what", f"expected {plant.target}", "regret")
     return (

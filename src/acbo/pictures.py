@@ -334,11 +334,11 @@ def _least_crossing_bend(
     """How an arrow bends so that it crosses as few other nodes as possible, and bends as little."""
     others = [v for v in range(len(at)) if v not in (i, j)]
 
-    def crossed(bend: float) -> int:
+    def crossings(bend: float) -> int:
         curve = _curve(at[i], at[j], bend)
         return int((np.abs(curve[:, None] - at[others]) < half[others] + 6).all(-1).any(0).sum())
 
-    return min(BENDS, key=crossed)
+    return min(BENDS, key=crossings)
 
 
 def _curve(start: Point, end: Point, bend: float) -> Float[np.ndarray, "41 2"]:

@@ -64,7 +64,7 @@ def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
         "recommended": None,
     }
     if state.rows:
-        edges = np.asarray(optimizer.believed.edges)
+        edges = np.asarray(optimizer.current_belief.edges)
         facts["edges"] = likely_edges(edges, list(state.settings.names), SEEN)
         facts["recommended"] = dataclasses.asdict(optimizer.recommend())
     return facts

@@ -77,7 +77,7 @@ def train(
 ) -> int:
     """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
     checked_suffix(out, (".safetensors",), "out")
-    _at_least(
+    _require_at_least(
         updates=(updates, 1),
         models=(models, 1),
         group=(group, 8),
@@ -85,7 +85,7 @@ def train(
         layers=(layers, 1),
         size=(size, 3),
     )
-    _at_most(group=(group, 256), size=(size, BUCKETS[-1]))
+    _require_at_most(group=(group, 256), size=(size, BUCKETS[-1]))
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     kept = checkpoint_option(checkpoint, checkpoint_every)
@@ -146,7 +146,7 @@ def evaluate(
     mesh: Any = None,
 ) -> int:
     """The policy and others on the same models; a table in the terminal, and every cell in a file."""
-    _at_least(models=(models, 2))
+    _require_at_least(models=(models, 2))
     if not sizes or min(sizes) < 2 or max(sizes) > BUCKETS[-1]:
         raise ValueError(
             f"`--sizes` must be numbers of variables, 2 at least and {BUCKETS[-1]} at most; got {tuple(sizes)}."
@@ -201,10 +201,10 @@ def _show_totals(found: Comparison) -> None:
     rows = [
         (
             f"{row['strategy']}, graph known" if row["strategy"] == "cbo" else row["strategy"],
-            _written((row["regret"], row["half"])),
+            _interval_text((row["regret"], row["half"])),
             ""
             if row["strategy"] == "policy"
-            else _written((row["minus_policy"], row["minus_policy_half"]), "+"),
+            else _interval_text((row["minus_policy"], row["minus_policy_half"]), "+"),
             f"{1e3 * row['seconds_per_episode']:.1f}",
         )
         for row in _totals(found)
@@ -213,7 +213,7 @@ def _show_totals(found: Comparison) -> None:
     show_table(title, ("strategy", "regret", "minus the policy's", "ms an episode"), rows)
 
 
-def _written(estimate: tuple[float, float], sign: str = "") -> str:
+def _interval_text(estimate: tuple[float, float], sign: str = "") -> str:
     return f"{estimate[0]:{sign}.4f} ± {estimate[1]:.4f}"
 
 
@@ -256,8 +256,8 @@ def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
 
 def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = False) -> int:
     """How long the next experiment takes, from arrays on the host to values on the host."""
-    _at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
-    _at_most(variables=(variables, BUCKETS[-1]), rows=(rows, _MOST_ROWS))
+    _require_at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
+    _require_at_most(variables=(variables, BUCKETS[-1]), rows=(rows, _MOST_ROWS))
     prior = scm_prior(mechanisms="linear", variables=(variables, variables))
     scm = sample_scm(jr.key(0), prior, bucket(variables), 0)
     data = jax.tree.map(np.asarray, sample_mixed(scm, jr.key(1), rows, rows - rows // 5))
@@ -289,7 +289,7 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
     return 0
 
 
-def _at_least(**given: tuple[int, int]) -> None:
+def _require_at_least(**given: tuple[int, int]) -> None:
     """Refuse a number below its least one."""
     for name, (value, least) in given.items():
         if value < least:
@@ -308,7 +308,7 @@ def _seconds(strategy: Any, problem: Any, data: Any, calls: int) -> Float[np.nda
     return np.array(taken)
 
 
-def _at_most(**given: tuple[int, int]) -> None:
+def _require_at_most(**given: tuple[int, int]) -> None:
     """Refuse a number above its greatest one."""
     for name, (value, most) in given.items():
         if value > most:

@@ -71,13 +71,13 @@ class ProblemFile:
         data = pandas.concat(frames, ignore_index=True) if frames else None
         with words_of_file(self.path, graph="text", data="data"):
             return Optimizer(
-                **self._described(), data=data, intervened=marks, simulator=self.simulator, path=state
+                **self._optimizer_options(), data=data, intervened=marks, simulator=self.simulator, path=state
             )
 
     def settings(self) -> Settings:
         """The problem without its rows."""
         with words_of_file(self.path, graph="text"):
-            return Optimizer(**self._described()).state.settings
+            return Optimizer(**self._optimizer_options()).state.settings
 
     def resume(self, state: Path) -> Optimizer:
         """Go on with a saved optimization of this problem; budget and number of experiments are those of the file."""
@@ -95,7 +95,7 @@ class ProblemFile:
             self.simulator.calls = self.observations + len(found.state.made)
         return found
 
-    def _described(self) -> dict[str, Any]:
+    def _optimizer_options(self) -> dict[str, Any]:
         return {key: value for key, value in self.options.items() if key not in ("data", "intervened")}
 
     def _data(self) -> tuple[list[Any], Any]:
@@ -244,7 +244,7 @@ def _source(
     """The simulator and the optimum; what a model brings along is added to the options."""
     seed, optimum = int(said.get("seed", 0)), None
     if "simulator" in said:
-        return _imported(path, str(said["simulator"])), None
+        return _import_simulator(path, str(said["simulator"])), None
     if "model" in said:
         with words_of_file(path, model="text"):
             known: CausalModel | Benchmark = _model(said["model"], said.get("target"))
@@ -304,7 +304,7 @@ def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _imported(path: Path, name: str) -> Simulator:
+def _import_simulator(path: Path, name: str) -> Simulator:
     """The function `module:function`; modules beside the problem are found."""
     module, _, function = name.partition(":")
     if not function or not all(part.isidentifier() for part in (*module.split("."), function)):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acbo.optimizer.advice import written
+from acbo.optimizer.advice import action_text
 from acbo.optimizer.optimizer import Optimizer
 from acbo.optimizer.state import Settings
 from acbo.pictures import edge_table
@@ -39,7 +39,7 @@ def interact(
                 return
         pending = optimizer.state.pending[0]
         console.print(_experiment_table(optimizer))
-        said = _measured(optimizer, console, read)
+        said = _read_measurements(optimizer, console, read)
         if said == "stop":
             console.print(f"Stopped; experiment {pending.experiment} is pending.", highlight=False)
             return
@@ -51,7 +51,9 @@ def interact(
         done += 1
 
 
-def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], str]) -> dict[str, float] | str:
+def _read_measurements(
+    optimizer: Optimizer, console: "Console", read: Callable[[str], str]
+) -> dict[str, float] | str:
     """A value for each variable that is not set, or the word that was typed instead of one."""
     values: dict[str, float] = {}
     for name in optimizer.state.settings.names:
@@ -132,15 +134,15 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
     """Settings, progress, edges, what each variable does, and the recommendation."""
     show_settings(optimizer.state.settings, console)
     console.print(repr(optimizer), highlight=False, markup=False)
-    believed = optimizer.believed
+    current_belief = optimizer.current_belief
     if optimizer.state.made:
-        console.print(f"best so far: {sparkline(believed.progress.best)}", highlight=False)
-    for curve in believed.curves:
+        console.print(f"best so far: {sparkline(current_belief.progress.best)}", highlight=False)
+    for curve in current_belief.curves:
         ends = f"{curve.x[0]:g} to {curve.x[-1]:g}"
         line = f"{curve.name} ({ends}): {sparkline(curve.mean)} {optimizer.target} {curve.mean[0]:.3g} to {curve.mean[-1]:.3g}"
         console.print(line, highlight=False, markup=False)
     console.print(
-        edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
+        edge_table({"probability, %": current_belief.edges}, optimizer.state.settings.names, title="edges")
     )
     console.print(advice(optimizer), highlight=False, markup=False, soft_wrap=True)
 
@@ -151,7 +153,7 @@ def advice(optimizer: Optimizer) -> str:
         return "No rows yet: nothing is recommended."
     found = optimizer.recommend()
     said = (
-        f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
+        f"recommended: {action_text(found.do)}; expected {found.target} {found.expected:.4g} "
         f"({found.low:.4g} to {found.high:.4g})"
     )
     return "\n".join([said, *found.notes])

@@ -72,8 +72,8 @@ class TrainingBatchJAX:
             "parent_mask": jnp.asarray(members),
             "set_mask": jnp.asarray(real),
             "target_idx": jnp.asarray(targets),
-            "var_mask": jnp.asarray(_named(names[1], d) if var_mask is None else var_mask, bool),
-            "row_mask": jnp.asarray(_marked(data) if row_mask is None else row_mask, bool),
+            "var_mask": jnp.asarray(_named_mask(names[1], d) if var_mask is None else var_mask, bool),
+            "row_mask": jnp.asarray(_target_rows(data) if row_mask is None else row_mask, bool),
         }
         for name, value in (arrays | {"names": names}).items():
             object.__setattr__(self, name, value)
@@ -145,12 +145,12 @@ def _unflatten(_: None, arrays: Iterable[Any]) -> TrainingBatchJAX:
 jax.tree_util.register_pytree_with_keys(TrainingBatchJAX, _flatten, _unflatten)
 
 
-def _named(orders: Sequence[Sequence[Any]], d: int) -> Bool[np.ndarray, "batch d"]:
+def _named_mask(orders: Sequence[Sequence[Any]], d: int) -> Bool[np.ndarray, "batch d"]:
     """The variables that have a name; the rest is padding."""
     return np.arange(d) < np.array([len(order) for order in orders])[:, None]
 
 
-def _marked(data: Float[Array, "batch n d 3"]) -> Bool[Array | np.ndarray, "batch n"]:
+def _target_rows(data: Float[Array, "batch n d 3"]) -> Bool[Array | np.ndarray, "batch n"]:
     """The rows that mark a target, which padding does not; all rows where none does."""
     marks = data[..., 2] if isinstance(data, Tracer) else np.asarray(data)[..., 2]
     marked = (marks != 0).any(-1)

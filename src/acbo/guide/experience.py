@@ -88,11 +88,11 @@ def collect_experience(
     state = _with_network(state, _with_surrogate(state.network, surrogate_params), learning)
     key = jr.fold_in(state.key, state.step) if key is None else key
     update = PolicyUpdate(Curriculum(5, 0) if draw is None else draw, jnp.int32(1000), learning)
-    return Experience(state, *_played(update, state, jr.split(key, learning.models)))
+    return Experience(state, *_play(update, state, jr.split(key, learning.models)))
 
 
 @eqx.filter_jit
-def _played(update: PolicyUpdate, state: PolicyState, keys: Key) -> tuple[Case, Steps]:
+def _play(update: PolicyUpdate, state: PolicyState, keys: Key) -> tuple[Case, Steps]:
     return update.play(state.network, keys, state.step)[:2]
 
 
@@ -109,7 +109,7 @@ def update_policy_grpo(
         )
     state = trajectories.policy
     update = PolicyUpdate(_no_models, jnp.int32(learning.updates), learning)
-    network, moments = _improved(update, state, trajectories.cases, trajectories.steps)
+    network, moments = _improve(update, state, trajectories.cases, trajectories.steps)
     # GRPO is about the policy: its surrogate is learned elsewhere.
     kept = state.network.surrogate if surrogate_params is None else surrogate_params
     after = PolicyState(network, state.reference, moments, state.step + 1, state.key)
@@ -117,7 +117,7 @@ def update_policy_grpo(
 
 
 @eqx.filter_jit
-def _improved(
+def _improve(
     update: PolicyUpdate, state: PolicyState, cases: Case, steps: Steps
 ) -> tuple[PolicyNetwork, Any]:
     taught = jnp.zeros(steps.regret.shape[0], jnp.int32)

@@ -44,12 +44,12 @@ def screen(
     odds = _log_odds(log_scores, table)
     if ranks is not None:
 
-        def given(rank: Int[Array, " nodes"]) -> Float[Array, "nodes others"]:
+        def ordered_odds(rank: Int[Array, " nodes"]) -> Float[Array, "nodes others"]:
             later = (rank[everyone.index] > rank[:, None]).astype(log_scores.dtype)
             broken = jnp.matmul(later, jnp.asarray(table.members.T, log_scores.dtype)) > 0.5
             return _log_odds(jnp.where(broken, -jnp.inf, log_scores), table)
 
-        ordered = jnp.max(jax.lax.map(given, ranks), 0)
+        ordered = jnp.max(jax.lax.map(ordered_odds, ranks), 0)
         # What no order puts before the node comes after all that does.
         odds = jnp.where(ordered > -jnp.inf, ordered, odds - FAR)
     if required is not None:

@@ -17,13 +17,13 @@ from acbo.optional import optional_package
 from acbo.strategies import AbstractStrategy, Random, strategy_named
 from jaxworlds.store import StoreError
 
-from .advice import Advice, Explanation, GraphBelief, bounds, checked, explain, graph_belief
+from .advice import Advice, Explanation, GraphBelief, bounds, check_advice, explain, graph_belief
 from .arrays import affordable, data_of, levels_of, problem_of
-from .current_belief import Believed, key_for
+from .current_belief import CurrentBelief, key_for
 from .graph_knowledge import Graph, graph_of
 from .notices import notices
 from .programs import final_choice, next_choice, unchecked_proposal
-from .rows import Marks, Told, given_rows, told_rows
+from .rows import Marks, Table, initial_rows, parse_rows
 from .state import Levels, Pending, Settings, State, read_state, write_state
 from .variables import Variable, Variables, variables_of
 
@@ -101,7 +101,7 @@ class Optimizer:
                 f"`path` must not be a file that is there; {os.fspath(path)} is. Go on with it by `Optimizer.load(path)`, "
                 "or remove it."
             )
-        self._start(State(settings, given_rows(settings, data, intervened)), strategy, simulator, path)
+        self._start(State(settings, initial_rows(settings, data, intervened)), strategy, simulator, path)
         self._keep(self._state)
 
     def _start(
@@ -112,7 +112,7 @@ class Optimizer:
         path: PathLike | None,
     ) -> None:
         self._strategy = _strategy_for(strategy, state.settings)
-        self._state, self._believed = state, Believed(state, self._strategy)
+        self._state, self._current_belief = state, CurrentBelief(state, self._strategy)
         self._path = None if path is None else Path(path)
         self.simulator = simulator
         self._noticed: set[str] = set()
@@ -159,9 +159,9 @@ class Optimizer:
         if self._path is not None:
             write_state(self._path, state)
         if state.rows is not self._state.rows:
-            self._believed = Believed(state, self._strategy)
+            self._current_belief = CurrentBelief(state, self._strategy)
         else:
-            self._believed.state = state  # beliefs hang on rows alone
+            self._current_belief.state = state  # beliefs hang on rows alone
         self._state = state
         self._notice()
 
@@ -180,9 +180,9 @@ class Optimizer:
         return self._state
 
     @property
-    def believed(self) -> Believed:
+    def current_belief(self) -> CurrentBelief:
         """What is believed by now, behind explanations and pictures."""
-        return self._believed
+        return self._current_belief
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -239,9 +239,9 @@ class Optimizer:
             raise ValueError(f"`n` must be at least 1; got {n}.")
         state, asked = self._state, []
         self._require_means(state)
-        believed = self._believed
+        current_belief = self._current_belief
         while len(asked) < n and _can_pay(state):
-            choice, reason = self._choose(state, believed)
+            choice, reason = self._choose(state, current_belief)
             if choice is None:
                 state = dataclasses.replace(state, stopped=reason)
                 break
@@ -253,13 +253,13 @@ class Optimizer:
         self._keep(state)
         return _experiment_frame(state.settings, asked)
 
-    def _choose(self, state: State, believed: Believed) -> tuple[Levels | None, str | None]:
+    def _choose(self, state: State, current_belief: CurrentBelief) -> tuple[Levels | None, str | None]:
         """What to set next, or why not to."""
-        believed.state = state  # its pending experiments are thought of as made
-        scaling = believed.scaling
+        current_belief.state = state  # its pending experiments are thought of as made
+        scaling = current_belief.scaling
         problem = problem_of(state, scaling, state.money)
         # Chance does not look at what is pending.
-        expected = () if isinstance(self._strategy, Random) else believed.fantasies()
+        expected = () if isinstance(self._strategy, Random) else current_belief.fantasies()
         data = data_of(state, scaling, expected)
         left = jnp.asarray(_plan(state), problem.low.dtype)
         found = next_choice(
@@ -282,10 +282,10 @@ class Optimizer:
         if not _can_pay(state):
             raise ValueError(
                 f"`budget` must pay for an experiment; {max(state.money, 0.0):g} of {settings.budget:g} is left "
-                f"({state.promised:g} is for pending ones), and none costs so little. Call `recommend`."
+                f"({state.pending_cost:g} is for pending ones), and none costs so little. Call `recommend`."
             )
 
-    def tell(self, rows: Told, do: Marks = None) -> None:
+    def tell(self, rows: Table, do: Marks = None) -> None:
         """Take in what was measured: all rows, or none where one of them is wrong.
 
         A data frame, a mapping, or a list of mappings with a value of every variable. A row with the number of its
@@ -294,7 +294,7 @@ class Optimizer:
         commas, or a mask. A mapping may hold its own, as in `{"do": {"dose": 3}, "pain": 1.5}`.
         """
         state = self._state
-        new = told_rows(state, rows, do)
+        new = parse_rows(state, rows, do)
         done = {row.experiment for row in new}
         self._keep(
             dataclasses.replace(
@@ -346,7 +346,7 @@ class Optimizer:
 
     def posterior(self) -> GraphBelief:
         """Probability of every edge, and of every variable to be a direct cause of the target."""
-        return graph_belief(self._believed)
+        return graph_belief(self._current_belief)
 
     def recommend(self) -> Advice:
         """What to do by all that is known, and what to expect of it.
@@ -354,21 +354,21 @@ class Optimizer:
         What the strategy recommends is checked against the experiments made and against doing nothing. Where they
         disagree, the advice is the best of what was measured, and `notes` say why. The band is `explain`'s.
         """
-        state, believed = self._state, self._believed
+        state, current_belief = self._state, self._current_belief
         if not state.rows:
             raise ValueError(
                 "`recommend` needs at least one row; got none. Tell observations or experiments."
             )
         self._notice(again=("constant",))
         key = key_for(state.settings, "recommend")
-        problem, data = believed.problem, believed.data
+        problem, data = current_belief.problem, current_belief.data
         proposal = unchecked_proposal(self._strategy, problem, data)
-        choice = final_choice(self._strategy, problem, data, believed.belief, proposal, key)
+        choice = final_choice(self._strategy, problem, data, current_belief.belief, proposal, key)
         found, proposal = jax.device_get((choice, proposal))
-        do = levels_of(state, believed.scaling, found.mask, found.value)
-        proposed = None if proposal is None else levels_of(state, believed.scaling, *proposal)
-        do, notes = checked(believed, do, proposed)
-        low, expected, high = (float(part[0]) for part in bounds(believed, do))
+        do = levels_of(state, current_belief.scaling, found.mask, found.value)
+        proposed = None if proposal is None else levels_of(state, current_belief.scaling, *proposal)
+        do, notes = check_advice(current_belief, do, proposed)
+        low, expected, high = (float(part[0]) for part in bounds(current_belief, do))
         return Advice(do, expected, low, high, self.target, notes)
 
     def explain(self, experiment: int | Mapping[str, float] | None = None) -> Explanation:
@@ -381,15 +381,15 @@ class Optimizer:
             levels = {str(name): float(value) for name, value in experiment.items()}
             for name, value in levels.items():
                 self._state.settings.variable(name, "experiment").refuse(value, "experiment")
-            return explain(self._believed, levels)
+            return explain(self._current_belief, levels)
         if experiment is None:
             if not pending:
-                return explain(self._believed, self.recommend().do)
+                return explain(self._current_belief, self.recommend().do)
             experiment = next(reversed(pending))
         if experiment not in pending:
             known = ", ".join(map(str, pending)) or "none"
             raise ValueError(f"`experiment` must be pending ({known}) or values by name; got {experiment}.")
-        return explain(self._believed, pending[experiment], experiment)
+        return explain(self._current_belief, pending[experiment], experiment)
 
     # Pictures
 
@@ -397,19 +397,19 @@ class Optimizer:
         """The best expected target so far against the cost; with `optimum`, its distance from that."""
         from .plots import plot_regret
 
-        return plot_regret(self._believed, optimum)
+        return plot_regret(self._current_belief, optimum)
 
     def plot_effects(self) -> "Figure":
         """E[target | do] with bands that hold nine of ten models, for each variable, and what experiments gave."""
         from .plots import plot_effects
 
-        return plot_effects(self._believed)
+        return plot_effects(self._current_belief)
 
     def plot_graph(self) -> "Figure":
         """The variables with arrows as strong as their probability."""
         from .plots import plot_graph
 
-        return plot_graph(self._believed)
+        return plot_graph(self._current_belief)
 
     def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
         """Write one HTML page: what to do, how it came to that, what is believed, and every experiment."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from acbo.pictures import edge_matrix_svg, graph_svg, svg_text
 from jaxworlds.store import atomic_write
 
-from .advice import written
-from .current_belief import Believed
+from .advice import action_text
+from .current_belief import CurrentBelief
 from .plots import plot_effect, plot_regret
 from .state import Settings, State
 
@@ -53,7 +53,7 @@ def write_report(
 def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
     """The page as text."""
     state = optimizer.state
-    believed = optimizer.believed
+    current_belief = optimizer.current_belief
     settings, said = state.settings, html.escape
     title = f"{'Least' if settings.objective == 'min' else 'Greatest'} {settings.target}"
     parts = [
@@ -63,13 +63,13 @@ def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
         "<h2>What was asked</h2>",
         _question(state),
         "<h2>How it went</h2>",
-        _progress(believed, optimum),
+        _progress(current_belief, optimum),
         "<h2>What setting one variable does</h2>",
         f"<p>Expected {said(settings.target)} if a variable is set; the band holds it with probability 0.9. "
         "Dots are experiments that set this variable alone.</p>",
-        effects_part(believed),
+        effects_part(current_belief),
         "<h2>Who causes what</h2>",
-        graph_part(believed),
+        graph_part(current_belief),
         "<h2>Every experiment</h2>",
         _experiments(state),
         "</html>\n",
@@ -82,7 +82,7 @@ def _advice(optimizer: "Optimizer") -> str:
         return '<p class="advice">No rows yet: nothing is recommended.</p>'
     found = optimizer.recommend()
     return (
-        f'<p class="advice">Recommended: <b>{html.escape(written(found.do))}</b>. Expected '
+        f'<p class="advice">Recommended: <b>{html.escape(action_text(found.do))}</b>. Expected '
         f"{html.escape(found.target)} {found.expected:.4g}, between {found.low:.4g} and {found.high:.4g} with probability "
         "0.9.</p>" + "".join(f"\n<p>{html.escape(note)}</p>" for note in found.notes)
     )
@@ -133,12 +133,12 @@ def _values(settings: Settings, name: str) -> str:
     return f"{v.low:g} to {v.high:g}"
 
 
-def _progress(believed: Believed, optimum: float | None) -> str:
-    if not believed.state.made:
+def _progress(current_belief: CurrentBelief, optimum: float | None) -> str:
+    if not current_belief.state.made:
         return "<p>No experiment was made yet.</p>"
-    target = believed.settings.target
+    target = current_belief.settings.target
     title = "Best so far" if optimum is None else "Regret"
-    chart = picture(lambda: svg_text(plot_regret(believed, optimum, (420, 260)), title))
+    chart = picture(lambda: svg_text(plot_regret(current_belief, optimum, (420, 260)), title))
     units = ""
     if optimum is not None:
         units = (
@@ -152,20 +152,20 @@ def _progress(believed: Believed, optimum: float | None) -> str:
     )
 
 
-def effects_part(believed: Believed) -> str:
+def effects_part(current_belief: CurrentBelief) -> str:
     """A chart of the expected target for each variable that can be set."""
-    target = believed.settings.target
+    target = current_belief.settings.target
 
     def charts() -> str:
-        return "".join(svg_text(plot_effect(curve, target), curve.name) for curve in believed.curves)
+        return "".join(svg_text(plot_effect(curve, target), curve.name) for curve in current_belief.curves)
 
     return f'<div class="row">{picture(charts)}</div>'
 
 
-def graph_part(believed: Believed) -> str:
+def graph_part(current_belief: CurrentBelief) -> str:
     """The graph with arrows as strong as their probability, and the same in numbers."""
-    names, edges = believed.settings.names, believed.edges
-    graph = picture(lambda: graph_svg(edges, names, target=believed.settings.target))
+    names, edges = current_belief.settings.names, current_belief.edges
+    graph = picture(lambda: graph_svg(edges, names, target=current_belief.settings.target))
     matrix = picture(lambda: edge_matrix_svg(edges, names, title="row causes column, in per cent"))
     shown = f'<figure class="wide">{graph}</figure><figure class="wide">{matrix}</figure>'
     return f"<p>Arrows are as strong as their probability.</p>\n{shown}"

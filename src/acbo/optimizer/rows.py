@@ -15,13 +15,13 @@ from acbo.names import place, short, short_list, suggestion, text_remedy, truth_
 from .state import Row, Settings, State
 from .variables import RESERVED
 
-Told = Any
+Table = Any
 """A data frame, a Series, a mapping, or a list of mappings."""
 Marks = Any
 """Which variables were set: a name, names, a column of names, or a mask of the rows' shape."""
 
 
-def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
+def parse_rows(state: State, rows: Table, do: Marks = None) -> tuple[Row, ...]:
     """The rows in what was told, each with its experiment if it has one."""
     records = _records(rows)
     if not records:
@@ -46,7 +46,7 @@ def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
                     f"{'was cancelled' if gone else 'was never asked for'}. Tell it without its number and with `do=`."
                 )
             made.add(experiment)
-            names = _set_by(state.settings, pending[experiment].do, record, names, experiment, where)
+            names = _fill_in(state.settings, pending[experiment].do, record, names, experiment, where)
         elif not names:
             _note_likely_result(state.settings, record, pending, where)
         found.append(_row(state.settings, record, names, experiment, where))
@@ -69,7 +69,7 @@ def _note_likely_result(
             return
 
 
-def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
+def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
     """Rows that are there before the first experiment, marked as for `acbo.from_frame`."""
     if frame is None:
         return ()
@@ -92,7 +92,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
     )
 
 
-def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
+def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
     """One dictionary per row; the index is taken where it is that of `ask`."""
     if isinstance(rows, Mapping):
         return [{str(name): value for name, value in rows.items()}]
@@ -130,7 +130,7 @@ def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
     )
 
 
-def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
+def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any) -> list[list[str]]:
     """The names of what was set in each row; a column of such names is taken out of the rows."""
     if _is_name(do):
         do = str(do)
@@ -140,10 +140,10 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
                 place(do, settings.names, "do")
             record["do"] = record.pop(do) if do != "do" else record["do"]
             if not isinstance(record["do"], str) and not isinstance(record["do"], Mapping | Sequence):
-                record["do"] = _nothing(record["do"], f"rows[{number}]")
+                record["do"] = _require_blank(record["do"], f"rows[{number}]")
         do = None
     if do is None:
-        return [_said(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
+        return [_names_in_row(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
     if isinstance(do, str):
         return [[do] for _ in records]
     if isinstance(do, list | tuple) and all(_is_name(name) for name in do):
@@ -156,7 +156,7 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
                 "name for each row, add a column: frame.assign(do=[...])."
             )
         return [names for _ in records]
-    return _masked(settings, records, rows, do)
+    return _names_in_mask(settings, records, rows, do)
 
 
 def _is_name(said: Any) -> bool:
@@ -168,7 +168,9 @@ def _is_number(mark: Any) -> bool:
     return isinstance(mark, bool | np.bool_ | int | float | np.integer | np.floating)
 
 
-def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
+def _names_in_mask(
+    settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any
+) -> list[list[str]]:
     """The names under the marks of a mask."""
     if hasattr(do, "columns"):
         columns = [str(column) for column in do.columns]
@@ -190,7 +192,7 @@ def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: A
     return [[name for name, marked in zip(columns, row, strict=True) if marked] for row in mask]
 
 
-def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
+def _names_in_row(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
     """Names in the row's own `do`: a text, a list, or values by name that are then part of the row."""
     said = record.pop("do", None)
     if isinstance(said, Mapping):
@@ -217,12 +219,12 @@ def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
     return names
 
 
-def _nothing(said: Any, where: str) -> None:
+def _require_blank(said: Any, where: str) -> None:
     if said is not None and not _missing(said):
         raise ValueError(f"`{where}` must say what was set by names joined by commas; got {said!r}.")
 
 
-def _set_by(
+def _fill_in(
     settings: Settings,
     do: Mapping[str, float],
     record: dict[str, Any],

@@ -138,7 +138,7 @@ class State:
         return sum(self.settings.price(self.levels(row)) for row in self.made)
 
     @property
-    def promised(self) -> float:
+    def pending_cost(self) -> float:
         """Cost of the pending experiments."""
         return sum(self.settings.price(pending.do) for pending in self.pending)
 
@@ -146,7 +146,7 @@ class State:
     def money(self) -> float:
         """What is left of the budget, pending experiments paid."""
         budget = self.settings.budget
-        return float("inf") if budget is None else budget - self.spent - self.promised
+        return float("inf") if budget is None else budget - self.spent - self.pending_cost
 
     @property
     def places(self) -> float:
@@ -158,7 +158,7 @@ class State:
 def write_state(path: str | os.PathLike[str], state: State) -> None:
     """Write one readable file, whole or not at all; numbers come back to the last bit."""
     facts = {"format": FORMAT, "version": VERSION, **_facts(state)}
-    lines = ",\n".join(f" {_text(name)}: {_listed(fact)}" for name, fact in facts.items())
+    lines = ",\n".join(f" {_json(name)}: {_json_text(fact)}" for name, fact in facts.items())
     with atomic_write(path, "w") as file:
         file.write(f"{{\n{lines}\n}}\n")
 
@@ -189,17 +189,17 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 1 << 63
 
 
-def _text(fact: Any) -> str:
+def _json(fact: Any) -> str:
     return json.dumps(fact, ensure_ascii=False, allow_nan=False)
 
 
-def _listed(fact: Any) -> str:
+def _json_text(fact: Any) -> str:
     """A list with a line for each of its entries; anything else on one line, but a mapping with one for each field."""
     if isinstance(fact, list) and fact:
-        return "[\n  " + ",\n  ".join(map(_text, fact)) + "\n ]"
+        return "[\n  " + ",\n  ".join(map(_json, fact)) + "\n ]"
     if isinstance(fact, dict):
-        return "{\n  " + ",\n  ".join(f"{_text(name)}: {_text(part)}" for name, part in fact.items()) + "\n }"
-    return _text(fact)
+        return "{\n  " + ",\n  ".join(f"{_json(name)}: {_json(part)}" for name, part in fact.items()) + "\n }"
+    return _json(fact)
 
 
 def _facts(state: State) -> dict[str, Any]:

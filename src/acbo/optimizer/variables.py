@@ -106,7 +106,7 @@ class Variable:
             )
         if self.levels is not None and value not in self.levels:
             raise ValueError(
-                f"`{argument}` must set {self.name!r} to one of its levels, {_listed(self.levels)}; got {value:g}."
+                f"`{argument}` must set {self.name!r} to one of its levels, {_number_list(self.levels)}; got {value:g}."
             )
 
     def nearest(self, value: float) -> float:
@@ -147,7 +147,7 @@ def variables_of(given: Variables) -> tuple[Variable, ...]:
     [(0.0, 10.0), (0.0, 1.0), (None, None)]
     """
     if isinstance(given, Mapping):
-        found = tuple(_described(str(name), what) for name, what in given.items())
+        found = tuple(_variable(str(name), what) for name, what in given.items())
     else:
         found = tuple(v if isinstance(v, Variable) else Variable(v) for v in given)
     require_distinct([v.name for v in found], "variables")
@@ -158,7 +158,7 @@ def variables_of(given: Variables) -> tuple[Variable, ...]:
     return found
 
 
-def _described(name: str, what: Any) -> Variable:
+def _variable(name: str, what: Any) -> Variable:
     if isinstance(what, Variable):
         if what.name != name:
             raise ValueError(
@@ -190,5 +190,5 @@ def _number(value: Any, argument: str) -> float:
     return number(value, argument)
 
 
-def _listed(numbers: Iterable[float]) -> str:
+def _number_list(numbers: Iterable[float]) -> str:
     return ", ".join(f"{number:g}" for number in numbers)

@@ -166,13 +166,13 @@ class PolicyUpdate(eqx.Module):
     def _rewards(self, steps: Steps) -> Float[Array, "models group trials"]:
         weights = self.config.reward
 
-        def gained(x: Float[Array, "models group more"]) -> Float[Array, "models group trials"]:
+        def step_gain(x: Float[Array, "models group more"]) -> Float[Array, "models group trials"]:
             return x[..., 1:] - x[..., :-1]
 
         return (
-            -weights.optimization_weight * gained(steps.regret)
-            + weights.structure_weight * gained(steps.structure)
-            + weights.parent_weight * gained(steps.parents)
+            -weights.optimization_weight * step_gain(steps.regret)
+            + weights.structure_weight * step_gain(steps.structure)
+            + weights.parent_weight * step_gain(steps.parents)
             + weights.exploration_weight * steps.novel / steps.novel.shape[-1]
             - self.config.price * steps.performed
         )
@@ -220,7 +220,7 @@ class PolicyUpdate(eqx.Module):
             return edge, effect, log, entropy(outlook), held, outlook.logits, outlook.stop
 
         def episode(case: Case, steps: Steps) -> tuple[Any, ...]:
-            return jax.vmap(lambda *turn: situation(case, *turn))(steps.told, steps.spread, steps.picks)
+            return jax.vmap(lambda *turn: situation(case, *turn))(steps.policy_input, steps.spread, steps.picks)
 
         found = jax.vmap(lambda case, group: jax.vmap(lambda one: episode(case, one))(group))(cases, steps)
         edge, effect, log, spread, held, logits, stop = found

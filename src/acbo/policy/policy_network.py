@@ -14,7 +14,7 @@ from acbo.surrogate.layers import MASKED, Dense, Norm, Normals
 from acbo.surrogate.network import Network
 from acbo.surrogate.pairs import PairBlock
 
-from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, Told, known_edges, path_effects
+from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, PolicyInput, known_edges, path_effects
 from .policy_config import PolicyConfig
 
 _SHARPNESS = 2.0
@@ -63,38 +63,40 @@ class PolicyNetwork(eqx.Module):
         parts = _new_parts(self.config, key_rest)
         self.embed, self.embed_nodes, self.layers, self.norm, self.hidden, self.out, self.pair_out = parts
 
-    def posterior(self, told: Told, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
+    def posterior(self, inputs: PolicyInput, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
         """Probabilities of edges: the surrogate's, with what is known beforehand."""
-        return known_edges(problem, self.edge_logits(told, data))
+        return known_edges(problem, self.edge_logits(inputs, data))
 
-    def edges_of(self, told: Told, data: Dataset) -> Float[Array, "d d"]:
+    def edges_of(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
         """Probabilities of edges by the surrogate alone."""
-        return jax.nn.sigmoid(self.edge_logits(told, data))
+        return jax.nn.sigmoid(self.edge_logits(inputs, data))
 
-    def edge_logits(self, told: Told, data: Dataset) -> Float[Array, "d d"]:
+    def edge_logits(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
         """Log odds of edges by the surrogate alone."""
-        return self.surrogate.from_statistics(told.pairs, data.live).edge_logits
+        return self.surrogate.from_statistics(inputs.pairs, data.live).edge_logits
 
-    def __call__(self, told: Told, edges: Float[Array, "d d"], problem: Problem, target: Array) -> Outlook:
+    def __call__(
+        self, inputs: PolicyInput, edges: Float[Array, "d d"], problem: Problem, target: Array
+    ) -> Outlook:
         """The outlook given a posterior of edges."""
         d, config = problem.size, self.config
         places = config.places
-        weights, total = path_effects(told, edges, target)
+        weights, total = path_effects(inputs, edges, target)
         live = problem.live
         more = jnp.stack([edges, edges.T, jnp.clip(weights, -3, 3), jnp.clip(weights.T, -3, 3)], axis=-1)
         more = jnp.where((live[:, None] & live)[..., None], more, 0)
         part = place_middles(places).astype(total.dtype)
-        values = told.low[:, None] * (1 - part) + told.high[:, None] * part
+        values = inputs.low[:, None] * (1 - part) + inputs.high[:, None] * part
         promised = total[:, None] * values
         nodes = jnp.concatenate(
             [
-                told.nodes,
+                inputs.nodes,
                 jnp.stack([total, promised[:, 0] / 3, promised[:, -1] / 3, edges[:, target]], axis=-1),
             ],
             axis=-1,
         )
         tokens = self.embed_nodes(nodes)
-        pairs = self.embed(jnp.concatenate([told.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
+        pairs = self.embed(jnp.concatenate([inputs.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
         arrays, static = eqx.partition(self.layers, eqx.is_array)
 
         def apply(pairs: Array, layer: Any) -> tuple[Array, None]:

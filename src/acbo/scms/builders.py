@@ -165,7 +165,7 @@ def _assemble(
 
     most = largest_value(mechanism["outer"].shape[-1])
 
-    def padded(name: str, array: np.ndarray) -> jnp.ndarray:
+    def pad_field(name: str, array: np.ndarray) -> jnp.ndarray:
         widths = [(0, full - d if axis == "d" else 0) for axis in AXES.get(name, "d")]
         whole = np.pad(array, widths, constant_values=np.inf if name == "reach" else 0)
         with np.errstate(over="ignore"):  # told below
@@ -180,22 +180,22 @@ def _assemble(
             )
         return made
 
-    live, edges = padded("live", np.ones(d, bool)), padded("adjacency", adjacency)
+    live, edges = pad_field("live", np.ones(d, bool)), pad_field("adjacency", adjacency)
     scm = SCM(
         adjacency=edges,
         order=topological_order(edges, live),
         live=live,
-        observed=padded("observed", observed),
+        observed=pad_field("observed", observed),
         target=jnp.asarray(goal, jnp.int32),
         mechanism=Mechanism(
-            **{name: padded(name, array) for name, array in mechanism.items()}, functions=functions
+            **{name: pad_field(name, array) for name, array in mechanism.items()}, functions=functions
         ),
-        noise=Noise(**{name: padded(name, array) for name, array in noise.items()}),
-        low=padded("low", low),
-        high=padded("high", high),
-        cost_fixed=padded("cost_fixed", fixed),
-        cost_unit=padded("cost_unit", unit),
-        manipulable=padded("manipulable", manipulable),
+        noise=Noise(**{name: pad_field(name, array) for name, array in noise.items()}),
+        low=pad_field("low", low),
+        high=pad_field("high", high),
+        cost_fixed=pad_field("cost_fixed", fixed),
+        cost_unit=pad_field("cost_unit", unit),
+        manipulable=pad_field("manipulable", manipulable),
     )
     return CausalModel(names, scm)
 

@@ -236,7 +236,7 @@ def from_frame(
     if said is not None:
         touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
     elif intervened is None:
-        touched = _stored(frame, names)
+        touched = _stored_marks(frame, names)
     elif hasattr(intervened, "columns"):
         table: Any = intervened
         unknown = [column for column in map(str, table.columns) if column not in names]
@@ -305,7 +305,7 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
     return touched
 
 
-def _stored(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
+def _stored_marks(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
     """What `to_frame` stored, for rows and columns that may have been picked or moved since."""
     stored = frame.attrs.get("intervened")
     if stored is None:

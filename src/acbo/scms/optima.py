@@ -100,7 +100,7 @@ def _solve(
         losses = sign * jax.vmap(lambda place: linear_effect(scm, put(one_hot, place)))(ends[taken])
         return jnp.min(losses), ends[taken][jnp.argmin(losses)]
 
-    def searched(one_hot: Float[Array, "most d"], taken: Int[Array, ""]) -> tuple[Float[Array, ""], Place]:
+    def search(one_hot: Float[Array, "most d"], taken: Int[Array, ""]) -> tuple[Float[Array, ""], Place]:
         assert noise is not None
         whole = noise
 
@@ -134,7 +134,7 @@ def _solve(
         def solve() -> tuple[Float[Array, ""], Place]:
             if noise is None:
                 return exact(one_hot, taken)
-            return jax.lax.cond(scm.is_linear, exact, searched, one_hot, taken)
+            return jax.lax.cond(scm.is_linear, exact, search, one_hot, taken)
 
         # Sets that cannot matter are skipped where one model is solved; in a batch of models they cost as much.
         none = (jnp.asarray(jnp.inf, dtype), jnp.zeros(most, dtype))

@@ -115,7 +115,7 @@ def sample_mixed(
     demand_rows(rows)
     if isinstance(observational, int) and not 0 <= observational <= rows:
         raise ValueError(f"`observational` must be from 0 to the {rows} rows; got {observational}.")
-    return _sample_mixed(scm, seeded(key), rows, observational, at_once)
+    return _sample_mixed(scm, key_of(key), rows, observational, at_once)
 
 
 def demand_rows(rows: Any) -> None:
@@ -124,7 +124,7 @@ def demand_rows(rows: Any) -> None:
         raise TypeError(f"`rows` must be a whole number, how many to draw; got {short(rows)}.")
 
 
-def seeded(key: Any) -> Key:
+def key_of(key: Any) -> Key:
     """A key, or the key of a seed."""
     return jr.key(key) if isinstance(key, int) else demand_key(key)
 

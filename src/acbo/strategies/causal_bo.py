@@ -145,7 +145,7 @@ class CausalBO(AbstractStrategy):
         asked = actions.mask.shape[0]
         lengths, signals = (jnp.asarray(x, y.dtype) for x in (self.lengths, self.signals))
 
-        def corrected(trust: float) -> tuple[Array, Array, Array]:
+        def correct(trust: float) -> tuple[Array, Array, Array]:
             prior = trust * (expected - centre) / scale
             residual = jnp.where(used, (outcome - centre) / scale - prior[asked:], 0)
             shift, spread, evidence = gp_posterior(
@@ -164,7 +164,7 @@ class CausalBO(AbstractStrategy):
 
         # Experiments tell whether the observations' models are of any use where no observation lies.
         trusts = (1.0, 0.0) if models.mechanism.units else (1.0,)
-        means, spreads, evidences = (jnp.stack(part) for part in zip(*map(corrected, trusts), strict=True))
+        means, spreads, evidences = (jnp.stack(part) for part in zip(*map(correct, trusts), strict=True))
         weight = jax.nn.softmax(evidences)
         shift = weight @ means
         spread = jnp.sqrt(weight @ (spreads**2 + (means - shift) ** 2))

@@ -20,7 +20,7 @@ from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried
 from .base import AbstractStrategy
-from .refutation import refuted
+from .refutation import is_refuted
 
 ROUNDS, STARTS = 4, 4
 """How often the best values are searched around again, and around how many candidates."""
@@ -28,7 +28,7 @@ LEAST_GAIN = 2e-3
 """What a step of that search must win, in the target's units: an end of a range is left for something."""
 
 
-class AbstractBelieving(AbstractStrategy):
+class AbstractModelBased(AbstractStrategy):
     """Beliefs by `draw_models`; subclasses say what makes an experiment worth its price."""
 
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
@@ -74,7 +74,7 @@ class AbstractBelieving(AbstractStrategy):
 
     def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
         """The recommendation by a belief that is there already."""
-        return best_believed(problem, data, belief, key, self.places, self.sets)
+        return best_action(problem, data, belief, key, self.places, self.sets)
 
 
 def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "models actions"]:
@@ -84,7 +84,7 @@ def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "
     return effects.mean + effects.deviation * normals / jnp.sqrt(jnp.maximum(actions.mask.sum(-1), 1))
 
 
-def best_believed(
+def best_action(
     problem: Problem,
     data: Dataset,
     belief: AbstractBelief,
@@ -95,7 +95,7 @@ def best_believed(
 ) -> Recommendation:
     """The action with the best expected target: of the candidates, what was tried, and what lies around the best.
 
-    What experiments speak against (`refuted`) is not recommended, whatever the belief says of it. A `proposal` is one
+    What experiments speak against (`is_refuted`) is not recommended, whatever the belief says of it. A `proposal` is one
     more candidate.
     """
     key_actions, key_search = jr.split(key)
@@ -106,7 +106,7 @@ def best_believed(
 
     def loss(actions: Actions) -> Float[Array, " actions"]:
         found = problem.sign * belief.effects(actions.mask, actions.value).expected
-        bad = refuted(problem, data, actions.mask, actions.value)
+        bad = is_refuted(problem, data, actions.mask, actions.value)
         return jnp.where(actions.allowed & ~bad, found, jnp.inf)
 
     losses = loss(actions)
@@ -142,7 +142,7 @@ def recommendation_of(
     return Recommendation(mask, value, found.expected[0], found.spread[0])
 
 
-class Thompson(AbstractBelieving):
+class Thompson(AbstractModelBased):
     """The best experiment if one model, drawn from the posterior, were the truth."""
 
     def worth(
@@ -157,7 +157,7 @@ class Thompson(AbstractBelieving):
         return one[0] - one
 
 
-class ExpectedImprovement(AbstractBelieving):
+class ExpectedImprovement(AbstractModelBased):
     """By how much the expected target is believed to lie below the best mean so far, per unit of cost."""
 
     def worth(
@@ -172,7 +172,7 @@ class ExpectedImprovement(AbstractBelieving):
         return jnp.maximum(incumbent - losses, 0).mean(0) / price(problem, actions)
 
 
-class KnowledgeGradient(AbstractBelieving):
+class KnowledgeGradient(AbstractModelBased):
     """By how much better the recommendation is expected to be after the experiment, per unit of cost.
 
     Each model in turn is taken for the truth: it answers the experiment, the others are weighed by how well they
@@ -210,7 +210,7 @@ def _leave_one_out(
     return jnp.take_along_axis(held, chosen[:, None], axis=1).mean()
 
 
-class InformationGain(AbstractBelieving):
+class InformationGain(AbstractModelBased):
     """How much the experiment is expected to tell about which model is true, in nats, per unit of cost."""
 
     def worth(

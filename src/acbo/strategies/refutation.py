@@ -31,7 +31,7 @@ def measured_alone(
     return _count_and_mean(data, close)
 
 
-def refuted(
+def is_refuted(
     problem: Problem,
     data: Dataset,
     mask: Bool[Array, "actions d"],
@@ -45,10 +45,10 @@ def refuted(
     return _worse(problem, data, *measured_near(problem, data, mask, value), least)
 
 
-def refuted_alone(
+def is_refuted_alone(
     problem: Problem, data: Dataset, value: Float[Array, "d places"], least: int = 1
 ) -> Bool[Array, "d places"]:
-    """`refuted` for each variable set alone to each of its values."""
+    """`is_refuted` for each variable set alone to each of its values."""
     return _worse(problem, data, *measured_alone(problem, data, value), least)
 
 

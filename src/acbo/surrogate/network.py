@@ -133,7 +133,7 @@ class Network(eqx.Module):
                 return (tokens, layer(pairs, data.live, layer_key)), None
             return layer(tokens, pairs, data.rows, data.live, layer_key), None
 
-        body = _recomputed(apply, self.config.remat)
+        body = _with_remat(apply, self.config.remat)
         (_, pairs), _ = jax.lax.scan(body, (tokens, pairs), (arrays, keys))
         return pairs
 
@@ -147,7 +147,7 @@ class Network(eqx.Module):
 _CHANNELS = 4
 
 
-def _recomputed(body: Any, remat: str) -> Any:
+def _with_remat(body: Any, remat: str) -> Any:
     """The body of the scan, keeping less for the backward pass."""
     if remat == "none":
         return body

@@ -104,7 +104,7 @@ def read_arrays(path: str | Path, like: Any) -> Any:
     if set(found) != set(wanted):
         missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
         raise ValueError(
-            f"{path} does not fit its settings: missing {_listed(missing)}, unknown {_listed(extra)}. "
+            f"{path} does not fit its settings: missing {_short_listing(missing)}, unknown {_short_listing(extra)}. "
             "It was written by another version; train anew, or use that version."
         )
     for name, leaf in wanted.items():
@@ -114,7 +114,7 @@ def read_arrays(path: str | Path, like: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _listed(names: list[str]) -> str:
+def _short_listing(names: list[str]) -> str:
     return (
         ", ".join(name[:60] for name in names[:4]) + (", …" if len(names) > 4 else "") if names else "nothing"
     )

@@ -210,13 +210,13 @@ def test_a_wrong_row_changes_nothing(
     optimizer.ask(3)
     optimizer.cancel(1)
     optimizer.tell({**simulate(optimizer.state.pending[0].do), "experiment": 0})
-    before, written = optimizer.state, (tmp_path / "state.json").read_bytes()
+    before, action_text = optimizer.state, (tmp_path / "state.json").read_bytes()
     good = {**ROW, "pain": 2.0}
     with pytest.raises(ValueError) as error:
         optimizer.tell([good, bad], **options)
     assert any(part in str(error.value) for part in said.split("|"))
     assert optimizer.state == before
-    assert (tmp_path / "state.json").read_bytes() == written
+    assert (tmp_path / "state.json").read_bytes() == action_text
     optimizer.tell([good])
     assert len(optimizer.state.rows) == len(before.rows) + 1
 
@@ -285,8 +285,8 @@ def test_money_is_counted_and_never_overspent() -> None:
     while optimizer.remaining >= 1 and len(asked) < 10:
         asked.append(optimizer.ask())
     costs = pd.concat(asked)
-    assert costs["cost"].sum() == pytest.approx(optimizer.state.promised)
-    assert optimizer.state.promised <= 9
+    assert costs["cost"].sum() == pytest.approx(optimizer.state.pending_cost)
+    assert optimizer.state.pending_cost <= 9
     expected = (1 + 0.5 * costs["dose"].abs()).fillna(0) + (2 + costs["coat"].abs()).fillna(0)
     assert costs["cost"].to_numpy() == pytest.approx(expected.to_numpy())
     with pytest.raises(ValueError, match=r"`budget` must pay for an experiment; .* of 9 is left"):
