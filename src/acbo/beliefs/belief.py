@@ -129,7 +129,7 @@ class Belief(AbstractBelief):
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
         forms = _forms()
         dtype = self.weight.dtype
-        pairs = alike(self.problem, (mask, value), self.tried[:2])
+        pairs = pair_actions(self.problem, (mask, value), self.tried[:2])
         signal = jnp.asarray(forms["signal"], dtype) * self.reach
         lengths, place = np.unique(forms["length"], return_inverse=True)
         kernels = jnp.stack([pairs.kernel(float(length)) for length in lengths]) * self.tried[2]
@@ -186,7 +186,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     # Observations of a process that is held still say little of how far experiments may take it.
     farthest = jnp.max(jnp.where(real, jnp.abs(y - centre) / scale, 0))
     reach = jnp.maximum(farthest / BEYOND, 1)
-    pairs = alike(problem, (mask, value), (mask, value))
+    pairs = pair_actions(problem, (mask, value), (mask, value))
     near = {length: pairs.kernel(length) for length in sorted(set(forms["length"].tolist()))}
     both = real[:, None] & real
 
@@ -211,7 +211,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     )
 
 
-class Alike(NamedTuple):
+class ActionPairs(NamedTuple):
     """How actions of two lists compare, pair by pair."""
 
     distance: Float[Array, "a b d"]
@@ -233,11 +233,11 @@ class Alike(NamedTuple):
         )
 
 
-def alike(
+def pair_actions(
     problem: Problem,
     first: tuple[Bool[Array, "a d"], Float[Array, "a d"]],
     second: tuple[Bool[Array, "b d"], Float[Array, "b d"]],
-) -> Alike:
+) -> ActionPairs:
     """Compare actions, given as masks and values."""
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     (mask, place), (other, there) = (
@@ -246,7 +246,7 @@ def alike(
     distance = (place[:, None] - there) ** 2
     same = jnp.all(mask[:, None] == other, -1).astype(place.dtype)
     if problem.max_simultaneous == 1:
-        return Alike(distance, same, None)
+        return ActionPairs(distance, same, None)
     left, right = (jnp.maximum(m.sum(-1), 1).astype(place.dtype) for m in (mask, other))
     sizes = jnp.sqrt(left[:, None] * right)
-    return Alike(distance, same, (mask[:, None] & other) / sizes[..., None])
+    return ActionPairs(distance, same, (mask[:, None] & other) / sizes[..., None])

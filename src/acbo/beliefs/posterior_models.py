@@ -15,8 +15,7 @@ from acbo.inference.mixed_score import LinearOrSmooth
 from acbo.inference.scores import AbstractScore
 from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
-from acbo.scms.mechanisms import COS, Mechanism
-from acbo.scms.noise import GAUSSIAN, Noise
+from acbo.scms.mechanisms import COS, GAUSSIAN, Mechanism, Noise
 from acbo.scms.scm import SCM
 
 from .belief_settings import BeliefSettings

@@ -220,7 +220,9 @@ class PolicyUpdate(eqx.Module):
             return edge, effect, log, entropy(outlook), held, outlook.logits, outlook.stop
 
         def episode(case: Case, steps: Steps) -> tuple[Any, ...]:
-            return jax.vmap(lambda *turn: situation(case, *turn))(steps.policy_input, steps.spread, steps.picks)
+            return jax.vmap(lambda *turn: situation(case, *turn))(
+                steps.policy_input, steps.spread, steps.picks
+            )
 
         found = jax.vmap(lambda case, group: jax.vmap(lambda one: episode(case, one))(group))(cases, steps)
         edge, effect, log, spread, held, logits, stop = found

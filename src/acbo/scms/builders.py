@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from acbo.data import BUCKETS, bucket
+from acbo.data import BUCKETS, Dataset, bucket
 from acbo.names import number, place, require_distinct
 
 from .causal_model import CausalModel
 from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
-from .mechanisms import ACTIVATIONS, Mechanism, no_units
-from .noise import NOISES, Noise
+from .mechanisms import ACTIVATIONS, NOISES, Mechanism, Noise, no_units
 from .samples import largest_value
 from .scm import SCM
 
@@ -210,3 +209,38 @@ def _only_sink(names: Sequence[str], adjacency: Bool[np.ndarray, "d d"]) -> int:
             f"{', '.join(names[int(v)] for v in sinks)} cause nothing. Pass `target={names[int(sinks[0])]!r}`."
         )
     return int(sinks[0])
+
+
+def fit_linear_model(
+    names: Sequence[str], adjacency: Bool[np.ndarray, "d d"], data: Dataset, **options: Any
+) -> CausalModel:
+    """The linear-Gaussian model of a graph that explains the data best; options as for `linear_model`.
+
+    Rows in which a variable was set say nothing about its mechanism and are left out for it. Without a target among
+    the options, the data's holds.
+    """
+    d = len(names)
+    values, rows = np.asarray(data.values, float)[:, :d], np.asarray(data.rows)
+    touched = np.asarray(data.intervened)[:, :d]
+    weights, bias, scale = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+    for j in range(d):
+        causes = np.flatnonzero(adjacency[:, j])
+        kept = rows & ~touched[:, j]
+        free = int(kept.sum()) - len(causes) - 1
+        if free < 1:
+            raise ValueError(
+                f"`data` must have more rows in which {names[j]!r} was not set than it has causes plus one, "
+                f"{len(causes) + 1}; got {int(kept.sum())}."
+            )
+        x, y = values[kept][:, causes], values[kept, j]
+        middle, spread = x.mean(0), x.std(0)
+        # In one unit, or the causes with small numbers are lost to rounding; a constant explains nothing.
+        spread[spread <= 1e-12 * np.abs(x).max(0)] = np.inf
+        design = (x - middle) / spread
+        solution = np.linalg.lstsq(design, y - y.mean(), rcond=None)[0]
+        left = y - y.mean() - design @ solution
+        weights[causes, j] = solution / spread
+        bias[j] = y.mean() - middle @ weights[causes, j]
+        scale[j] = np.sqrt(left @ left / free)
+    options.setdefault("target", names[int(data.target)])
+    return linear_model(names, weights, scale=scale, bias=bias, adjacency=adjacency, **options)

@@ -13,8 +13,7 @@ from acbo.data import Dataset, Key
 from acbo.names import place, require_distinct
 
 from .interventions import Intervention
-from .mechanisms import MECHANISMS
-from .noise import NOISES
+from .mechanisms import MECHANISMS, NOISES
 from .optima import best_intervention
 from .samples import demand_rows, key_of, largest_value, sample
 from .scm import SCM, permute

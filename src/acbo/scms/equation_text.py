@@ -6,8 +6,7 @@ import math
 import numpy as np
 
 from .causal_model import CausalModel
-from .mechanisms import ACTIVATIONS
-from .noise import NOISES
+from .mechanisms import ACTIVATIONS, NOISES
 
 _WORDS = ("target", "hidden", "cost")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from acbo.names import short, suggestion
 
-from .mechanisms import ACTIVATIONS, Activation
-from .noise import NoiseKind
+from .mechanisms import ACTIVATIONS, Activation, NoiseKind
 
 Affine = dict[str, float]
 """Coefficients by name; the empty name holds the constant."""

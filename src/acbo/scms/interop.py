@@ -15,7 +15,7 @@ from acbo.optional import optional_package
 from .builders import Costs, Ranges, linear_model
 from .causal_model import CausalModel
 from .equation_text import equation
-from .noise import NOISES
+from .mechanisms import NOISES
 
 if TYPE_CHECKING:
     import networkx as nx

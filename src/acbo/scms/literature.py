@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 from acbo.data import Key
 from acbo.names import place
 
+from .builders import fit_linear_model
 from .causal_model import CausalModel
 from .dsl import parse_graph, parse_model
-from .fitting import fit_linear_model
 
 if TYPE_CHECKING:
     import pandas as pd

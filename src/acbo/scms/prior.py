@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from acbo.names import suggestion
 
 from .families import FAMILIES
-from .mechanisms import MECHANISMS
-from .noise import NOISES
+from .mechanisms import MECHANISMS, NOISES
 
 # Kinds that are drawn; "other" only comes from texts.
 DRAWN = MECHANISMS[:4]

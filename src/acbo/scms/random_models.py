@@ -12,8 +12,19 @@ from acbo.data import Key
 
 from .draws import Draws, below, choose, uniform_between
 from .families import draw_graph, draw_target, ensure_cause, graph_draws
-from .mechanisms import COS, CUBE, FOURIER, LINEAR, POLYNOMIAL, SQUARE, TANH, Mechanism
-from .noise import GAUSSIAN, HETEROSCEDASTIC, Noise
+from .mechanisms import (
+    COS,
+    CUBE,
+    FOURIER,
+    GAUSSIAN,
+    HETEROSCEDASTIC,
+    LINEAR,
+    POLYNOMIAL,
+    SQUARE,
+    TANH,
+    Mechanism,
+    Noise,
+)
 from .prior import SCMPrior
 from .scm import SCM
 

@@ -14,8 +14,7 @@ from jaxworlds.arguments import demand_key, short
 
 from .draws import draw_uniform
 from .interventions import Intervention, nothing, random_interventions
-from .mechanisms import activate
-from .noise import standard
+from .mechanisms import activate, standard_noise
 from .scm import SCM
 
 # Values are held within this: an infinite one would make NaN of every other in a matrix product. Units may cube them.
@@ -69,7 +68,7 @@ def largest_value(units: int) -> float:
 def draw_noise(scm: SCM, key: Key, rows: int) -> Float[Array, "n d"]:
     """Standard noise of each variable's kind."""
     # Rows last while the numbers are made: they fill vector registers, which ten variables do not.
-    return standard(scm.noise.kind[:, None], draw_uniform(key, (scm.size, rows))).T
+    return standard_noise(scm.noise.kind[:, None], draw_uniform(key, (scm.size, rows))).T
 
 
 @partial(jax.jit, static_argnames=("rows",))

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
 from .graphs import inverse, topological_order
-from .mechanisms import Mechanism, no_units
-from .noise import Noise
+from .mechanisms import Mechanism, Noise, no_units
 
 
 class SCM(eqx.Module):

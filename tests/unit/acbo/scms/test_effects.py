@@ -24,7 +24,7 @@ from acbo.scms import (
     scm_prior,
     true_effect,
 )
-from acbo.scms.noise import standard
+from acbo.scms.mechanisms import standard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -43,8 +43,7 @@ from acbo.scms import (
 )
 from acbo.scms.draws import Draws, below, choose
 from acbo.scms.families import draw_graph, graph_draws
-from acbo.scms.mechanisms import cosine
-from acbo.scms.noise import standard
+from acbo.scms.mechanisms import cosine, standard
 
 DRAWN = MECHANISMS[:4]
 
