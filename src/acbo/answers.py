@@ -1,4 +1,4 @@
-"""Answers of the teacher and of the surrogate in the names of their user: edges, parents, a graph to go on with."""
+"""Answers of teacher and surrogate with the names of variables: edges, parents, and a graph."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What `acbo train`, `acbo eval` and `acbo bench` do: train a policy, judge it beside other strategies, time its answers."""
+"""The commands `acbo train`, `acbo eval` and `acbo bench`: train a policy, compare it with other strategies, time it."""
 
 import csv
 import io
@@ -45,14 +45,14 @@ from jaxworlds.rollout import holds_run
 from jaxworlds.store import atomic_write
 
 CHUNK = 10
-"""Updates between two looks at the keyboard."""
+"""Updates in one compiled call; Ctrl-C is checked between calls."""
 
 _MOST_ROWS = 2**16
-"""Rows that `acbo bench` draws at most: each takes memory many times its size."""
+"""Most rows that `acbo bench` draws: each takes many times its size in memory."""
 
 
 def policy_of(given: str) -> Policy:
-    """The policy in a file, or the one of this name in the package."""
+    """The policy in a file, or the pretrained policy of this name."""
     if Path(given).suffix != ".safetensors":
         return pretrained_policy(given)
     if not Path(given).is_file():
@@ -145,7 +145,7 @@ def evaluate(
     json: bool = False,
     mesh: Any = None,
 ) -> int:
-    """The policy and others on the same models; a table in the terminal, and every cell in a file."""
+    """Compare the policy with other strategies on the same models; print a table and write every cell to a file."""
     _require_at_least(models=(models, 2))
     if not sizes or min(sizes) < 2 or max(sizes) > BUCKETS[-1]:
         raise ValueError(
@@ -185,7 +185,7 @@ def evaluate(
 
 
 def _totals(found: Comparison) -> list[dict[str, Any]]:
-    """Each strategy over all cells, with halves of 95 % intervals."""
+    """Mean regret of each strategy over all cells, with half-widths of 95 % intervals."""
     rows, count = [], len(found.regrets("policy"))
     for name in found.strategies:
         (regret, half), (gap, gap_half) = found.mean(name), found.difference(name, "policy")
@@ -218,7 +218,7 @@ def _interval_text(estimate: tuple[float, float], sign: str = "") -> str:
 
 
 def _write_cells(path: Path, found: Comparison) -> None:
-    """A row for every strategy and cell."""
+    """Write a CSV file with one row for each strategy and cell."""
     columns = (
         "strategy",
         "variables",
@@ -255,7 +255,7 @@ def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
 
 
 def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = False) -> int:
-    """How long the next experiment takes, from arrays on the host to values on the host."""
+    """Time one choice of an experiment, from arrays on the host to values on the host."""
     _require_at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
     _require_at_most(variables=(variables, BUCKETS[-1]), rows=(rows, _MOST_ROWS))
     prior = scm_prior(mechanisms="linear", variables=(variables, variables))
@@ -290,7 +290,7 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
 
 
 def _require_at_least(**given: tuple[int, int]) -> None:
-    """Refuse a number below its least one."""
+    """Raise for a number below its minimum."""
     for name, (value, least) in given.items():
         if value < least:
             raise ValueError(f"`--{name}` must be at least {least}; got {value}.")
@@ -309,7 +309,7 @@ def _seconds(strategy: Any, problem: Any, data: Any, calls: int) -> Float[np.nda
 
 
 def _require_at_most(**given: tuple[int, int]) -> None:
-    """Refuse a number above its greatest one."""
+    """Raise for a number above its maximum."""
     for name, (value, most) in given.items():
         if value > most:
             raise ValueError(f"`--{name}` must be at most {most}; got {value}.")

@@ -1,4 +1,4 @@
-"""An optimization in the terminal: the next experiment, prompts for what it gave, and pictures of what is known."""
+"""An optimization in the terminal: the next experiment, prompts for its results, and tables of the current belief."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ BARS = "▁▂▃▄▅▆▇█"
 def interact(
     optimizer: Optimizer, console: "Console", trials: int | None = None, read: Callable[[str], str] = input
 ) -> None:
-    """Show experiments and ask for their results until the means, the strategy, `trials` or the user end it."""
+    """Show experiments and ask for their results until the budget, the strategy, `trials` or the user ends it."""
     done = 0
     console.print(
         "Type each measured value. [b]skip[/b] drops the experiment, [b]stop[/b] ends.", highlight=False
@@ -54,7 +54,7 @@ def interact(
 def _read_measurements(
     optimizer: Optimizer, console: "Console", read: Callable[[str], str]
 ) -> dict[str, float] | str:
-    """A value for each variable that is not set, or the word that was typed instead of one."""
+    """A value for each variable that is not set, or the word "stop" or "skip"."""
     values: dict[str, float] = {}
     for name in optimizer.state.settings.names:
         while name not in optimizer.state.pending[0].do and name not in values:
@@ -95,7 +95,7 @@ def _experiment_table(optimizer: Optimizer) -> "Table":
 
 
 def show(path: Path, console: "Console") -> None:
-    """A saved optimization, a file of weights, or a problem, as a picture in the terminal."""
+    """Show a saved optimization, a file of weights, or a problem in the terminal."""
     if path.suffix == ".toml":
         from .problem_file import read_problem
 
@@ -107,7 +107,7 @@ def show(path: Path, console: "Console") -> None:
 
 
 def show_settings(settings: Settings, console: "Console") -> None:
-    """Variables, target, and what is known of the graph."""
+    """Show variables, target and known edges."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -131,7 +131,7 @@ def show_settings(settings: Settings, console: "Console") -> None:
 
 
 def show_optimization(optimizer: Optimizer, console: "Console") -> None:
-    """Settings, progress, edges, what each variable does, and the recommendation."""
+    """Show settings, progress, the effect of each variable, edges, and the recommendation."""
     show_settings(optimizer.state.settings, console)
     console.print(repr(optimizer), highlight=False, markup=False)
     current_belief = optimizer.current_belief
@@ -148,7 +148,7 @@ def show_optimization(optimizer: Optimizer, console: "Console") -> None:
 
 
 def advice(optimizer: Optimizer) -> str:
-    """The recommendation in a line, and what the experiments say against it in further ones."""
+    """The recommendation in one line; notes about conflicting experiments in further lines."""
     if not optimizer.state.rows:
         return "No rows yet: nothing is recommended."
     found = optimizer.recommend()

@@ -1,4 +1,4 @@
-"""One belief for choosing, recommending and explaining: causal models, corrected by what experiments showed."""
+"""The belief behind choices, recommendations and explanations: causal models, corrected by experiments."""
 
 import abc
 from typing import NamedTuple
@@ -28,7 +28,7 @@ TEMPER = 0.4
 BEYOND = 10.0
 """Deviations of the target; where an experiment gave more than these, corrections are expected to be larger in proportion."""
 SHARE = 0.5
-"""What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
+"""Share of a correction that is a sum over variables, and so the same in all sets, where several may be set."""
 
 
 class Effects(NamedTuple):
@@ -48,7 +48,7 @@ class Effects(NamedTuple):
         return jnp.sqrt(self.mean.var(0) + (self.deviation**2).mean(0))
 
     def quantile(self, part: float) -> Float[Array, " actions"]:
-        """The value below which this part of the belief lies."""
+        """Quantile of the belief."""
         wide = 8 * self.deviation
         low, high = (self.mean - wide).min(0), (self.mean + wide).max(0)
         deviation = jnp.maximum(self.deviation, 1e-6 * jnp.maximum(high - low, 1e-20))
@@ -64,7 +64,7 @@ class Effects(NamedTuple):
 
 
 class AbstractBelief(eqx.Module):
-    """What is believed of the expected target under every action."""
+    """Distribution of the expected target under every action."""
 
     @abc.abstractmethod
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
@@ -116,11 +116,11 @@ class Belief(AbstractBelief):
     models: SCM
     problem: Problem
     tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]]
-    """What experiments set, to what, and which of them are real; the first is to do nothing."""
+    """Masks, values and validity of the experiments; the first is to do nothing."""
     inverse: Float[Array, "forms n n"]
     """Of the covariance of all tried, for each form."""
     weight: Float[Array, "draws n"]
-    """What the correction of each draw gives to each tried one."""
+    """Weight of each experiment in the correction of each draw."""
     form: Int32[Array, " draws"]
     outcomes: Outcomes
     reach: Float[Array, ""]
@@ -212,7 +212,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
 
 
 class ActionPairs(NamedTuple):
-    """How actions of two lists compare, pair by pair."""
+    """Comparison of the actions of two lists, pair by pair."""
 
     distance: Float[Array, "a b d"]
     """Squared, along each variable, as parts of ranges."""

@@ -17,7 +17,7 @@ from acbo.scms.true_effects import true_effect
 
 
 class Episode(eqx.Module):
-    """What happened, experiment after experiment."""
+    """Record of one episode, experiment by experiment."""
 
     data: Dataset
     """All rows in the end."""

@@ -1,4 +1,4 @@
-"""Batches for the compiled step: arrays and nothing else, so that new names, graphs and sets compile nothing."""
+"""Batches for the compiled step: arrays only, so that new names, graphs and sets compile nothing."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from .static_args import HashableArgs, prepare_static_args, restore_static_args
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class TrainingBatchJAX:
-    """A batch in the guide's fields, of which only arrays reach a compiled step.
+    """A batch with the fields of the guide; only its arrays enter a compiled step.
 
     The names stay on the host: they are gone from a batch that went through `jit` or `jax.tree.map`. `row_mask` and
     `var_mask` say which rows and variables are real; by default the variables that have a name, and the rows that mark a
@@ -80,7 +80,7 @@ class TrainingBatchJAX:
 
     @property
     def batch_size(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
         return self.observational_data.shape[0]
 
     @property
@@ -122,7 +122,7 @@ class TrainingBatchJAX:
     def _names(self) -> HashableArgs:
         if self.names is None:
             raise ValueError(
-                "The names of this batch are gone: it went through a compiled function or `jax.tree.map`, which take "
+                "This batch has no names, because it went through a compiled function or `jax.tree.map`, which take "
                 "arrays only. Keep the batch that `convert_to_jax_batch` returned."
             )
         return self.names
@@ -231,7 +231,7 @@ def convert_to_jax_batch(
 
 
 def padded_sets(variables: int, listed: int) -> int:
-    """How many places parent sets get: those of all sets of up to three where they are few, else a power of two."""
+    """Padded number of parent sets: that of all sets of up to three members if it is small, else a power of two."""
     every = count_sets(variables - 1, 3)
     return every if variables <= 16 and listed <= every else 1 << (listed - 1).bit_length()
 

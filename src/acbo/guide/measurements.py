@@ -1,4 +1,4 @@
-"""The guide's measuring names for training steps, over the core: blocking, interleaved, and said honestly.
+"""The guide's measurements of training steps, over the core: blocking and interleaved.
 
 The guide's 3,386× is the first call over the second: compilation over execution, a speed-up of nothing.
 What compiling buys is `benchmark_sustained_performance` of the *same* step with and without `jax.jit`, and

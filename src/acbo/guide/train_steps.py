@@ -124,7 +124,7 @@ def predicted_set_logits(
 def _each_loss(
     loss_fn: Callable[..., Any], logits: Float[Array, "batch k"], probs: Float[Array, "batch k"]
 ) -> Float[Array, " batch"]:
-    """The loss of each example; one by one where the loss looks at values, which it can do uncompiled only."""
+    """The loss of each example; one by one if the loss inspects values, which only works uncompiled."""
     try:
         return jax.vmap(loss_fn, in_axes=(0, 0, None))(logits, probs, None)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
@@ -215,7 +215,7 @@ def create_adaptive_train_step(
     """A training step that runs uncompiled where it cannot be compiled: the same function, the same numbers.
 
     A fallback warns once and says why, is counted (`jaxworlds.compiling.fallback_counts`), and strict mode refuses it.
-    With `use_jax_compilation=False` nothing is compiled and nothing is said.
+    With `use_jax_compilation=False` nothing is compiled and no warning is given.
     """
     if not use_jax_compilation:
         return _build(model, optimizer, loss_fn, config, _without_jit)

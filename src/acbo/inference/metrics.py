@@ -71,7 +71,7 @@ def expected_calibration_error(
     *,
     bins: int = 10,
 ) -> Float[Array, ""]:
-    """Mean distance between what was said and what was so, over bins of equal width weighted by their entries.
+    """Expected calibration error, over bins of equal width weighted by their entries.
 
     The truth may also be given as probabilities, such as those of an exact posterior.
     """

@@ -36,7 +36,7 @@ class OrderSampling:
     candidates: int = 10
     """Candidate parents of each node, where they are restricted."""
     rounds: int = 2
-    """How often the candidates are chosen anew, given orders sampled with those before."""
+    """How often the candidates are chosen again, given orders sampled with the previous ones."""
     chains: int = 8
     """Independent walks, each from a random order."""
     sweeps: int = 150

@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def set_table(candidates: int, max_parents: int) -> SetTable:
-    """The table of all sets of at most `max_parents` of so many candidates.
+    """The table of all sets of at most `max_parents` candidates.
 
     >>> set_table(3, 2).members.astype(int).tolist()
     [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]

@@ -1,4 +1,4 @@
-"""Answers for people: what to do, why this experiment, and what is believed of the graph."""
+"""Answers with names: the recommendation, the reason for an experiment, and the belief about the graph."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Advice:
     high: float
     target: str
     notes: tuple[str, ...] = ()
-    """What the experiments say against the strategy, or against the observations, in sentences; usually none."""
+    """Sentences about experiments that contradict the strategy or the observations; usually none."""
 
     def as_series(self) -> "pd.Series":
         """The values and the expectation as one row of a table."""
@@ -75,7 +75,7 @@ class GraphBelief:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why an experiment is worth making; `print` says it in words."""
+    """Why an experiment is worth making; `print` shows sentences."""
 
     experiment: int | None
     do: Levels
@@ -91,11 +91,11 @@ class Explanation:
     spread: float
     """Standard deviation of its expected target, as it is believed: what it can tell."""
     decides: "pd.DataFrame"
-    """Open edges about which it tells most: probability now, and the share of the outcome's variance they make."""
+    """Open edges that it would test best: current probability, and share of the outcome's variance."""
     alternatives: "pd.DataFrame"
     """The best value of each variable alone, with expected target, band, chance to be best, and cost."""
     notes: tuple[str, ...] = ()
-    """Where experiments contradict the observations, in sentences; usually none."""
+    """Sentences about experiments that contradict the observations; usually none."""
 
     def __repr__(self) -> str:
         heading = "Experiment" if self.experiment is None else f"Experiment {self.experiment}"
@@ -126,7 +126,7 @@ NOTHING = "(nothing)"
 
 
 def action_text(do: Mapping[str, float]) -> str:
-    """What is set, in words.
+    """An action as text.
 
     >>> written({"dose": 3.0})
     'set dose = 3'
@@ -135,7 +135,7 @@ def action_text(do: Mapping[str, float]) -> str:
 
 
 def graph_belief(current_belief: CurrentBelief) -> GraphBelief:
-    """What is believed of the graph, as a table of edges with their names."""
+    """Edge probabilities as a table with names."""
     names = list(current_belief.settings.names)
     frame = optional_package("pandas", "`posterior`").DataFrame(
         current_belief.edges, index=names, columns=names
@@ -146,7 +146,7 @@ def graph_belief(current_belief: CurrentBelief) -> GraphBelief:
 def explain(
     current_belief: CurrentBelief, do: Mapping[str, float], experiment: int | None = None
 ) -> Explanation:
-    """What is expected of an experiment, what it would tell, and what else could be done."""
+    """Expected outcome of an experiment, the edges it would test, and its alternatives."""
     settings, pandas = current_belief.settings, optional_package("pandas", "`explain`")
     sign = 1.0 if settings.objective == "min" else -1.0
     best_of_each = _best_of_each(current_belief, dict(do), sign)
@@ -210,7 +210,7 @@ def bounds(current_belief: CurrentBelief, do: Levels) -> tuple[Float[np.ndarray,
 
 
 REPEATS = 16
-"""Joint draws of what experiments leave open, for each draw of the belief."""
+"""Joint draws of the remaining uncertainty, for each draw of the belief."""
 
 
 def _draws(
@@ -249,7 +249,7 @@ def contradiction_notes(current_belief: CurrentBelief) -> tuple[str, ...]:
 
 
 def _observed_range(current_belief: CurrentBelief, do: Levels) -> str:
-    """Where the observations lie of variables set farther beyond them than they spread; empty if of none."""
+    """Ranges of the observations for variables set far outside them, as text; empty if there are none."""
     observed = np.array([row.values for row in current_belief.state.rows if not row.do], float)
     found = []
     for name, level in do.items():
@@ -285,9 +285,9 @@ def refuting_experiments(current_belief: CurrentBelief, do: Levels) -> Tried | N
 def check_advice(
     current_belief: CurrentBelief, do: Levels, proposed: Levels | None
 ) -> tuple[Levels, tuple[str, ...]]:
-    """What to recommend instead of an action that the experiments or the belief speak against, and why.
+    """Replace an action that the experiments or the belief contradict; returns the action and notes that say why.
 
-    `proposed` is what a trained network alone would have said.
+    `proposed` is the recommendation of a trained network alone.
     """
     settings, target = current_belief.settings, current_belief.settings.target
     sign = 1.0 if settings.objective == "min" else -1.0
@@ -326,7 +326,7 @@ def _refusal(current_belief: CurrentBelief, against: Tried) -> str:
 
 
 def same(current_belief: CurrentBelief, first: Levels, second: Levels) -> bool:
-    """Whether two actions are nearly the same."""
+    """True for two actions that are nearly the same."""
     return alike(current_belief.state, first, second)
 
 

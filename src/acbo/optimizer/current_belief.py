@@ -1,4 +1,4 @@
-"""What is believed at a moment of an optimization, in the user's units: edges, effects with bands, progress."""
+"""The current belief of an optimization in the user's units: edges, effects with bands, progress."""
 
 import dataclasses
 import functools
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The best of what was tried so far, as it is believed now, against the cost; first comes to do nothing."""
+    """The best action so far, as currently expected, against the cost; the first entry is doing nothing."""
 
     cost: Float[np.ndarray, " n"]
     best: Float[np.ndarray, " n"]
@@ -66,7 +66,7 @@ class Progress:
 
 
 class CurrentBelief:
-    """Models drawn from the posterior of one state; everything is computed when it is first asked for."""
+    """The belief given one state; each part is computed on first use."""
 
     def __init__(self, state: State, strategy: AbstractStrategy) -> None:
         self.state = state
@@ -90,7 +90,7 @@ class CurrentBelief:
 
     @property
     def score(self) -> AbstractScore:
-        """How parent sets are weighed: by the score under which strategies draw graphs."""
+        """The parent-set score with which strategies draw graphs."""
         return score_named(score_for(belief_settings(self.settings, self.strategy), len(self.data.rows)))
 
     @functools.cached_property
@@ -178,14 +178,14 @@ class CurrentBelief:
 
     @functools.cached_property
     def idle_outcome(self) -> Tried | None:
-        """What the target was where nothing was set; None without such a row."""
+        """The target in rows where nothing was set; None without such a row."""
         goal = self.settings.names.index(self.settings.target)
         values = np.array([row.values[goal] for row in self.state.rows if not row.do], float)
         return Tried.of({}, values) if len(values) else None
 
     @functools.cached_property
     def contradictions(self) -> list[Contradiction]:
-        """Experiments that came out as no model of the observations alone lets expect."""
+        """Experiments that contradict models of the observations alone."""
         observed = [row for row in self.state.rows if not row.do]
         if not self.groups or len(observed) < LEAST:
             return []
@@ -243,7 +243,7 @@ def grid_of(variable: Variable) -> list[float]:
 
 
 def belief_settings(settings: Settings, strategy: AbstractStrategy | None = None) -> BeliefSettings:
-    """How beliefs are formed: as the strategy says, else with straight or with smooth effects as the user does."""
+    """Settings of the belief: the strategy's own, else linear or smooth as the user says."""
     own = getattr(strategy, "settings", None)
     if isinstance(own, BeliefSettings):
         return own

@@ -1,4 +1,4 @@
-"""The optimizer for people: ask for experiments, tell what they gave, and learn what to do."""
+"""The optimizer with names and units: ask for experiments, tell their results, get a recommendation."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ PathLike = str | os.PathLike[str]
 Simulator = Callable[[Levels], Any]
 """Takes the values that are set, by name, and returns one row of all variables: a mapping, Series or one-row frame."""
 USUAL_EXPERIMENTS = 10
-"""How many experiments a strategy plans for where no limit is given."""
+"""Number of experiments a strategy plans for if there is no limit."""
 
 
 class Optimizer:
@@ -43,7 +43,7 @@ class Optimizer:
 
     - `variables`: `{"dose": (0, 10), "sex": [0, 1], "age": None}` for a range, levels, only measured; or `Variable`s.
     - `target`, `objective`: the variable to make small (`"min"`) or large (`"max"`).
-    - `graph`: what is known of it. Edges, text such as `"dose -> pain"` or a networkx graph are the whole graph; a
+    - `graph`: prior knowledge. Edges, text such as `"dose -> pain"` or a networkx graph are the whole graph; a
       mapping of `required`, `forbidden`, `tiers`, `probabilities` is a part; None is nothing.
     - `data`: a data frame of rows from before; `intervened` marks what was set in them, as for `acbo.from_frame`.
     - `simulator`: a function from what is set to one row of all variables, for `run`.
@@ -155,7 +155,7 @@ class Optimizer:
         write_state(path, self._state)
 
     def _keep(self, state: State) -> None:
-        """Make this the state, once it is on disk."""
+        """Write the state to disk, then make it the current one."""
         if self._path is not None:
             write_state(self._path, state)
         if state.rows is not self._state.rows:
@@ -166,22 +166,22 @@ class Optimizer:
         self._notice()
 
     def _notice(self, again: Sequence[str] = ()) -> None:
-        """Warn of what makes advice doubtful, each kind once; of those in `again` at every call."""
+        """Warn of problems that make advice doubtful, each kind once; those in `again` at every call."""
         for kind, text in notices(self._state).items():
             if kind in again or kind not in self._noticed:
                 self._noticed.add(kind)
                 warnings.warn(text, stacklevel=3)
 
-    # What is so
+    # Properties
 
     @property
     def state(self) -> State:
-        """All that is remembered; a plain value that never changes."""
+        """Everything that is saved; an immutable value."""
         return self._state
 
     @property
     def current_belief(self) -> CurrentBelief:
-        """What is believed by now, behind explanations and pictures."""
+        """The belief behind recommendations, explanations and pictures."""
         return self._current_belief
 
     @property
@@ -254,7 +254,7 @@ class Optimizer:
         return _experiment_frame(state.settings, asked)
 
     def _choose(self, state: State, current_belief: CurrentBelief) -> tuple[Levels | None, str | None]:
-        """What to set next, or why not to."""
+        """The next values to set, or the reason to stop."""
         current_belief.state = state  # its pending experiments are thought of as made
         scaling = current_belief.scaling
         problem = problem_of(state, scaling, state.money)
@@ -286,7 +286,7 @@ class Optimizer:
             )
 
     def tell(self, rows: Table, do: Marks = None) -> None:
-        """Take in what was measured: all rows, or none where one of them is wrong.
+        """Add measured rows: all of them, or none if one is wrong.
 
         A data frame, a mapping, or a list of mappings with a value of every variable. A row with the number of its
         `experiment` (a column, or the index of what `ask` gave) takes the values that were set from there. Others are
@@ -321,7 +321,7 @@ class Optimizer:
     def run(self, n: int | None = None, *, progress: bool | None = None) -> "pd.DataFrame":
         """Ask, simulate and tell: `n` times, or until the budget, the experiments or the strategy end it.
 
-        Pending experiments come first. Ctrl-C ends it early; what was told is kept, and the experiment in hand is pending.
+        Pending experiments come first. Ctrl-C ends it early; results so far are kept, and the current experiment stays pending.
         `progress` shows a bar on stderr; by default only on a terminal and in a notebook. Returns the history.
         """
         from .simulation import run
@@ -329,7 +329,7 @@ class Optimizer:
         run(self, n, progress)
         return self.history()
 
-    # What is known
+    # Answers
 
     def history(self) -> "pd.DataFrame":
         """All rows: values, what was set (`set`), the number of the experiment, and its cost."""
@@ -349,7 +349,7 @@ class Optimizer:
         return graph_belief(self._current_belief)
 
     def recommend(self) -> Advice:
-        """What to do by all that is known, and what to expect of it.
+        """The best action by the current belief, and its expected target.
 
         What the strategy recommends is checked against the experiments made and against doing nothing. Where they
         disagree, the advice is the best of what was measured, and `notes` say why. The band is `explain`'s.
@@ -412,7 +412,7 @@ class Optimizer:
         return plot_graph(self._current_belief)
 
     def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
-        """Write one HTML page: what to do, how it came to that, what is believed, and every experiment."""
+        """Write one HTML page: recommendation, progress, effects, graph, and all experiments."""
         from .report import write_report
 
         return write_report(self, path, optimum=optimum)
@@ -429,7 +429,7 @@ class Optimizer:
 
 
 def _warn_of_range(target: Variable) -> None:
-    """The target is measured and never set; a range that says otherwise is told of."""
+    """Warn if the target has a range: it is measured and never set."""
     if target.low is not None or target.levels is not None:
         warnings.warn(
             f"`variables` must give the target {target.name!r} no range or levels, because experiments never set it; they are "

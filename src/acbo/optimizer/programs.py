@@ -51,7 +51,7 @@ def strategy_belief(
     key: Key,
     settings: BeliefSettings,
 ) -> AbstractBelief:
-    """What the strategy believes of the target; one by causal models and experiments where it has none of its own."""
+    """The strategy's belief about the target, or by default one from causal models and experiments."""
     if hasattr(strategy, "belief") and not hasattr(strategy, "advise"):
         return own_belief(strategy, problem, data, key)
     models = strategy_models(strategy, problem, data, key, settings)
@@ -66,13 +66,13 @@ def own_belief(strategy: Any, problem: Problem, data: Dataset, key: Key) -> Abst
 
 @eqx.filter_jit
 def unchecked_proposal(strategy: AbstractStrategy, problem: Problem, data: Dataset) -> Action | None:
-    """What a trained network alone would recommend; None for other strategies."""
+    """The recommendation of a trained network alone; None for other strategies."""
     proposal = getattr(strategy, "proposal", None)
     return None if proposal is None else proposal(problem, data)
 
 
 class TargetForecast(NamedTuple):
-    """What is believed of the target under some actions."""
+    """Expected target under some actions, with bands."""
 
     effects: Effects
     expected: Float[Array, " actions"]

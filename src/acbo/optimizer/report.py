@@ -1,4 +1,4 @@
-"""One HTML page of an optimization: what to do, how it came to that, what is believed, and every experiment."""
+"""The report of an optimization as one HTML page: recommendation, progress, effects, graph, and all experiments."""
 
 import html
 import os
@@ -60,17 +60,17 @@ def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
         f"<title>{said(title)}</title>\n<style>{STYLE}</style>\n<h1>{said(title)}</h1>",
         _advice(optimizer),
-        "<h2>What was asked</h2>",
+        "<h2>Problem</h2>",
         _question(state),
-        "<h2>How it went</h2>",
+        "<h2>Progress</h2>",
         _progress(current_belief, optimum),
-        "<h2>What setting one variable does</h2>",
+        "<h2>Effect of each variable</h2>",
         f"<p>Expected {said(settings.target)} if a variable is set; the band holds it with probability 0.9. "
         "Dots are experiments that set this variable alone.</p>",
         effects_part(current_belief),
-        "<h2>Who causes what</h2>",
+        "<h2>Causes</h2>",
         graph_part(current_belief),
-        "<h2>Every experiment</h2>",
+        "<h2>Experiments</h2>",
         _experiments(state),
         "</html>\n",
     ]
@@ -143,11 +143,11 @@ def _progress(current_belief: CurrentBelief, optimum: float | None) -> str:
     if optimum is not None:
         units = (
             f"<p>Regret is in units of {html.escape(target)} here: how far the expected value is from the optimum, {optimum:g}. "
-            "Benchmarks of acbo divide it by the regret of doing nothing, the first point of the line, so that 1 is to do "
+            "Benchmarks of acbo divide it by the regret of doing nothing, the first point of the line, so that 1 is doing "
             "nothing.</p>\n"
         )
     return (
-        f"{units}<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. "
+        f"{units}<p>The line is the current expectation of the best action tried so far, starting with doing nothing. "
         f"Dots are measurements.</p>\n<figure>{chart}</figure>"
     )
 
@@ -196,7 +196,7 @@ def _experiments(state: State) -> str:
         shown = [f"{pending.do[name]:.5g}" if name in pending.do else "" for name in settings.names]
         rows.append([f"{pending.experiment} (pending)", *shown, f"{settings.price(pending.do):g}"])
         marks.append({1 + settings.names.index(name) for name in pending.do})
-    note = f"<p>{given} rows were there before the first experiment. What was set is marked.</p>\n"
+    note = f"<p>{given} rows were given before the first experiment. Values that were set are marked.</p>\n"
     return note + _table(heads, rows, marks)
 
 

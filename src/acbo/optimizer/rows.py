@@ -1,4 +1,4 @@
-"""What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
+"""Parsing of measured rows with the variables set in each: all rows are valid, or an error changes nothing."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ Marks = Any
 
 
 def parse_rows(state: State, rows: Table, do: Marks = None) -> tuple[Row, ...]:
-    """The rows in what was told, each with its experiment if it has one."""
+    """Parse the rows given to `tell`, each with its experiment if it has one."""
     records = _records(rows)
     if not records:
         raise ValueError("`rows` must hold at least one row; got none. Tell what was measured.")
@@ -70,7 +70,7 @@ def _note_likely_result(
 
 
 def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
-    """Rows that are there before the first experiment, marked as for `acbo.from_frame`."""
+    """Parse the rows given before the first experiment, marked as for `acbo.from_frame`."""
     if frame is None:
         return ()
     if intervened is None and getattr(frame, "attrs", {}).get("intervened") is not None:
@@ -117,7 +117,7 @@ def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
         return [{str(name): value for name, value in row.items()} for row in rows]
     if isinstance(rows, str | os.PathLike):
         raise TypeError(
-            f"`{argument}` must be a data frame, and a path is none; got {short(os.fspath(rows))}. Read the file first: "
+            f"`{argument}` must be a data frame, not a path; got {short(os.fspath(rows))}. Read the file first: "
             f"{argument}=pandas.read_csv({os.fspath(rows)!r})."
         )
     example = (
@@ -131,7 +131,7 @@ def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
 
 
 def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any) -> list[list[str]]:
-    """The names of what was set in each row; a column of such names is taken out of the rows."""
+    """The variables set in each row; a column of such names is removed from the rows."""
     if _is_name(do):
         do = str(do)
     if isinstance(do, str) and do not in settings.names:
@@ -232,7 +232,7 @@ def _fill_in(
     experiment: int,
     where: str,
 ) -> list[str]:
-    """Put the values that the experiment sets into its row; others in their place are refused."""
+    """Write the values of the experiment into its row; different measured values raise."""
     if names and set(names) != set(do):
         raise ValueError(
             f"`{where}` must set what experiment {experiment} sets, {_some(do)}; got {', '.join(names)}. "
@@ -312,7 +312,7 @@ def _finite(value: Any, name: str, where: str) -> float:
 
 
 def _no_number(value: Any, name: str, where: str) -> ValueError:
-    """What to say of a cell that holds no number."""
+    """The error for a cell that holds no number."""
     blank = isinstance(value, str) and value.strip().lower() in ("", "nan")
     if blank or (not isinstance(value, str) and (value is None or _missing(value))):
         remedy = " Leave the row out if it was not measured."

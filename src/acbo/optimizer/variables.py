@@ -86,7 +86,7 @@ class Variable:
 
     @property
     def span(self) -> float:
-        """Length of the range; 0 where there is none."""
+        """Length of the range; 0 without a range."""
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
     def price(self, value: float) -> float:

@@ -67,7 +67,7 @@ class Case(eqx.Module):
 
 
 class Steps(NamedTuple):
-    """An episode as the update needs it; the leading axis is time."""
+    """Record of one episode for the update; the leading axis is time."""
 
     policy_input: PolicyInput
     spread: Float[Array, " trials"]
@@ -186,5 +186,5 @@ def run_steps(
 
 
 def with_knowledge(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and what is known beforehand; no gradient goes back."""
+    """Probabilities of edges from their log odds and prior knowledge, without gradient."""
     return known_edges(problem, jax.lax.stop_gradient(logits))

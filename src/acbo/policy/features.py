@@ -91,7 +91,7 @@ def policy_input(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -
     best = jnp.min(jnp.where(set_ > 0, y[:, None], 0), axis=0)
     tried = set_.max(1)
     price = problem.cost_fixed + problem.cost_unit * jnp.maximum(jnp.abs(problem.low), jnp.abs(problem.high))
-    dearest = jnp.maximum(jnp.max(jnp.where(can, price, 0)), 1e-6)
+    top_price = jnp.maximum(jnp.max(jnp.where(can, price, 0)), 1e-6)
     size = jnp.ones(data.size, x.dtype)
     nodes = jnp.stack(
         [
@@ -107,7 +107,7 @@ def policy_input(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -
             size * jnp.log1p((rows * (1 - tried)).sum()) / 5,
             size * jnp.log1p(jnp.maximum(remaining, 0)),
             size * (remaining <= 1),
-            jnp.where(can, price / dearest, 0),
+            jnp.where(can, price / top_price, 0),
             size * problem.max_simultaneous / 3,
             size * jnp.log1p(data.live.sum()) / 3,
         ],
@@ -117,7 +117,7 @@ def policy_input(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -
 
 
 def known_edges(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and what is known beforehand."""
+    """Probabilities of edges from their log odds and prior knowledge."""
     known = problem.knowledge
     p = jax.nn.sigmoid(logits + known.log_odds)
     return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))

@@ -71,7 +71,7 @@ class PolicyLearning:
 
 
 class PolicyState(eqx.Module):
-    """The state of a run: the network, what it is held near, the optimizer's moments, and where it stands."""
+    """State of a training: the network, its reference, the optimizer's moments, the number of updates and the key."""
 
     network: PolicyNetwork
     reference: PolicyNetwork | None
@@ -178,7 +178,7 @@ class PolicyUpdate(eqx.Module):
         )
 
     def _advantages(self, steps: Steps) -> tuple[Array, Array]:
-        """How much better the rest of an episode went than that of its group, at every step; and what counts at all."""
+        """Advantage of every step over the mean of its group, by rewards to go; and the weight of each step."""
         rewards = self._rewards(steps)
         to_go = jnp.cumsum(rewards[..., ::-1], axis=-1)[..., ::-1]
         weight = steps.made.astype(to_go.dtype)
@@ -286,7 +286,7 @@ def begin(
 
 @dataclasses.dataclass(frozen=True)
 class TrainedPolicy:
-    """What a run came to."""
+    """Result of `train_policy`."""
 
     network: PolicyNetwork
     state: PolicyState

@@ -1,4 +1,4 @@
-"""From an outlook to an experiment: variables are picked one after another, each with its place, until it is enough."""
+"""From the network's output to an experiment: variables are picked one after another, each with its value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,14 +18,14 @@ Picks = Int32[Array, " most"]
 
 
 class PickNoise(NamedTuple):
-    """The random numbers of one experiment: all that chance decides, so that many are drawn at once."""
+    """The random numbers of one experiment, so that those of many are drawn at once."""
 
     gumbel: Float[Array, "*more most all"]
     uniform: Float[Array, "*more most"]
 
 
 def draw_pick_noise(key: Key, problem: Problem, places: int, *lead: int) -> PickNoise:
-    """Luck for experiments on this problem."""
+    """Random numbers for experiments on this problem."""
     most, cells = problem.max_simultaneous, problem.size * places + 1
     numbers = jr.uniform(key, (*lead, most, cells + 1), minval=1e-7, maxval=1.0)
     return PickNoise(-jnp.log(-jnp.log(numbers[..., :cells])), numbers[..., cells])
@@ -76,7 +76,7 @@ def entropy(outlook: Outlook) -> Float[Array, ""]:
 def choice_of(
     outlook: Outlook, problem: Problem, picks: Picks, log: Float[Array, ""], noise: PickNoise
 ) -> Choice:
-    """The experiment that the picks say; luck places values within their cells."""
+    """The experiment for these picks; `noise` places values within their cells."""
     d, places = outlook.logits.shape
     made = picks < d * places
     chosen = made[:, None] & (jnp.arange(d) == (picks // places)[:, None])

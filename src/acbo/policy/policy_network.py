@@ -1,4 +1,4 @@
-"""The policy's network: from what it is told to effects, and to a distribution over experiments."""
+"""The policy network: from statistics to predicted effects and a distribution over experiments."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _SHARPNESS = 2.0
 
 
 class Outlook(eqx.Module):
-    """What the network makes of one situation."""
+    """Output of the network for one situation."""
 
     effect: Float[Array, "d places"]
     """Expected target under each variable at each place, relative to doing nothing, in standard deviations."""
@@ -64,7 +64,7 @@ class PolicyNetwork(eqx.Module):
         self.embed, self.embed_nodes, self.layers, self.norm, self.hidden, self.out, self.pair_out = parts
 
     def posterior(self, inputs: PolicyInput, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
-        """Probabilities of edges: the surrogate's, with what is known beforehand."""
+        """Probabilities of edges: the surrogate's, combined with prior knowledge."""
         return known_edges(problem, self.edge_logits(inputs, data))
 
     def edges_of(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:

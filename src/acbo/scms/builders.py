@@ -27,7 +27,7 @@ AXES |= dict.fromkeys(("phase", "outer", "activation", "reach"), "dk")
 
 
 def padded_size(variables: int) -> int:
-    """The bucket that holds so many variables; beyond the last, the number itself."""
+    """The bucket that holds this many variables; above the last bucket, the number itself."""
     return bucket(variables) if variables <= BUCKETS[-1] else variables
 
 
@@ -112,7 +112,7 @@ def model_from_equations(
 
 
 def _empty(d: int, units: int) -> dict[str, np.ndarray]:
-    """Units that do nothing yet, to be written to."""
+    """Arrays for unused units, to be filled in."""
     return {name: np.array(field) for name, field in no_units(d, units).items()}
 
 

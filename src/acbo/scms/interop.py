@@ -81,7 +81,7 @@ def from_networkx(
 
 
 def _demand_linear(name: str, mechanism: str, noise: str, argument: str) -> None:
-    """Refuse what weights alone do not hold."""
+    """Raise for mechanisms and noise that weights alone cannot describe."""
     if mechanism != "linear" or noise == "heteroscedastic":
         raise ValueError(
             f"`{argument}` must be of a linear model whose noise does not depend on causes; {short(name)} is {mechanism} with "
@@ -210,7 +210,7 @@ def from_frame(
     target = target if isinstance(target, str) else str(target)
     if isinstance(frame, str | os.PathLike):
         raise TypeError(
-            f"`frame` must be a data frame, and a path is none; got {short(os.fspath(frame))}. Read the file first: "
+            f"`frame` must be a data frame, not a path; got {short(os.fspath(frame))}. Read the file first: "
             f"acbo.from_frame(pandas.read_csv({os.fspath(frame)!r}), ...)."
         )
     if not hasattr(frame, "columns"):

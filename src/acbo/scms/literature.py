@@ -93,7 +93,7 @@ def _normals(key: Key, rows: int, names: str) -> dict[str, Rows]:
 
 
 def toy_graph() -> Benchmark:
-    """X → Z → Y, of which only Z is worth setting."""
+    """X → Z → Y; only Z is worth setting."""
 
     def equations(key: Key, rows: int, put: Callable[[str, Rows], Rows]) -> Values:
         e = _normals(key, rows, "X Z Y")

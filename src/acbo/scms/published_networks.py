@@ -19,6 +19,7 @@ from .causal_model import CausalModel
 
 NetworkName = Literal["ecoli70", "magic-niab", "magic-irri", "arth150", "sachs"]
 NETWORKS: tuple[NetworkName, ...] = get_args(NetworkName)
+Equations = Sequence[tuple[str, float, dict[str, float], float]]
 
 
 def load_network(name: str, *, target: str | None = None, ranges: Ranges | None = None) -> CausalModel:

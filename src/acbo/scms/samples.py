@@ -60,7 +60,7 @@ def propagate(
 
 
 def largest_value(units: int) -> float:
-    """What the values of a model with so many units are held within."""
+    """Bound on the values of a model with this many units."""
     return LARGEST if units else _LARGEST_LINEAR
 
 
@@ -118,7 +118,7 @@ def sample_mixed(
 
 
 def demand_rows(rows: Any) -> None:
-    """Refuse what is no number of rows."""
+    """Raise unless `rows` is a number of rows."""
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise TypeError(f"`rows` must be a whole number, how many to draw; got {short(rows)}.")
 

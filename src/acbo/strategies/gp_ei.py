@@ -132,7 +132,7 @@ def gp_posterior(
 
     A share of its variance is a sum of functions of single variables, the same in every set that holds them; the rest
     is each set's own. All is averaged over a grid of lengths, signal deviations and shares, weighed by the likelihood.
-    `doubts` are further deviations, at what was tried and at what is asked: experiments settle them like the rest.
+    `doubts` are further deviations at the tried and the asked actions; experiments reduce them like the rest.
     """
     before = jnp.zeros_like(residual) if doubts is None else doubts[0]
     (_, _, _), before = recent(tried, before, memory)

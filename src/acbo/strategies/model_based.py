@@ -1,4 +1,4 @@
-"""Strategies that believe in causal models drawn from their posterior: Thompson, improvement, knowledge, information."""
+"""Strategies with causal models drawn from their posterior: Thompson, improvement, knowledge, information."""
 
 import abc
 
@@ -23,13 +23,13 @@ from .base import AbstractStrategy
 from .refutation import is_refuted
 
 ROUNDS, STARTS = 4, 4
-"""How often the best values are searched around again, and around how many candidates."""
+"""Rounds of the local search, and number of candidates it starts from."""
 LEAST_GAIN = 2e-3
-"""What a step of that search must win, in the target's units: an end of a range is left for something."""
+"""Least gain of a step of that search, in the target's units, so that values leave the ends of ranges only for a gain."""
 
 
 class AbstractModelBased(AbstractStrategy):
-    """Beliefs by `draw_models`; subclasses say what makes an experiment worth its price."""
+    """Beliefs by `draw_models`; subclasses define the worth of an experiment."""
 
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
     places: int = eqx.field(static=True, default=5)
@@ -38,7 +38,7 @@ class AbstractModelBased(AbstractStrategy):
     """Sets of several variables that are candidates, where they may be set together."""
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
-        """What is believed."""
+        """Causal models drawn from their posterior."""
         return draw_models(problem, data, key, self.settings)
 
     @abc.abstractmethod
@@ -50,10 +50,10 @@ class AbstractModelBased(AbstractStrategy):
         losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        """How much each action is worth; `losses` are their expected targets, turned so that small is good."""
+        """Worth of each action; `losses` are their expected targets, turned so that small is good."""
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """What is believed of the target: the models, corrected by what experiments showed."""
+        """The belief about the target: the models, corrected by experiments."""
         models = self.models(problem, data, key)
         return corrected_belief(problem, data, models, jr.fold_in(key, 1))
 
@@ -73,7 +73,7 @@ class AbstractModelBased(AbstractStrategy):
         return self.advise(problem, data, self.belief(problem, data, key_belief), key_actions)
 
     def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
-        """The recommendation by a belief that is there already."""
+        """The recommendation given a belief."""
         return best_action(problem, data, belief, key, self.places, self.sets)
 
 
@@ -95,7 +95,7 @@ def best_action(
 ) -> Recommendation:
     """The action with the best expected target: of the candidates, what was tried, and what lies around the best.
 
-    What experiments speak against (`is_refuted`) is not recommended, whatever the belief says of it. A `proposal` is one
+    An action that experiments contradict (`is_refuted`) is not recommended, whatever the belief says. A `proposal` is one
     more candidate.
     """
     key_actions, key_search = jr.split(key)
@@ -137,7 +137,7 @@ def best_action(
 def recommendation_of(
     belief: AbstractBelief, mask: Bool[Array, " d"], value: Float[Array, " d"]
 ) -> Recommendation:
-    """An action as a recommendation, with what is believed of it."""
+    """An action as a recommendation, with its expected target."""
     found = belief.effects(mask[None], value[None])
     return Recommendation(mask, value, found.expected[0], found.spread[0])
 
@@ -246,7 +246,7 @@ def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "action
 def price(
     problem: Problem, actions: Actions, top: Float[Array, ""] | None = None
 ) -> Float[Array, " actions"]:
-    """Cost relative to the dearest candidate, whose cost `top` may be given; never 0."""
+    """Cost relative to the most expensive candidate, whose cost may be given as `top`; never 0."""
     cost = problem.cost(actions.mask, actions.value)
     top = dearest(problem, actions) if top is None else top
     return jnp.where(top > 0, jnp.maximum(cost / jnp.where(top > 0, top, 1), 0.01), 1)

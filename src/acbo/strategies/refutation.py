@@ -1,4 +1,4 @@
-"""Actions that the experiments made speak against, whatever a model promises of them."""
+"""Actions that experiments contradict, whatever a model predicts."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -38,7 +38,7 @@ def is_refuted(
     value: Float[Array, "actions d"],
     least: int = 1,
 ) -> Bool[Array, " actions"]:
-    """Whether experiments with this action, at least so many, came out worse than doing nothing, by a standard error.
+    """True if at least `least` experiments with this action were worse than doing nothing, by a standard error.
 
     The error is that of both means, from the scatter of the observations; it needs observations to compare with.
     """

@@ -30,10 +30,10 @@ class Policy(AbstractStrategy):
     network: PolicyNetwork
     temperature: float = eqx.field(static=True, default=0.0)
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
-    """Of the models behind recommendations."""
+    """Settings of the models behind recommendations."""
 
     def outlook(self, problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Outlook, Scale]:
-        """What the network makes of the situation."""
+        """The output of the network for the situation."""
         turned = orient_target(problem, data)
         known, scale = policy_input(problem, turned, remaining)
         edges = self.network.posterior(known, turned, problem)
@@ -54,7 +54,7 @@ class Policy(AbstractStrategy):
         return draw_models(problem, data, key, self.settings)
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """What is believed of the target: causal models drawn from their posterior, corrected by the experiments.
+        """The belief about the target: causal models drawn from their posterior, corrected by experiments.
 
         The network chooses experiments; what it predicts of them is trained on random models and is no belief about
         data of another kind.
@@ -74,7 +74,7 @@ class Policy(AbstractStrategy):
         key: Key,
         proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
     ) -> Recommendation:
-        """The recommendation by a belief that is there already, and by a proposal where that is."""
+        """The recommendation given a belief and optionally a proposal."""
         proposal = self.proposal(problem, data) if proposal is None else proposal
         return best_action(problem, data, belief, key, proposal=proposal)
 

@@ -1,4 +1,4 @@
-"""What a surrogate is trained and judged on: models from a prior, with observations and experiments."""
+"""Training and test data of a surrogate: models from a prior, with observations and experiments."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The surrogate: a network that reads a dataset of any size and says which variable causes which."""
+"""The surrogate: a network that reads a dataset of any size and predicts its causal graph."""
 
 import warnings
 from typing import Any
@@ -25,7 +25,7 @@ _PRIOR_LOGIT = -1.5
 
 
 class Prediction(eqx.Module):
-    """What the network says of one dataset; `[i, j]` is about i → j."""
+    """Prediction for one dataset; `[i, j]` is about i → j."""
 
     edge_logits: Float[Array, "d d"]
     """Log odds of each edge; `MASKED` where none can be."""
@@ -193,7 +193,7 @@ class Surrogate(eqx.Module):
     network: Network
     calibration: Calibration
     trained_variables: int | None = eqx.field(static=True)
-    """The most variables of the models it was trained on; None where nobody said."""
+    """Most variables of the models it was trained on; None if unknown."""
 
     def __init__(
         self,

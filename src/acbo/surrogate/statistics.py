@@ -1,4 +1,4 @@
-"""What data say of each pair of variables, at a cost that grows little with rows: the input of both encoders.
+"""Statistics of each pair of variables, at a cost that grows little with rows: the input of both encoders.
 
 Every number is computed from standardised values, so neither the units nor the variances of variables can be seen:
 in simulated models variances grow along the causal order, and a network would learn that instead of causes.

@@ -183,7 +183,7 @@ def test_pictures_are_figures_without_global_state(finished: Optimizer) -> None:
 
 def test_the_report_is_one_page_with_everything(finished: Optimizer, tmp_path: Path) -> None:
     page = finished.report(tmp_path / "out" / "report.html", optimum=BEST).read_text()
-    assert page.index("Recommended") < page.index("What was asked") < page.index("Every experiment")
+    assert page.index("Recommended") < page.index("<h2>Problem") < page.index("<h2>Experiments")
     assert "set dose = 10" in page
     assert page.count("<svg") == 1 + 3 + 2
     assert page.count("<tr>") == 1 + 5 + 1 + 5 + 1

@@ -496,7 +496,7 @@ def test_ctrl_c_keeps_what_was_told(capsys: pytest.CaptureFixture[str]) -> None:
     optimizer = random_optimizer(simulator=interrupted)
     assert len(optimizer.run(5)) == 2
     caught = capsys.readouterr()
-    assert caught.err == "stopped; what was told is kept\n"
+    assert caught.err == "stopped; results so far are kept\n"
     assert not caught.out, "where nobody looks there is no bar, and what is printed stays clean"
     assert list(optimizer.pending().index) == [2]
     assert len(optimizer.run(3, progress=False)) == 5

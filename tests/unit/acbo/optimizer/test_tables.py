@@ -66,13 +66,11 @@ def test_what_is_missing_stays_missing_and_numbers_of_objects_are_taken() -> Non
 
 @pytest.mark.parametrize("path", ["rows.csv", Path("rows.csv")])
 def test_a_path_is_no_table(path: str | Path) -> None:
-    with pytest.raises(
-        TypeError, match=r"`data` must be a data frame, and a path is none.*read_csv\('rows.csv'\)"
-    ):
+    with pytest.raises(TypeError, match=r"`data` must be a data frame, not a path.*read_csv\('rows.csv'\)"):
         optimizer(path)
-    with pytest.raises(TypeError, match=r"`rows` must be a data frame, and a path is none"):
+    with pytest.raises(TypeError, match=r"`rows` must be a data frame, not a path"):
         optimizer().tell(path)
-    with pytest.raises(TypeError, match=r"`frame` must be a data frame, and a path is none"):
+    with pytest.raises(TypeError, match=r"`frame` must be a data frame, not a path"):
         acbo.from_frame(path, target="pain")  # pyright: ignore[reportArgumentType]
 
 
