@@ -95,7 +95,7 @@ def test_wrong_descriptions_are_refused(given: Any, said: str) -> None:
         ({"max_simultaneous": 0}, "`max_simultaneous` must be at least 1"),
         ({"graph": "dose -> pian"}, "Did you mean 'pain'?"),
         ({"graph": {"needed": []}}, "`graph` must be one of required, forbidden"),
-        ({"graph": [("dose", "pain"), ("pain", "dose")]}, "circle"),
+        ({"graph": [("dose", "pain"), ("pain", "dose")]}, "cycle"),
         ({"variables": {"dose": None, "pain": (0, 1)}}, "one that can be set beside the target"),
         (
             {"variables": {"dose": {"low": 0, "high": 1, "cost": 0}, "pain": None}, "budget": 3},
