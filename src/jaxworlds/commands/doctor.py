@@ -246,7 +246,7 @@ def _extras() -> list[Finding]:
             needed.setdefault(found[2], []).append(found[1])
     findings = []
     for extra, packages in needed.items():
-        missing = [name for name in packages if not _installed(name)]
+        missing = [name for name in packages if not _is_installed(name)]
         if missing:
             effect = _EFFECTS.get(extra, "what needs them says so")
             findings.append(
@@ -262,7 +262,7 @@ def _extras() -> list[Finding]:
     return findings
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         version(name)
     except PackageNotFoundError:
@@ -324,7 +324,7 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from .command_line import people_console
+    from ._output import people_console
 
     console = people_console()
     console.print(

@@ -26,7 +26,7 @@ from ..kernels import warn_of_missing_kernels
 from ..memory import demand_memory
 from ..static import strong
 from ..taps import AdaptivePeriod
-from ._chunk import Program, advance, bytes_beyond, called, merge, split
+from ._chunk import Program, advance, bytes_beyond, call_step, merge, split
 from ._host import (
     OUTCOMES,
     STOP,
@@ -329,7 +329,7 @@ def _as_array(leaf: Any) -> Any:
     return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
-def _not_described(leaf: Any) -> Any:
+def _stand_in(leaf: Any) -> Any:
     """A leaf, or an array that stands for one of which only the shape is given."""
     return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
@@ -383,7 +383,7 @@ class _Driver:
         self.job, self.folder = job, folder
         shared_at = job.shared_at
         shared = jax.tree.map(_as_array, job.shared if shared_at is None else shared_at(0, 0))
-        standing = shared if shared_at is None else jax.tree.map(_not_described, shared)
+        standing = shared if shared_at is None else jax.tree.map(_stand_in, shared)
         self.step, step_arrays = split(job.step, "step")
         self.shared, shared_arrays = split(standing, "shared")
         self.has_shared = shared is not None
@@ -472,7 +472,7 @@ class _Driver:
 
         def out(carry: Any, arrays: list[Any]) -> Any:
             extra = (merge(self.shared, arrays),) if self.has_shared else ()
-            return called(step, (carry, x, *extra))[1]
+            return call_step(step, (carry, x, *extra))[1]
 
         return jax.eval_shape(out, like, self.shared_arrays)
 
