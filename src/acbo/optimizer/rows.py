@@ -271,8 +271,8 @@ def _row(
             "only measured."
         )
         raise ValueError(
-            f"`{where}` must have values of the variables alone ({short_list(known)}); got a column {short(extra[0])}"
-            f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''} that is none.{remedy}"
+            f"`{where}` must have values of the variables only ({short_list(known)}); got the column {short(extra[0])}"
+            f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''}.{remedy}"
         )
     missing = [name for name in settings.names if name not in record]
     if missing:

@@ -20,7 +20,7 @@ from acbo.scms.scm import SCM
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
 from .base import AbstractStrategy
 from .gp_ei import expected_gain, gp_posterior, most_gaining
-from .model_based import dearest, price
+from .model_based import greatest_cost, price
 
 ROUNDS, STARTS, FIRST = 5, 8, 0.1
 """How often the best values are searched around again, around how many, and how far at first, as a part of the range."""
@@ -73,7 +73,7 @@ class CausalBO(AbstractStrategy):
         actions = self.candidates(problem, data, key_actions)
         mean, deviation = self.posterior(problem, data, models, actions)
         _, best = best_of(problem.sign * mean, actions.allowed)
-        top = dearest(problem, actions)
+        top = greatest_cost(problem, actions)
 
         def gain_of(
             actions: Actions, mean: Float[Array, " actions"], deviation: Float[Array, " actions"]

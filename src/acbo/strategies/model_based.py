@@ -248,10 +248,10 @@ def price(
 ) -> Float[Array, " actions"]:
     """Cost relative to the most expensive candidate, whose cost may be given as `top`; never 0."""
     cost = problem.cost(actions.mask, actions.value)
-    top = dearest(problem, actions) if top is None else top
+    top = greatest_cost(problem, actions) if top is None else top
     return jnp.where(top > 0, jnp.maximum(cost / jnp.where(top > 0, top, 1), 0.01), 1)
 
 
-def dearest(problem: Problem, actions: Actions) -> Float[Array, ""]:
+def greatest_cost(problem: Problem, actions: Actions) -> Float[Array, ""]:
     """The greatest cost of what is allowed."""
     return jnp.max(jnp.where(actions.allowed, problem.cost(actions.mask, actions.value), 0))
