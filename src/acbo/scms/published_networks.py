@@ -133,9 +133,6 @@ def _linear_levels(names: list[str], tables: Tables) -> tuple[list[str], Equatio
     return names, equations, [(cause, name) for name, (causes, _) in tables.items() for cause in causes]
 
 
-Equations = Sequence[tuple[str, float, dict[str, float], float]]
-
-
 def linear_network(
     names: Sequence[str], equations: Equations, edges: Iterable[tuple[str, str]], **options: Any
 ) -> CausalModel:
