@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Answer = Posterior | Prediction | Float[Array | np.ndarray, "size size"]
-"""What `edge_posterior` or a surrogate returned, or edge probabilities `[i, j]` alone; padding comes last."""
+"""Result of `edge_posterior` or of a surrogate, or edge probabilities `[i, j]` alone; padding comes last."""
 
 
 def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, "d d"]:

@@ -107,7 +107,7 @@ class Evaluate(DistributedCommand):
     """
 
     spellings: ClassVar[Mapping[str, str]] = {"strategy=": "strategies"}
-    """How messages name the options."""
+    """Names of options in messages."""
 
     policy: tyro.conf.Positional[str] = "default"
     """A file of `acbo train`, or `default` for the policy of the package."""

@@ -24,11 +24,11 @@ class Dataset(eqx.Module):
 
     values: Float[Array, "n d"]
     intervened: Bool[Array, "n d"]
-    """Where the value was set (or its mechanism changed) by an intervention."""
+    """True where an intervention set the value or changed its mechanism."""
     rows: Bool[Array, " n"]
-    """Which rows are real."""
+    """True for real rows."""
     live: Bool[Array, " d"]
-    """Which variables are real."""
+    """True for real variables."""
     target: Int32[Array, ""]
 
     def __check_init__(self) -> None:

@@ -32,7 +32,7 @@ ROWS, OBSERVED, SIZE = 100, 60, 10
 BATCH = 10
 """Datasets answered at once: more do not fit into the caches of a small machine."""
 LEAST_AUROC = 0.95
-"""What the surrogate must reach on the random models; it was 0.9977 on 200 of them when it was trained."""
+"""Least AUROC of the surrogate on the random models; it was 0.9977 on 200 of them when it was trained."""
 
 PLANT = """
     feed = N(0, 1)
@@ -72,7 +72,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"A plant of 8 variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments: how likely is each arrow?",
         highlight=False,
     )
-    # First of all: who cannot load it is told so in a second. CPUs emulate the bfloat16 in which it was trained.
+    # First, so that a missing package is reported at once. CPUs emulate the bfloat16 in which it was trained.
     network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     plant = parse_model(PLANT, size=SIZE)
     names, d = plant.names, len(plant.names)
@@ -139,11 +139,11 @@ def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models 
 
 
 Decision = tuple[str, dict[str, float], float, float]
-"""Who decides, the values set, the true E[target | do(...)], and its regret: 0 is the best, 1 is to set nothing."""
+"""Source of the decision, values set, true E[target | do(...)], and regret: 0 is best, 1 is setting nothing."""
 
 
 def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, "d d"]]) -> list[Decision]:
-    """What to set to lower the target most: by the truth, by a model fitted to each likely graph, by correlation."""
+    """The best intervention by the true model, by a model fitted to each likely graph, and by correlation."""
     levels, best = plant.best()
     chosen = {"truth": levels}
     for who, edges in answers.items():

@@ -22,7 +22,7 @@ from .outcomes import Outcomes, outcomes_of, recent
 WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
 MEMORY = 64
-"""How many experiments correct the models, the last ones; the cost grows with the cube."""
+"""Number of most recent experiments that correct the models; the cost grows with the cube."""
 TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
 BEYOND = 10.0

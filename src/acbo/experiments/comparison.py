@@ -92,7 +92,7 @@ class Comparison:
         return _mean(self.regrets(strategy, cell))
 
     def difference(self, first: str, second: str, cell: Cell | None = None) -> tuple[float, float]:
-        """How much larger the first one's regret is on the same models, and half the width of its 95 % interval."""
+        """Mean difference of regrets, first minus second, on the same models, and half-width of its 95 % interval."""
         return _mean(self.regrets(first, cell) - self.regrets(second, cell))
 
 

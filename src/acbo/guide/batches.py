@@ -35,7 +35,7 @@ class TrainingBatchJAX:
     parent_mask: Bool[Array, "batch k d"]
     """Members of each parent set."""
     set_mask: Bool[Array, "batch k"]
-    """Which parent sets are real."""
+    """True for real parent sets."""
     target_idx: Int[Array, " batch"]
     var_mask: Bool[Array, "batch d"]
     row_mask: Bool[Array, "batch n"]

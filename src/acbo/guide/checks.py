@@ -27,7 +27,7 @@ class FallbackReport:
 
     @property
     def agree(self) -> bool:
-        """Whether both computed the same numbers, to 1e-6."""
+        """True if both computed the same numbers, to 1e-6."""
         return self.largest_difference <= 1e-6
 
 

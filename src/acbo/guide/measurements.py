@@ -56,7 +56,7 @@ def measure_compilation_speedup(jax_train_step: Callable[..., Any], *args: Any) 
 def benchmark_sustained_performance(
     jax_step: Callable[..., Any], regular_step: Callable[..., Any], args: Sequence[Any], n_runs: int = 10
 ) -> float:
-    """How many times as long `regular_step` takes as `jax_step`: both warm, blocking, interleaved.
+    """Time of `regular_step` over that of `jax_step`: both warm, blocking, interleaved.
 
     The ratio says something about compilation only when both steps compute the same thing.
 

@@ -1,4 +1,4 @@
-"""How good a prediction of edges is: ranking, decisions, distance, calibration; masked, for padded models.
+"""Quality of predicted edges: ranking, decisions, distance, calibration; masked, for padded models.
 
 Every function takes arrays of one shape, `[d, d]` for edges, and a mask of the entries that count.
 `edge_mask(live)` gives the mask of a model: all pairs of different live variables. `vmap` for many models.
@@ -49,7 +49,7 @@ def f1(
 def structural_hamming_distance(
     predicted: Shaped[Array, "d d"], truth: Shaped[Array, "d d"], mask: Bool[Array, "d d"] | None = None
 ) -> Int[Array, ""]:
-    """How many pairs of variables are joined differently: an edge too many, missing or reversed each count 1.
+    """Structural Hamming distance: each extra, missing or reversed edge counts 1.
 
     Edges are booleans; probabilities are refused.
     """

@@ -28,7 +28,7 @@ TIED = 0.02
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Advice:
-    """What to set, and what target to expect: its mean, and bounds that hold it with a probability of 0.9."""
+    """A recommended action and its expected target, with bounds that hold it with probability 0.9."""
 
     do: Levels
     """Values by name; empty where it is best to leave everything alone."""
@@ -53,7 +53,7 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GraphBelief:
-    """Who causes what: `edges` is a square table, row causes column; `parents` are direct causes of the target."""
+    """Belief about the graph: `edges` is a square table, row causes column; `parents` are direct causes of the target."""
 
     edges: "pd.DataFrame"
     target: str
@@ -331,7 +331,7 @@ def same(current_belief: CurrentBelief, first: Levels, second: Levels) -> bool:
 
 
 def can_be_set(settings: Settings, do: Levels) -> bool:
-    """Whether all of this may be set at once: rows may hold experiments that were made elsewhere."""
+    """True if all of this may be set at once: rows may hold experiments that were made elsewhere."""
     settable = {v.name: v for v in settings.settable}
     return len(do) <= settings.max_simultaneous and all(
         name in settable and settable[name].low - 1e-9 <= level <= settable[name].high + 1e-9  # pyright: ignore[reportOptionalOperand]

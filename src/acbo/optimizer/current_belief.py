@@ -251,6 +251,6 @@ def belief_settings(settings: Settings, strategy: AbstractStrategy | None = None
 
 
 def key_for(settings: Settings, use: str, number: int = 0) -> Key:
-    """The random key of one use: the same for the same seed, whatever else was asked in between."""
+    """The random key of one use; it depends on the seed, the use and the number only."""
     uses = ("choose", "recommend", "beliefs")
     return jr.fold_in(jr.fold_in(jr.key(settings.seed), uses.index(use)), number)

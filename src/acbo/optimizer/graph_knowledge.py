@@ -70,7 +70,7 @@ def graph_of(given: Graph, names: Sequence[str]) -> GraphKnowledge:
     elif isinstance(given, Mapping):
         found = _parts(given)
     else:
-        # What `A <-> B` calls U_A_B is hidden: beliefs are about what is measured.
+        # `A <-> B` adds a hidden variable U_A_B; beliefs are about measured variables only.
         hidden = {f"U_{a}_{b}" for a in names for b in names} - set(names)
         if isinstance(given, str):  # a name without an edge is one of the variables too
             for name in parse_graph(given)[0]:

@@ -194,7 +194,7 @@ class Optimizer:
 
     @property
     def stopped(self) -> bool:
-        """Whether the strategy wants no further experiment; `stop_reason` says why."""
+        """True if the strategy wants no further experiment; `stop_reason` says why."""
         return self._state.stopped is not None
 
     @property
@@ -203,12 +203,12 @@ class Optimizer:
 
     @property
     def spent(self) -> float:
-        """Cost of the experiments that were told."""
+        """Cost of the experiments with results."""
         return self._state.spent
 
     @property
     def remaining(self) -> float:
-        """How many experiments may still be asked for: by their number, and by what the cheapest costs."""
+        """Number of experiments that may still be asked for, by their limit and by the cost of the cheapest."""
         prices = [v.price(min(grid, key=abs)) for v, grid in self._cheapest() if grid]
         if not prices:
             return 0.0
@@ -258,7 +258,7 @@ class Optimizer:
         current_belief.state = state  # its pending experiments are thought of as made
         scaling = current_belief.scaling
         problem = problem_of(state, scaling, state.money)
-        # Chance does not look at what is pending.
+        # Random experiments do not depend on pending ones.
         expected = () if isinstance(self._strategy, Random) else current_belief.fantasies()
         data = data_of(state, scaling, expected)
         left = jnp.asarray(_plan(state), problem.low.dtype)
@@ -306,7 +306,7 @@ class Optimizer:
         )
 
     def pending(self) -> "pd.DataFrame":
-        """Experiments that were asked for and not told."""
+        """Experiments without results."""
         return _experiment_frame(self._state.settings, self._state.pending)
 
     def cancel(self, experiment: int) -> None:
@@ -444,7 +444,7 @@ def _can_pay(state: State) -> bool:
 
 
 def _plan(state: State) -> float:
-    """How many experiments the strategy may plan for."""
+    """Number of experiments the strategy may plan for."""
     settings = state.settings
     typical = np.mean([v.price(((v.low or 0.0) + (v.high or 0.0)) / 2) for v in settings.settable])
     money = state.money / typical if typical > 0 else float("inf")

@@ -24,7 +24,7 @@ def next_choice(
 
 
 Action = tuple[Bool[Array, " d"], Float[Array, " d"]]
-"""What is set, and to what."""
+"""Mask and values of an action."""
 
 
 @eqx.filter_jit

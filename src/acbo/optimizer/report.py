@@ -172,7 +172,7 @@ def graph_part(current_belief: CurrentBelief) -> str:
 
 
 def picture(draw: Callable[[], str]) -> str:
-    """What `draw` returns; without matplotlib, a note that says how to install it."""
+    """The result of `draw`, or without matplotlib a note that says how to install it."""
     try:
         return draw()
     except ImportError as error:

@@ -18,7 +18,7 @@ from .variables import RESERVED
 Table = Any
 """A data frame, a Series, a mapping, or a list of mappings."""
 Marks = Any
-"""Which variables were set: a name, names, a column of names, or a mask of the rows' shape."""
+"""The variables that were set: a name, names, a column of names, or a mask of the rows' shape."""
 
 
 def parse_rows(state: State, rows: Table, do: Marks = None) -> tuple[Row, ...]:
@@ -346,7 +346,7 @@ def _missing(value: Any) -> bool:
 
 
 def _same(settings: Settings, name: str, a: Any, b: Any) -> bool:
-    """Whether two values of a variable are one but for rounding."""
+    """True if two values of a variable are one but for rounding."""
     span = next((v.span for v in settings.variables if v.name == name), 0.0)
     try:
         # Simulators often answer in single precision.

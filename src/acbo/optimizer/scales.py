@@ -65,5 +65,5 @@ def _of_one(
 
 
 def _varies(values: Float[np.ndarray, " n"]) -> bool:
-    """Whether the spread is more than what rounding leaves of a constant, in whatever units."""
+    """True if the spread is more than what rounding leaves of a constant, in whatever units."""
     return float(values.std()) > 1e-9 * float(np.abs(values).max())

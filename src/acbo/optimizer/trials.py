@@ -49,7 +49,7 @@ def tried_groups(state: State) -> list[Tried]:
 
 
 def alike(state: State, first: Levels, second: Levels) -> bool:
-    """Whether two experiments set the same variables to nearly the same values."""
+    """True if two experiments set the same variables to nearly the same values."""
 
     def near(name: str) -> bool:
         variable = state.settings.variable(name, "do")

@@ -29,7 +29,7 @@ class Variable:
     cost: float = 1.0
     cost_per_unit: float = 0.0
     manipulable: bool | None = None
-    """Whether it may be set: where it is not said, if it has a range or levels."""
+    """True if it may be set: where it is not said, if it has a range or levels."""
 
     def __post_init__(self) -> None:
         def settle(field: str, value: Any) -> None:
@@ -90,7 +90,7 @@ class Variable:
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
     def price(self, value: float) -> float:
-        """What it costs to set it to this value."""
+        """Cost of setting the variable to this value."""
         return self.cost + self.cost_per_unit * abs(value)
 
     def refuse(self, value: float, argument: str) -> None:

@@ -82,11 +82,11 @@ class Steps(NamedTuple):
     parents: Float[Array, " more"]
     """The same of the edges into the target alone."""
     novel: Float[Array, " trials"]
-    """Whether the experiment set a variable that none before had."""
+    """True if the experiment set a variable that none before had."""
     made: Bool[Array, " trials"]
-    """Whether the episode had not been ended before."""
+    """True if the episode had not been ended before."""
     performed: Bool[Array, " trials"]
-    """Whether it was not ended now either: an experiment was made."""
+    """True if it was not ended now either: an experiment was made."""
     data: Dataset
     """All rows in the end."""
 

@@ -36,7 +36,7 @@ class PolicyInput(NamedTuple):
     moments: Float[Array, "d d d"]
     """`[j]`: second moments over the rows in which j was left alone."""
     count: Float[Array, " d"]  # pyright: ignore[reportIncompatibleMethodOverride]
-    """How many those rows are."""
+    """Number of those rows."""
     low: Float[Array, " d"]
     high: Float[Array, " d"]
     """The ranges, standardised."""

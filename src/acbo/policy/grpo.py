@@ -40,12 +40,12 @@ from .policy_network import Outlook, PolicyNetwork
 
 @config
 class PolicyLearning:
-    """How a policy learns.
+    """Settings of policy training.
 
     - `updates` on `models` causal models each, with `grpo.group_size` episodes for every model.
     - `imitate`: share of the updates that imitate Thompson sampling from the exact posterior, before GRPO begins.
     - `effect_weight`, `edge_weight`: of the losses by which effects and the surrogate are learned, all along.
-    - `price`: what an experiment costs, in units of regret; it is what makes stopping worth while.
+    - `price`: cost of an experiment in units of regret; a positive cost makes stopping worthwhile.
     """
 
     updates: int = 1000
@@ -255,7 +255,7 @@ class PolicyUpdate(eqx.Module):
 
 
 def _effect_loss(outlook: Outlook, case: Case, spread: Array) -> Array:
-    """How far effects are from the truth, in predicted deviations and their logarithm (robust beyond 3 of them)."""
+    """Negative log likelihood of the true effects under the predicted ones, robust beyond 3 deviations."""
     true = case.effect / spread
     z = (outlook.effect - true) / outlook.doubt
     robust = jnp.where(jnp.abs(z) < 3, 0.5 * z**2, 3 * jnp.abs(z) - 4.5)
@@ -363,7 +363,7 @@ def train_policy(
 
 
 def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
-    """Where a part of the training is saved: a folder in that of the whole."""
+    """The checkpoint of one part of the training, in a folder of its own."""
     if checkpoint is None:
         return None
     options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)

@@ -131,7 +131,7 @@ class PolicyNetwork(eqx.Module):
 
 
 def place_middles(places: int) -> Float[Array, " places"]:
-    """Where in the range, 0 to 1, the cells lie: the ends themselves, and the middles of the slices between them."""
+    """Positions of the cells in the range from 0 to 1: the ends, and the middles of the slices between them."""
     inner = (jnp.arange(places - 2) + 0.5) / max(places - 2, 1)
     return jnp.concatenate([jnp.zeros(1), inner, jnp.ones(1)])
 

@@ -1,7 +1,7 @@
-"""How the policy in the package is made: `python -m acbo.policy.recipe --out policy.safetensors --minutes 8`.
+"""The recipe of the pretrained policy: `python -m acbo.policy.recipe --out policy.safetensors --minutes 8`.
 
-First it imitates Thompson sampling from the exact posterior, then GRPO fills the time that is left. What was done, with
-which versions is written into the file; `--judge FILE` adds how good it is on models that it never saw.
+First it imitates Thompson sampling from the exact posterior, then GRPO fills the time that is left. The command and the
+versions are written into the file; `--judge FILE` adds its regret on held-out models.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--patience", type=float, default=120.0, help="seconds to wait for the program that imitates")
     add("--probe", action="store_true", help="only measure how fast training is")
-    add("--judge", metavar="FILE", help="only judge a trained policy, and write it into its file")
+    add("--judge", metavar="FILE", help="only evaluate a trained policy, and write the result into its file")
     return parser.parse_args(given)
 
 
@@ -197,7 +197,7 @@ def _report(seconds: float, number: int, figures: dict[str, Any]) -> None:
 
 
 def judge(path: str) -> dict[str, Any]:
-    """How good a policy is on models that it never saw; the result is written into its file."""
+    """Evaluate a policy on held-out models and write the result into its file."""
     story = policy_metadata(path)["metadata"]
     network = load_network(path)
     story["held_out_regret"] = held_out_regret(network)

@@ -38,7 +38,7 @@ _LONGEST = 200_000
 
 @dataclasses.dataclass
 class _Statements:
-    """What a text says, in the order of first mention."""
+    """The statements of a text, in the order of first mention."""
 
     names: list[str] = dataclasses.field(default_factory=list)
     edges: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -56,7 +56,7 @@ class _Statements:
 
     @property
     def identifiers(self) -> dict[str, str]:
-        """What identifiers in expressions stand for."""
+        """Names of variables by the identifiers in expressions."""
         known = {name: name for name in self.names}
         return known | {stand_in: name for stand_in, name in self.quoted.items() if name in known}
 

@@ -42,7 +42,7 @@ class Expression:
     units: tuple[Unit, ...] = ()
     noise: NoiseTerm | None = None
     held: tuple[Affine, float] | None = None
-    """What `clip` leaves behind: an affine input and its reach, which only a power may use."""
+    """Result of `clip`: an affine input and its reach, which only a power may use."""
 
     @property
     def names(self) -> set[str]:
@@ -62,7 +62,7 @@ Functions = Mapping[str, Callable[[Any], Any]]
 
 
 def demand_new_names(functions: Functions) -> None:
-    """Refuse functions that a text could not call, or that would hide one that it knows."""
+    """Raise for functions that a text could not call, or that would hide a built-in one."""
     for name, function in functions.items():
         taken = name in (*_FUNCTIONS, *_NOISES, *ACTIVATIONS, "clip")
         if taken or not str(name).isidentifier() or not callable(function):

@@ -47,7 +47,7 @@ def topological_order(
 
 @jax.jit
 def is_acyclic(adjacency: Bool[Array, "d d"]) -> Bool[Array, ""]:
-    """Whether no variable causes itself, however indirectly."""
+    """True if no variable causes itself, however indirectly."""
     return jnp.all(depths(adjacency) < adjacency.shape[0])
 
 

@@ -306,7 +306,7 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
 
 
 def _stored_marks(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
-    """What `to_frame` stored, for rows and columns that may have been picked or moved since."""
+    """The marks that `to_frame` stored, for the current rows and columns of the table."""
     stored = frame.attrs.get("intervened")
     if stored is None:
         return np.zeros((len(frame), len(names)), bool)

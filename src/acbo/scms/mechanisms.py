@@ -56,7 +56,7 @@ class Mechanism(eqx.Module):
 
     @property
     def is_linear(self) -> Bool[Array, " d"]:
-        """Which variables have a linear mechanism."""
+        """True for variables with a linear mechanism."""
         return jnp.all(self.outer == 0, axis=-1)
 
     @property
@@ -114,7 +114,7 @@ def activate(
 
 
 def no_units(size: int, units: int = 0) -> dict[str, Array]:
-    """The fields of a mechanism whose variables use none of their units."""
+    """The fields of a mechanism without used units."""
     dtype = jnp.result_type(float)
     return {
         "inner": jnp.zeros((size, size, units), dtype),
@@ -131,7 +131,7 @@ GAUSSIAN, LAPLACE, UNIFORM, HETEROSCEDASTIC = range(len(NOISES))
 
 
 class Noise(eqx.Module):
-    """What is added to each variable's mechanism: `scale · √(1 + (spread · parents)²) · standard noise`.
+    """Noise of each variable: `scale · √(1 + (spread · parents)²) · standard noise`.
 
     The standard noise has mean 0 and variance 1. `spread` is zero unless the noise is heteroscedastic, which is
     Gaussian noise that grows with the parents.

@@ -19,7 +19,7 @@ from .true_effects import SAMPLES, common_noise, linear_effect, simulated_effect
 # Points of the first grid, by the most variables set at once: 33, 11 x 11 and 5 x 5 x 5; else 3 along each axis.
 POINTS = {0: 1, 1: 33, 2: 121, 3: 125}
 ROUNDS, STARTS = 8, 3
-# Draws for the first look at the grid; what is refined uses all.
+# Draws for the first evaluation of the grid; the refinement uses all.
 FIRST_LOOK = 256
 
 
@@ -73,7 +73,7 @@ def best_intervention(
 
 
 Place = Float[Array, " most"]
-"""Where between the ends of their ranges, 0 to 1, the members of a set are put."""
+"""Positions of the members of a set in their ranges, from 0 to 1."""
 
 
 def _solve(

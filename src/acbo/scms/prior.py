@@ -41,7 +41,7 @@ class SCMPrior(eqx.Module):
     hidden: Float[Array, ""]
     """Probability that a variable is not observed."""
     unit_variance: Bool[Array, ""]
-    """Whether signal and noise are scaled so that variables have about unit variance."""
+    """True if signal and noise are scaled so that variables have about unit variance."""
 
 
 def scm_prior(

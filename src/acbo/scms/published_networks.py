@@ -59,7 +59,7 @@ def moments(model: CausalModel) -> tuple[Float[np.ndarray, " d"], Float[np.ndarr
 
 
 def _folder() -> Path:
-    """Where pgmpy keeps its networks; the package itself, with its many requirements, is not imported."""
+    """The folder of pgmpy's networks; pgmpy itself, with its many requirements, is not imported."""
     found = importlib.util.find_spec("pgmpy")
     folder = (
         Path((found.submodule_search_locations or [""])[0]) / "utils" / "example_models" if found else None

@@ -65,6 +65,6 @@ def regret(
     key: Key | None = None,
     samples: int = SAMPLES,
 ) -> Float[Array, ""]:
-    """How much worse the intervention is, in expectation, than the best value of `best_intervention`."""
+    """Regret: the expected loss of the intervention beyond the best value of `best_intervention`."""
     loss = true_effect(scm, intervention, key, samples) - best
     return loss if minimize else -loss

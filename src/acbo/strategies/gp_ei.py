@@ -36,7 +36,7 @@ class GaussianProcessEI(AbstractStrategy):
     noise: float | None = eqx.field(static=True, default=None)
     """Standard deviation of the target under one experiment; that of the observations if not given."""
     memory: int = eqx.field(static=True, default=64)
-    """How many experiments it looks back on, the last ones; the cost grows with the square."""
+    """Number of most recent experiments it uses; the cost grows with the square."""
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
         key_actions, key_ties = jr.split(key)
@@ -54,7 +54,7 @@ class GaussianProcessEI(AbstractStrategy):
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> "ProcessBelief":
-        """What is believed of the target: the process itself."""
+        """The belief about the target: the process itself."""
         return ProcessBelief(self, problem, data)
 
     def posterior(

@@ -64,7 +64,7 @@ class AbstractModelBased(AbstractStrategy):
         effects = belief.effects(actions.mask, actions.value)
         losses = problem.sign * _joint_draws(effects, actions, jr.fold_in(key_belief, 2))
         worth = self.worth(problem, belief.models, actions, losses, key_worth)
-        # To do nothing is no experiment.
+        # Doing nothing is not an experiment.
         chosen, least = best_of(-worth, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
@@ -158,7 +158,7 @@ class Thompson(AbstractModelBased):
 
 
 class ExpectedImprovement(AbstractModelBased):
-    """By how much the expected target is believed to lie below the best mean so far, per unit of cost."""
+    """Expected improvement on the best mean so far, per unit of cost."""
 
     def worth(
         self,
@@ -173,7 +173,7 @@ class ExpectedImprovement(AbstractModelBased):
 
 
 class KnowledgeGradient(AbstractModelBased):
-    """By how much better the recommendation is expected to be after the experiment, per unit of cost.
+    """Expected improvement of the recommendation after the experiment, per unit of cost.
 
     Each model in turn is taken for the truth: it answers the experiment, the others are weighed by how well they
     explain the answer, and the truth says what their recommendation is worth.
@@ -211,7 +211,7 @@ def _leave_one_out(
 
 
 class InformationGain(AbstractModelBased):
-    """How much the experiment is expected to tell about which model is true, in nats, per unit of cost."""
+    """Expected information about the true model, in nats, per unit of cost."""
 
     def worth(
         self,

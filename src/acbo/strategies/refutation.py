@@ -14,7 +14,7 @@ NEAR = 0.06
 def measured_near(
     problem: Problem, data: Dataset, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
 ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
-    """How often each action, or one like it, was tried, and the mean of what that gave; doing nothing was not tried."""
+    """Number of experiments with each action or a similar one, and their mean target; doing nothing counts as untried."""
     tried = data.intervened.any(1) & data.rows
     apart = jnp.abs(value[:, None] - data.values)
     close = jnp.all((mask[:, None] == data.intervened) & (~mask[:, None] | (apart <= _reach(problem))), -1)
@@ -53,7 +53,7 @@ def is_refuted_alone(
 
 
 def _reach(problem: Problem) -> Float[Array, " d"]:
-    """How far apart two values of a variable may be and still count as one; of two levels neither is the other."""
+    """Largest difference at which two values of a variable count as the same; levels must be equal."""
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     return width * jnp.where(jnp.isnan(problem.levels).all(-1), NEAR, 1e-4)
 

@@ -59,7 +59,7 @@ class Attention(eqx.Module):
         mask: Bool[Array, " tokens"],
         bias: Float[Array, "heads tokens tokens"] | None = None,
     ) -> Float[Array, "tokens width"]:
-        """What each token gathers from those that `mask` shows; `bias` is added to the logits."""
+        """Attention of each token to those in `mask`; `bias` is added to the logits."""
         tokens, width = x.shape
         queries, keys, values = jnp.moveaxis(
             self.project(self.norm(x)).reshape(tokens, 3, self.heads, width // self.heads), 1, 0

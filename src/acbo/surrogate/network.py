@@ -138,7 +138,7 @@ class Network(eqx.Module):
         return pairs
 
     def _channels(self, data: Dataset, x: Float[Array, "n d"]) -> Float[Array, "n d channels"]:
-        """What a token (row, variable) is told: the value, whether it was set, and whether the row is an observation."""
+        """Inputs of a token (row, variable): the value, whether it was set, and whether the row is an observation."""
         was_set = data.intervened.astype(x.dtype)
         observed = jnp.broadcast_to(1 - was_set.max(1, keepdims=True), x.shape)
         return jnp.stack([x, was_set, x * was_set, observed], axis=-1).astype(self.config.dtype)
@@ -235,5 +235,5 @@ def _answer(surrogate: Surrogate, data: Dataset) -> Prediction:
 
 
 def count_parameters(network: Network) -> int:
-    """How many numbers a network has learned."""
+    """Number of parameters of a network."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array)))

@@ -109,7 +109,7 @@ def _effects(
     free: Float[Array, "n d"],
     observed: Float[Array, " n"],
 ) -> list[Float[Array, "d d"]]:
-    """What setting i did to j, from the rows in which i was set and j was not.
+    """Effects of setting i on j, from the rows in which i was set and j was not.
 
     Without an effect the scores have a variance of about 1, however many rows there are.
     """
