@@ -114,16 +114,8 @@ def show_settings(settings: Settings, console: "Console") -> None:
     goal = "least" if settings.objective == "min" else "greatest"
     table = Table("variable", "can be set to", "cost", title=f"{goal} {escape(settings.target)}")
     for v in settings.variables:
-        if v.manipulable:
-            values = (
-                f"{v.low:g} to {v.high:g}"
-                if v.levels is None
-                else ", ".join(f"{level:g}" for level in v.levels)
-            )
-            price = f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
-            table.add_row(escape(v.name), values, price)
-        else:
-            table.add_row(escape(v.name), "target" if v.name == settings.target else "only measured", "")
+        values = "target" if v.name == settings.target else v.values_text
+        table.add_row(escape(v.name), values, v.cost_text)
     console.print(table)
     edges = ", ".join(f"{a} → {b}" for a, b in settings.graph.required)
     kind = "graph" if settings.graph.known else "known edges"

@@ -12,7 +12,7 @@ from jaxworlds.store import atomic_write
 from .advice import action_text
 from .current_belief import CurrentBelief
 from .plots import plot_effect, plot_regret
-from .state import Settings, State
+from .state import State
 
 if TYPE_CHECKING:
     from . import Optimizer
@@ -91,13 +91,7 @@ def _advice(optimizer: "Optimizer") -> str:
 def _question(state: State) -> str:
     settings = state.settings
     rows = [
-        [
-            v.name + (" (target)" if v.name == settings.target else ""),
-            _values(settings, v.name),
-            f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
-            if v.manipulable
-            else "",
-        ]
+        [v.name + (" (target)" if v.name == settings.target else ""), v.values_text, v.cost_text]
         for v in settings.variables
     ]
     graph = settings.graph
@@ -122,15 +116,6 @@ def _question(state: State) -> str:
         facts["stopped"] = state.stopped
     listed = "".join(f"<li>{name}: {html.escape(fact)}</li>" for name, fact in facts.items())
     return _table(["variable", "can be set to", "cost"], rows) + f"\n<ul>{listed}</ul>"
-
-
-def _values(settings: Settings, name: str) -> str:
-    v = settings.variable(name, "name")
-    if not v.manipulable or v.low is None or v.high is None:
-        return "only measured"
-    if v.levels is not None:
-        return ", ".join(f"{level:g}" for level in v.levels)
-    return f"{v.low:g} to {v.high:g}"
 
 
 def _progress(current_belief: CurrentBelief, optimum: float | None) -> str:

@@ -118,6 +118,19 @@ class Variable:
         digits = 6 - math.floor(math.log10(self.span))
         return min(max(round(value, digits), self.low), self.high)
 
+    @property
+    def values_text(self) -> str:
+        """The values that may be set, as text."""
+        if not self.manipulable or self.low is None or self.high is None:
+            return "only measured"
+        return f"{self.low:g} to {self.high:g}" if self.levels is None else _number_list(self.levels)
+
+    @property
+    def cost_text(self) -> str:
+        """The cost of setting the variable, as text; empty for one that is only measured."""
+        per_unit = f" + {self.cost_per_unit:g} per unit" if self.cost_per_unit else ""
+        return f"{self.cost:g}{per_unit}" if self.manipulable else ""
+
     def to_json(self) -> dict[str, Any]:
         facts = dataclasses.asdict(self)
         if self.levels is not None:

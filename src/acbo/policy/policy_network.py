@@ -67,10 +67,6 @@ class PolicyNetwork(eqx.Module):
         """Probabilities of edges: the surrogate's, combined with prior knowledge."""
         return known_edges(problem, self.edge_logits(inputs, data))
 
-    def edges_of(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
-        """Probabilities of edges by the surrogate alone."""
-        return jax.nn.sigmoid(self.edge_logits(inputs, data))
-
     def edge_logits(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
         """Log odds of edges by the surrogate alone."""
         return self.surrogate.from_statistics(inputs.pairs, data.live).edge_logits
