@@ -17,7 +17,7 @@ import tyro
 from jaxarc.cli import main as play
 from jaxworlds import commands
 from jaxworlds.cli import main
-from jaxworlds.commands import _command, benchmarks, doctor
+from jaxworlds.commands import _command, _installation, benchmarks, doctor
 from jaxworlds.commands import demo as demo_module
 from jaxworlds.processes._lifeline import MissingHostError
 from jaxworlds.processes.exits import Terminated
@@ -101,12 +101,12 @@ def test_doctor_knows_the_odd_settings() -> None:
     assert report is not None
     odd = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ("flags", "note")}
     with jax.debug_nans(True):
-        assert ("nans", "note") in [(f.name, f.level) for f in doctor._oddities(report, {})]
+        assert ("nans", "note") in [(f.name, f.level) for f in _installation.odd_settings(report, {})]
     with jax.disable_jit():
-        assert ("jit", "bad") in [(f.name, f.level) for f in doctor._oddities(report, {})]
-    assert [f for f in doctor._oddities(report, {"JAX_PLATFORMS": "cpu"}) if f.level == "bad"] == []
+        assert ("jit", "bad") in [(f.name, f.level) for f in _installation.odd_settings(report, {})]
+    assert [f for f in _installation.odd_settings(report, {"JAX_PLATFORMS": "cpu"}) if f.level == "bad"] == []
     for variable, expected in odd.items():
-        found = doctor._oddities(report, {variable: "1", "JAX_PLATFORMS": "cpu"})
+        found = _installation.odd_settings(report, {variable: "1", "JAX_PLATFORMS": "cpu"})
         assert expected in [(f.name, f.level) for f in found]
         assert all(f.remedy for f in found)
 
