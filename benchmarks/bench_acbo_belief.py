@@ -25,17 +25,17 @@ from jaxtyping import Array, Float
 import acbo
 import harness
 from acbo.beliefs import BeliefSettings
-from acbo.beliefs.effects import single_actions
+from acbo.beliefs.model_effects import single_actions
 from acbo.data import Dataset, Key
 from acbo.experiments import problem_of
 from acbo.experiments.episode import add_row, start_data
-from acbo.experiments.problem import Problem
-from acbo.scms.effects import true_effect
+from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
 from acbo.scms.interventions import Intervention, hard
 from acbo.scms.mechanisms import SQUARE, TANH
-from acbo.scms.sampling import draw_noise, propagate
+from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM, pad
+from acbo.scms.true_effects import true_effect
 from acbo.strategies import ExpectedImprovement
 
 SIZE, UNITS, SEEN, TRIALS = 8, 8, 25, 10
@@ -270,7 +270,7 @@ def strategies() -> dict[str, tuple[Any, int]]:
     policy = acbo.pretrained_policy()
     return {
         "policy": (policy, 2000),
-        "policy, smooth": (dataclasses.replace(policy, settings=bent), 40),
+        "policy, smooth": (dataclasses.replace(policy, settings=bent), 400),
         "expected improvement, smooth": (ExpectedImprovement(settings=bent), 10),
     }
 

@@ -25,7 +25,6 @@ import harness
 from acbo.beliefs import BeliefSettings
 from acbo.experiments import Comparison, cells, compare, known_graph, problem_of
 from acbo.optimizer import Optimizer
-from acbo.policy.weights import pretrained_policy
 from acbo.scms.literature import Benchmark, complete_graph, health_graph, toy_graph
 from acbo.strategies import (
     CausalBO,
@@ -37,6 +36,7 @@ from acbo.strategies import (
     Random,
     Thompson,
 )
+from acbo.strategies.trained_policy import pretrained_policy
 
 KNOWN = ("causal BO, graph known", "expected improvement, graph known")
 QUICK_ASK = ("policy", "causal BO, graph known", "GP-EI, no graph", "random")
@@ -51,7 +51,7 @@ def strategies(smooth: bool) -> dict[str, Any]:
     return {
         "policy": pretrained_policy(),
         "causal BO, graph known": CausalBO(settings=belief, memory=12),
-        "expected improvement, graph known": ExpectedImprovement(settings=belief, graph_known=True),
+        "expected improvement, graph known": ExpectedImprovement(settings=belief),
         "GP-EI, no graph": GaussianProcessEI(memory=12),
         "random": Random(),
         "Latin hypercube": LatinHypercube(),

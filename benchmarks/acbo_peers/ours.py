@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from acbo.data import Dataset
 from acbo.inference import BGe, edge_posterior
 from acbo.surrogate import Surrogate, exact_edges
-from acbo.surrogate.evaluating import edge_logits
+from acbo.surrogate.quality import edge_logits
 from jaxworlds.measuring import measure
 
 

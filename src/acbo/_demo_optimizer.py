@@ -1,4 +1,4 @@
-"""The part of acbo's demo in which `Optimizer` chooses experiments on the plant, and how good its advice becomes."""
+"""The part of acbo's demo in which `Optimizer` chooses experiments on the plant."""
 
 import dataclasses
 import html
@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from .optimizer import Optimizer
-from .optimizer.advice import written
-from .optimizer.charts import chart_svg
+from .optimizer.advice import action_text
+from .optimizer.report import effects_part, graph_part
 from .optimizer.simulators import ModelSimulator
-from .report import effects_part, graph_part
+from .optional import optional_package
+from .pictures import MEASURED, PLAIN, new_figure, picture_style, svg_text
 from .scms import CausalModel
-from .scms.interop import friend
 
 OBSERVED = 20
 """Rows before the first experiment; with those of all experiments they fit one program of 32 rows."""
@@ -45,8 +45,8 @@ def optimize(plant: CausalModel, runs: int, experiments: int, console: Any) -> l
 
 
 def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lambda: None) -> Run:
-    """Ask, simulate and tell; after every experiment the truth judges what is recommended."""
-    pandas, simulator = friend("pandas", "the demo"), ModelSimulator(plant, seed)
+    """Ask, simulate and tell; record the true regret of the recommendation after every experiment."""
+    pandas, simulator = optional_package("pandas", "the demo"), ModelSimulator(plant, seed)
     data = pandas.DataFrame([simulator({}) for _ in range(OBSERVED)])
     variables = {name: plant.ranges.get(name) for name in plant.names}
     optimizer = Optimizer(variables, target=plant.target, data=data, experiments=experiments, seed=seed)
@@ -66,7 +66,7 @@ def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lamb
 
 
 def _regret(optimizer: Optimizer, plant: CausalModel) -> float:
-    """How far the advice is from the best, as a share of what can be won: 1 is to set nothing."""
+    """Normalised regret of the recommendation: 0 is best, 1 is setting nothing."""
     best = plant.best()[1]
     return (float(plant.effect(optimizer.recommend().do)) - best) / (float(plant.effect({})) - best)
 
@@ -81,51 +81,55 @@ def check(regrets: Float[np.ndarray, "runs experiments_and_before"]) -> None:
 
 
 def ask_seconds(runs: list[Run]) -> tuple[float, float]:
-    """The median of an `ask`, and what the first one took longer: tracing and compiling."""
+    """Median seconds of an `ask`, and the extra seconds of the first one for tracing and compiling."""
     first, *later = np.concatenate([run.seconds for run in runs]).tolist()
     middle = float(np.median(later))
     return middle, max(first - middle, 0.0)
 
 
 def story(runs: list[Run]) -> str:
-    """What came of it, in a line."""
+    """The result in one line."""
     mean = np.mean([run.regrets for run in runs], axis=0)
     advice = runs[0].optimizer.recommend()
     return (
         f"{len(runs)} optimizations of {len(mean) - 1} experiments: mean regret of the advice {mean[0]:.2f} before, "
-        f"{mean[-1]:.2f} after; the first recommends to {written(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
+        f"{mean[-1]:.2f} after; the first recommends to {action_text(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
     )
 
 
 def body(runs: list[Run]) -> str:
-    """The regret over all runs, and what the first believes at its end, as HTML."""
+    """The regret over all runs, and the final belief of the first run, as HTML."""
     first = runs[0].optimizer
     regrets = np.stack([run.regrets for run in runs])
-    number = np.arange(regrets.shape[1], dtype=float)
-    low, high = np.quantile(regrets, (0.25, 0.75), axis=0)
-    chart = chart_svg(
-        number,
-        regrets.mean(0),
-        band=(np.minimum(low, regrets.mean(0)), np.maximum(high, regrets.mean(0))),
-        points=np.stack([number, regrets[0]], axis=-1),
-        level=0.0,
-        title="Regret of the advice",
-        x_label="experiments made",
-        y_label="regret (0 best, 1 nothing set)",
-        width=420,
-        height=260,
-    )
+    chart = svg_text(regret_figure(regrets), "Regret of the advice")
     target = html.escape(first.target)
     return (
         f"<h3>Which experiment next: <code>acbo.Optimizer</code></h3>\n<p>The same plant again, but the graph is unknown and "
-        f"only {OBSERVED} observations are there. The optimizer asks for an experiment, is told what it gave, and says what "
-        f"to set for the least {target}; the truth, which it does not see, judges that advice.</p>\n"
+        f"there are only {OBSERVED} observations. The optimizer asks for an experiment, gets the result, and recommends what "
+        f"to set for the least {target}; the true model, which it does not see, evaluates the recommendation.</p>\n"
         f"<figure>{chart}<figcaption>The line is the mean of {len(runs)} runs that differ in noise, the band holds the middle "
-        "half of them, dots are the first run. Regret is the distance from the best advice as a share of what can be won: 0, the "
-        "dashed line, is the best, 1 is to set nothing. Figures of regret elsewhere in this project mean the same.</figcaption>"
+        "half of them, dots are the first run. Regret 0, the dashed line, is the best intervention, 1 is setting nothing; all "
+        "figures of regret in this project mean the same.</figcaption>"
         "</figure>\n"
         f"<p>{html.escape(story(runs))}.</p>\n"
-        f"<h3>What the first run believes at its end</h3>\n<p>Expected {target} if one variable is set; the band holds nine of "
-        "ten models that fit the data, dots are its experiments.</p>\n"
-        f"{effects_part(first.believed)}\n{graph_part(first.believed)}"
+        f"<h3>Final belief of the first run</h3>\n<p>Expected {target} if one variable is set; the band holds it with "
+        "probability 0.9, dots are experiments.</p>\n"
+        f"{effects_part(first.current_belief)}\n{graph_part(first.current_belief)}"
     )
+
+
+def regret_figure(regrets: Float[np.ndarray, "runs experiments_and_before"]) -> Any:
+    """The mean regret of the advice after each experiment, the middle half of the runs, and the first run."""
+    mean, number = regrets.mean(0), np.arange(regrets.shape[1])
+    low, high = np.quantile(regrets, (0.25, 0.75), axis=0)
+    with picture_style():
+        figure = new_figure(420, 260, layout="constrained")
+        axes = figure.add_subplot(title="Regret of the advice", xlabel="experiments made")
+        axes.set_ylabel("regret (0 best, 1 nothing set)")
+        axes.axhline(0.0, color="#9aa0a6", linestyle="--")
+        axes.fill_between(
+            number, np.minimum(low, mean), np.maximum(high, mean), color=PLAIN, alpha=0.2, linewidth=0
+        )
+        axes.plot(number, mean, color=PLAIN, linewidth=2)
+        axes.plot(number, regrets[0], "o", color=MEASURED, markersize=6, alpha=0.9)
+    return figure

@@ -1,4 +1,4 @@
-"""Answers of the teacher and of the surrogate in the names of their user: edges, parents, a graph to go on with."""
+"""Answers of teacher and surrogate with the names of variables: edges, parents, and a graph."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,15 +9,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .inference import Posterior
-from .scms.interop import friend
-from .scms.names import place, require_distinct
-from .surrogate.model import Prediction
+from .names import place, require_distinct
+from .optional import optional_package
+from .surrogate.network import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Answer = Posterior | Prediction | Float[Array | np.ndarray, "size size"]
-"""What `edge_posterior` or a surrogate returned, or edge probabilities `[i, j]` alone; padding comes last."""
+"""Result of `edge_posterior` or of a surrogate, or edge probabilities `[i, j]` alone; padding comes last."""
 
 
 def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, "d d"]:
@@ -43,7 +43,7 @@ def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, 
 
 def edge_frame(answer: Answer, names: Sequence[str]) -> "pd.DataFrame":
     """A square table of edge probabilities: the row causes the column."""
-    frame = friend("pandas", "`edge_frame`").DataFrame
+    frame = optional_package("pandas", "`edge_frame`").DataFrame
     return frame(probabilities_of(answer, names), index=list(names), columns=list(names))
 
 

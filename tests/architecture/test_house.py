@@ -53,7 +53,6 @@ PUBLIC_GERUNDS = {
     "jaxarc.testing",
     "jaxarc.utils.error_handling",
     "jaxtrace.tracking",
-    "acbo.measuring",
 }
 
 

@@ -27,7 +27,7 @@ from guide_blocks import (
 )
 
 import acbo
-from acbo.surrogate.optimizer import norm_of
+from acbo.train_loop import norm_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

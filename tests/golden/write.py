@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from acbo.configs import GRPOTrainingConfig
 
 import acbo
 import jaxworlds
+from acbo import GRPOTrainingConfig
 from acbo.data import Dataset
 from acbo.optimizer import Optimizer
 from acbo.policy import EpisodeConfig, PolicyConfig, PolicyLearning, PolicyNetwork, save_policy, train_policy

@@ -73,7 +73,7 @@ def read_rows(path: Path) -> None:
 
 
 def _optimizations(folder: Path) -> list[bytes]:
-    from acbo.optimizer.graph import GraphKnowledge
+    from acbo.optimizer.graph_knowledge import GraphKnowledge
     from acbo.optimizer.state import Pending, Row, Settings, State, write_state
     from acbo.optimizer.variables import Variable
 
@@ -235,8 +235,8 @@ def _json(value: Any) -> Callable[[Path], list[bytes]]:
 def _surrogates(folder: Path) -> list[bytes]:
     import jax.random as jr
 
-    from acbo.surrogate.model import Network
-    from acbo.surrogate.settings import NetworkConfig
+    from acbo.surrogate.network import Network
+    from acbo.surrogate.network_config import NetworkConfig
     from acbo.surrogate.weights import save_weights
 
     config = NetworkConfig(width=8, layers=1, heads=2)
@@ -257,9 +257,9 @@ def read_surrogate(path: Path) -> None:
 def _policies(folder: Path) -> list[bytes]:
     import jax.random as jr
 
-    from acbo.policy.network import PolicyNetwork
-    from acbo.policy.settings import PolicyConfig
-    from acbo.policy.weights import save_policy
+    from acbo.policy.policy_config import PolicyConfig
+    from acbo.policy.policy_network import PolicyNetwork
+    from acbo.policy.policy_weights import save_policy
 
     config = PolicyConfig(width=8, layers=1, surrogate_layers=1)
     save_policy(folder / "made.safetensors", PolicyNetwork(config, key=jr.key(0)), {"story": "x"})
@@ -273,7 +273,7 @@ def read_policy(path: Path) -> None:
     from rich.console import Console
 
     from acbo._commands.terminal import show
-    from acbo.policy.weights import load_policy
+    from acbo.strategies.trained_policy import load_policy
 
     show(path, Console(file=io.StringIO(), width=100))
     load_policy(path)

@@ -8,10 +8,10 @@ import jax.random as jr
 from jaxtyping import Array, Int32
 
 from acbo.data import Dataset, Key
-from acbo.scms.drawing import sample_scm
-from acbo.scms.model import CausalModel
+from acbo.scms.causal_model import CausalModel
 from acbo.scms.prior import SCMPrior, scm_prior
-from acbo.scms.sampling import sample
+from acbo.scms.random_models import sample_scm
+from acbo.scms.samples import sample
 from acbo.scms.scm import SCM
 
 Difficulty = Literal["easy", "medium", "hard"]

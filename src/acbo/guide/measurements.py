@@ -1,4 +1,4 @@
-"""The guide's measuring names for training steps, over the core: blocking, interleaved, and said honestly.
+"""The guide's measurements of training steps, over the core: blocking and interleaved.
 
 The guide's 3,386× is the first call over the second: compilation over execution, a speed-up of nothing.
 What compiling buys is `benchmark_sustained_performance` of the *same* step with and without `jax.jit`, and
@@ -9,7 +9,7 @@ these ratios.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from jaxworlds.measuring import compare, copy_arrays, timed
+from jaxworlds.measuring import compare, copy_arrays, time_call
 
 
 class _Result(NamedTuple):
@@ -43,8 +43,8 @@ def measure_compilation_speedup(jax_train_step: Callable[..., Any], *args: Any) 
 
         ratio, first, second = measure_compilation_speedup(step, params, batch)
     """
-    first, first_s = timed(jax_train_step, *copy_arrays(args))
-    second, second_s = timed(jax_train_step, *copy_arrays(args))
+    first, first_s = time_call(jax_train_step, *copy_arrays(args))
+    second, second_s = time_call(jax_train_step, *copy_arrays(args))
     result = CompilationSpeedup(first_s / second_s, first, second)
     result.first_call_s, result.second_call_s = first_s, second_s
     print(f"First call (trace, compile and run): {first_s:.4f}s")
@@ -56,7 +56,7 @@ def measure_compilation_speedup(jax_train_step: Callable[..., Any], *args: Any) 
 def benchmark_sustained_performance(
     jax_step: Callable[..., Any], regular_step: Callable[..., Any], args: Sequence[Any], n_runs: int = 10
 ) -> float:
-    """How many times as long `regular_step` takes as `jax_step`: both warm, blocking, interleaved.
+    """Time of `regular_step` over that of `jax_step`: both warm, blocking, interleaved.
 
     The ratio says something about compilation only when both steps compute the same thing.
 

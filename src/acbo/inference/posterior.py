@@ -1,4 +1,4 @@
-"""The teacher: what data say about every edge and every node's parents, exactly where that is possible."""
+"""The teacher: posterior of every edge and of every node's parents, exact up to 16 variables."""
 
 import dataclasses
 import warnings
@@ -14,12 +14,12 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from ..data import Dataset, Key, demand_dataset
 from .bge import BGe
+from .candidates import screen, screening_size
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
 from .parent_prior import log_order_mass, log_parent_prior
 from .parent_sets import Candidates, SetTable, all_others, edges_from_sets, set_table
-from .restricted import screen, screening_size
 from .scores import AbstractScore, score_named
 from .summation import log_total, parent_set_posterior
 
@@ -110,7 +110,7 @@ def edge_posterior(
       measurement do not matter to either. Where a linear score meets effects that bend, a plain call warns and names
       `"gp"`; inside `jit` or `vmap` no warning is possible: ask `acbo.nonlinearity` first.
     - `max_parents`: largest parent set; 5, or 3 with `"gp"`, if not given. A true set that is larger than that
-      spoils what is said of its node: allow too many rather than too few.
+      biases the posterior of its node: allow too many rather than too few.
     - `method`: `"exact"` sums over all orders; `"order_mcmc"` samples them; `"restricted"` samples them with a
       few candidate parents per node. `"auto"` is exact up to 16 variables, else restricted; the result says
       which in `.method`.

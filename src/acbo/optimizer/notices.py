@@ -1,4 +1,4 @@
-"""Facts about a problem that make its advice doubtful: each is warned of once, when it is first met."""
+"""Warnings about problems that make advice doubtful, each given once."""
 
 import functools
 
@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 
 def notices(state: State) -> dict[str, str]:
-    """What the user should know of a problem before trusting advice, by kind."""
+    """Warnings about a problem, by kind."""
     found = {}
     settings = state.settings
     goal = settings.names.index(settings.target)
@@ -65,6 +65,6 @@ def _ancestors(graph: Bool[np.ndarray, "d d"], goal: int) -> set[int]:
 @functools.cache
 def trained_variables() -> int:
     """The most variables of the models that the policy in the package was trained on, from the file of its weights."""
-    from acbo.policy.weights import policy_metadata, policy_path
+    from acbo.policy.policy_weights import policy_metadata, policy_path
 
     return int(policy_metadata(policy_path())["metadata"]["options"]["size"])

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import jax.random as jr
 import numpy as np
 
+from acbo.scms.causal_model import CausalModel
 from acbo.scms.literature import Benchmark
-from acbo.scms.model import CausalModel
 
 from .state import Levels
 

@@ -1,4 +1,4 @@
-"""Which models a policy is trained on: easy ones first, then of every size, family, mechanism and noise."""
+"""The models a policy is trained on: easy ones first, then every size, family, mechanism and noise."""
 
 import equinox as eqx
 import jax
@@ -7,8 +7,8 @@ import jax.random as jr
 from jaxtyping import Array
 
 from acbo.data import Key
-from acbo.scms.drawing import sample_scm
 from acbo.scms.prior import SCMPrior, scm_prior
+from acbo.scms.random_models import sample_scm
 from acbo.scms.scm import SCM
 
 CHANGES = (0, 500, 1500)

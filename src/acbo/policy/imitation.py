@@ -1,16 +1,16 @@
-"""The teacher of the warm start: how often each experiment is the best, over models drawn from the exact posterior."""
+"""Labels for imitation: how often each experiment is best, over models drawn from the exact posterior."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from acbo.beliefs.effects import effects_of
-from acbo.beliefs.models import draw_models
-from acbo.beliefs.settings import BeliefSettings
+from acbo.beliefs.belief_settings import BeliefSettings
+from acbo.beliefs.model_effects import effects_of
+from acbo.beliefs.posterior_models import draw_models
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 
-from .network import place_middles
+from .policy_network import place_middles
 
 
 def thompson_shares(

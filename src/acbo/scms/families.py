@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int32
 
 from acbo.data import Key
+from acbo.names import place
 
 from .draws import Draws, below, choose
 from .graphs import inverse, ranks
-from .names import place
 
 Family = Literal["erdos_renyi", "scale_free", "chain", "fork", "collider", "star", "two_layer", "mixed"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -35,7 +35,7 @@ def random_graph(
 
 
 def graph_draws(size: int) -> int:
-    """How many numbers a graph takes."""
+    """Number of uniform draws that a graph needs."""
     return size * (size + 3)
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -10,28 +9,17 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from acbo.data import Dataset, demand_digits
+from acbo.names import number, place, require_distinct, short, text_remedy, truth_marks, without
+from acbo.optional import optional_package
 
-from .building import Costs, Ranges, linear_model
-from .model import CausalModel
-from .names import number, place, require_distinct, short, text_remedy, truth_marks, without
-from .noise import NOISES
-from .writing import equation
+from .builders import Costs, Ranges, linear_model
+from .causal_model import CausalModel
+from .equation_text import equation
+from .mechanisms import NOISES
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
-
-
-def friend(package: str, purpose: str) -> ModuleType:
-    """An optional package, or an error that says how to get it."""
-    import importlib
-
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        whole = package.split(".")[0]  # of pgmpy.models, pgmpy is what can be installed
-        command = "'jaxworlds[causal]'" if whole in ("networkx", "pandas") else whole
-        raise ImportError(f"{purpose} needs the package {whole}: pip install {command}.") from error
 
 
 def from_networkx(
@@ -93,7 +81,7 @@ def from_networkx(
 
 
 def _demand_linear(name: str, mechanism: str, noise: str, argument: str) -> None:
-    """Refuse what weights alone do not hold."""
+    """Raise for mechanisms and noise that weights alone cannot describe."""
     if mechanism != "linear" or noise == "heteroscedastic":
         raise ValueError(
             f"`{argument}` must be of a linear model whose noise does not depend on causes; {short(name)} is {mechanism} with "
@@ -103,7 +91,7 @@ def _demand_linear(name: str, mechanism: str, noise: str, argument: str) -> None
 
 def to_networkx(model: CausalModel) -> "nx.DiGraph":
     """The graph with weights on its edges; nodes carry bias, scale, noise, mechanism, equation, ranges and costs."""
-    graph = friend("networkx", "`to_networkx`").DiGraph(target=model.target)
+    graph = optional_package("networkx", "`to_networkx`").DiGraph(target=model.target)
     m, noise = model.scm.mechanism, model.scm.noise
     ranges, mechanisms, noises = model.ranges, model.mechanisms, model.noises
     for v, name in enumerate(model.names):
@@ -141,7 +129,7 @@ def to_adjacency_frame(model: CausalModel, weights: bool = True) -> "pd.DataFram
     """A square table, row causes column: linear weights, or booleans for edges of every kind."""
     d = len(model.names)
     table = np.asarray(model.scm.mechanism.weight if weights else model.scm.adjacency)[:d, :d]
-    frame = friend("pandas", "`to_adjacency_frame`").DataFrame
+    frame = optional_package("pandas", "`to_adjacency_frame`").DataFrame
     return frame(table, index=list(model.names), columns=list(model.names))
 
 
@@ -182,14 +170,14 @@ def to_edge_frame(model: CausalModel) -> "pd.DataFrame":
         (cause, effect, float(weight[model.index(cause), model.index(effect)]), kinds[effect])
         for cause, effect in model.edges
     ]
-    return friend("pandas", "`to_edge_frame`").DataFrame(
+    return optional_package("pandas", "`to_edge_frame`").DataFrame(
         rows, columns=["source", "target", "weight", "mechanism"]
     )
 
 
 def to_frame(data: Dataset, names: Sequence[str]) -> "pd.DataFrame":
     """The real rows and observed variables as columns; what was set stands in `frame.attrs["intervened"]`."""
-    pandas = friend("pandas", "`to_frame`")
+    pandas = optional_package("pandas", "`to_frame`")
     shown = np.flatnonzero(np.asarray(data.live))
     if len(names) <= shown.max(initial=-1):
         raise ValueError(
@@ -217,12 +205,12 @@ def from_frame(
     says for each row which variables were set, joined by commas, or nothing. Without it, what `to_frame` stored is used,
     and otherwise nothing was set.
     """
-    from .building import padded_size
+    from .builders import padded_size
 
     target = target if isinstance(target, str) else str(target)
     if isinstance(frame, str | os.PathLike):
         raise TypeError(
-            f"`frame` must be a data frame, and a path is none; got {short(os.fspath(frame))}. Read the file first: "
+            f"`frame` must be a data frame, not a path; got {short(os.fspath(frame))}. Read the file first: "
             f"acbo.from_frame(pandas.read_csv({os.fspath(frame)!r}), ...)."
         )
     if not hasattr(frame, "columns"):
@@ -248,7 +236,7 @@ def from_frame(
     if said is not None:
         touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
     elif intervened is None:
-        touched = _stored(frame, names)
+        touched = _stored_marks(frame, names)
     elif hasattr(intervened, "columns"):
         table: Any = intervened
         unknown = [column for column in map(str, table.columns) if column not in names]
@@ -317,8 +305,8 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
     return touched
 
 
-def _stored(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
-    """What `to_frame` stored, for rows and columns that may have been picked or moved since."""
+def _stored_marks(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
+    """The marks that `to_frame` stored, for the current rows and columns of the table."""
     stored = frame.attrs.get("intervened")
     if stored is None:
         return np.zeros((len(frame), len(names)), bool)

@@ -2,29 +2,25 @@
 
 from typing import Any
 
-from acbo.beliefs.settings import BeliefSettings as BeliefSettings
+from acbo.beliefs.belief_settings import BeliefSettings as BeliefSettings
+from acbo.names import suggestion
 
-from .believing import ExpectedImprovement as ExpectedImprovement
-from .believing import InformationGain as InformationGain
-from .believing import KnowledgeGradient as KnowledgeGradient
-from .believing import Thompson as Thompson
-from .blind import LatinHypercube as LatinHypercube
-from .blind import Random as Random
-from .causal import CausalBO as CausalBO
-from .gp import GaussianProcessEI as GaussianProcessEI
+from .base import AbstractStrategy as AbstractStrategy
+from .baselines import LatinHypercube as LatinHypercube
+from .baselines import Random as Random
+from .causal_bo import CausalBO as CausalBO
+from .gp_ei import GaussianProcessEI as GaussianProcessEI
+from .model_based import ExpectedImprovement as ExpectedImprovement
+from .model_based import InformationGain as InformationGain
+from .model_based import KnowledgeGradient as KnowledgeGradient
+from .model_based import Thompson as Thompson
 from .oracle import Oracle as Oracle
-from .strategy import AbstractStrategy as AbstractStrategy
-
-
-def _policy(**options: Any) -> AbstractStrategy:
-    """The trained policy; loaded late, because it builds on the strategies here."""
-    from acbo.policy.weights import pretrained_policy
-
-    return pretrained_policy(**options)
-
+from .trained_policy import Policy as Policy
+from .trained_policy import load_policy as load_policy
+from .trained_policy import pretrained_policy as pretrained_policy
 
 STRATEGIES: dict[str, Any] = {
-    "policy": _policy,
+    "policy": pretrained_policy,
     "random": Random,
     "latin_hypercube": LatinHypercube,
     "gp_ei": GaussianProcessEI,
@@ -38,8 +34,6 @@ STRATEGIES: dict[str, Any] = {
 
 def strategy_named(name: str, **options: Any) -> AbstractStrategy:
     """The strategy of this name with its options, such as `settings=BeliefSettings(...)`."""
-    from acbo.scms.names import suggestion
-
     if name not in STRATEGIES:
         raise ValueError(
             f"`strategy` must be one of {', '.join(STRATEGIES)}; got {name!r}.{suggestion(name, tuple(STRATEGIES))}"

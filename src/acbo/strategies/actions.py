@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from acbo.beliefs.effects import single_actions
+from acbo.beliefs.model_effects import single_actions
 from acbo.beliefs.outcomes import recent
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Problem
+from acbo.problem import Problem
 from acbo.scms.graphs import ranks
 
 
@@ -20,7 +20,7 @@ class Actions(NamedTuple):
     mask: Bool[Array, "actions d"]
     value: Float[Array, "actions d"]
     allowed: Bool[Array, " actions"]
-    """Whether all that is set can be set."""
+    """True if all that is set can be set."""
 
 
 def candidate_actions(problem: Problem, key: Key, places: int = 5, sets: int = 128) -> Actions:

@@ -1,14 +1,14 @@
-"""The strategy that knows the truth: the bound of what any other can reach."""
+"""The strategy that knows the true model: a bound for all others."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.experiments.problem import Choice, Problem, Recommendation
+from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM
 
-from .strategy import AbstractStrategy
+from .base import AbstractStrategy
 
 
 class Oracle(AbstractStrategy):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .heads import allowed_parents, set_logits
-from .model import Prediction
+from .network import Prediction
 
 
 def edge_loss(

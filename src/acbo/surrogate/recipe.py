@@ -1,4 +1,4 @@
-"""How the weights in the package are made: `python -m acbo.surrogate.recipe --out weights.safetensors --minutes 10`.
+"""The recipe of the pretrained surrogate: `python -m acbo.surrogate.recipe --out weights.safetensors --minutes 10`.
 
 Training takes the time it is given: the first calls measure how many updates fit, and the learning rate follows that
 number. What was done, with which versions and how good it became, is written into the file.
@@ -19,11 +19,11 @@ import jax.random as jr
 
 from jaxworlds.rollout import Chunk
 
-from .draws import benchmark_draws, exact_edges, training_draws
-from .evaluating import HeldOut, Quality, calibrate, evaluate, held_out
-from .model import Network, count_parameters
-from .settings import NetworkConfig
-from .training import Learning, LearningConfig, Trained, train
+from .model_draws import benchmark_draws, exact_edges, training_draws
+from .network import Network, count_parameters
+from .network_config import NetworkConfig
+from .quality import HeldOut, Quality, calibrate, evaluate, held_out
+from .trainer import Learning, LearningConfig, Trained, train
 from .weights import save_weights
 
 

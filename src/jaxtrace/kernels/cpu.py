@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxworlds.kernels import registered, switched_on
+from jaxworlds.kernels import kernel_targets, switched_on
 
 from ..boundaries.base import AbstractBoundary, Unbounded
 from ..boundaries.box import FACES, Box
@@ -46,7 +46,7 @@ def library(on_sphere: bool = False) -> dict[str, str] | None:
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
     define = "JAXTRACE_SPHERE" if on_sphere else ""
-    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
+    return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
 class CpuKernel(AbstractKernel):
@@ -76,6 +76,17 @@ class CpuKernel(AbstractKernel):
         wanted: dict[Layout, Any] = {"direct": field.data.dtype, "rows": field.clock.coordinates.dtype}
         return tuple(layout for layout, dtype in wanted.items() if dtype == _real())
 
+    def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
+        """Blended rows where there are enough particles for each row of the grid."""
+        choices = self.layouts(field)
+        if not choices:
+            return None
+        slices = 1 if field.clock.count == 1 else _SLICES[field.time_interpolation]
+        enough = particles >= _PARTICLES_PER_ROW[slices] * field.grid.size
+        if "direct" in choices and not ("rows" in choices and enough):
+            return "direct", "the kernel reads the slices that count"
+        return "rows", "slices are blended once for all particles"
+
     def step(
         self,
         motion: Motion,
@@ -93,18 +104,6 @@ class CpuKernel(AbstractKernel):
 
 
 CPU = CpuKernel()
-
-
-def ruled_layout(field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
-    """The layout for so many particles and why, where the kernel can read any."""
-    choices = CPU.layouts(field)
-    if not choices:
-        return None
-    slices = 1 if field.clock.count == 1 else _SLICES[field.time_interpolation]
-    much = particles >= _PARTICLES_PER_ROW[slices] * field.grid.size
-    if "direct" in choices and not ("rows" in choices and much):
-        return "direct", "the kernel reads the slices that count"
-    return "rows", "slices are blended once for all particles"
 
 
 def _real() -> Any:

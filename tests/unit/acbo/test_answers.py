@@ -9,7 +9,7 @@ import pytest
 from acbo.answers import edge_frame, likely_edges, likely_graph, likely_parents, probabilities_of
 from acbo.inference import Posterior
 from acbo.scms import from_frame, to_frame
-from acbo.surrogate.model import Prediction
+from acbo.surrogate.network import Prediction
 
 NAMES = ("feed", "heat", "yield")
 EDGES = np.zeros((4, 4))

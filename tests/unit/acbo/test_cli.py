@@ -11,7 +11,8 @@ import pytest
 from acbo._commands.problem_file import read_problem
 from acbo.cli import main
 from acbo.optimizer.state import read_state
-from acbo.policy.weights import load_policy, policy_metadata
+from acbo.policy.policy_weights import policy_metadata
+from acbo.strategies.trained_policy import load_policy
 from acbo.surrogate.weights import pretrained_path
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -88,7 +89,7 @@ def test_values_are_typed_and_the_rest_is_done_later(
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))
     assert run_cli("optimize", file, "--report", tmp_path / "page.html") == 0
     assert "used up" in capsys.readouterr().out
-    assert "Every experiment" in (tmp_path / "page.html").read_text()
+    assert "<h2>Experiments</h2>" in (tmp_path / "page.html").read_text()
 
 
 def test_names_with_units_in_brackets_are_shown_whole(

@@ -11,15 +11,15 @@ import pytest
 
 from acbo.data import Dataset
 from acbo.experiments import Cell, Choice, Problem, Recommendation, compare, known_graph, problem_of
+from acbo.experiments.comparison import Comparison, Judged
 from acbo.experiments.episode import Episode, normalised_regret, run_episode
-from acbo.experiments.evaluation import Comparison, Judged
-from acbo.scms.building import linear_model
-from acbo.scms.effects import true_effect
+from acbo.scms.builders import linear_model
 from acbo.scms.interventions import nothing
 from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM, linear_scm
+from acbo.scms.true_effects import true_effect
 from acbo.strategies import Oracle, Random
-from acbo.strategies.strategy import AbstractStrategy
+from acbo.strategies.base import AbstractStrategy
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from acbo.experiments import cells, compare
-from acbo.policy import policy_metadata, policy_path, pretrained_policy
-from acbo.strategies import Random
+from acbo.policy import policy_metadata, policy_path
+from acbo.strategies import Random, pretrained_policy
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -20,8 +20,8 @@ from acbo.policy import (
     TrainedPolicy,
     train_policy,
 )
+from acbo.policy.grpo import PolicyState, PolicyUpdate, begin
 from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
-from acbo.policy.training import PolicyState, PolicyUpdate, begin
 from acbo.scms.scm import SCM, linear_scm
 from jaxworlds import Checkpoint, Chunk, world_mesh
 from jaxworlds.compiling import CompileWatch

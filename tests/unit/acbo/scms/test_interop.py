@@ -33,8 +33,8 @@ from acbo.scms import (
     to_networkx,
     to_pgmpy,
 )
-from acbo.scms import networks as networks_module
-from acbo.scms.networks import moments
+from acbo.scms import published_networks as networks_module
+from acbo.scms.published_networks import moments
 
 nx = pytest.importorskip("networkx", reason="networkx is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")

@@ -14,7 +14,7 @@ from acbo.beliefs import BeliefSettings
 from acbo.data import Dataset
 from acbo.experiments import Choice, Problem, Recommendation, known_graph, problem_of
 from acbo.experiments.episode import add_row, start_data
-from acbo.scms.sampling import draw_noise
+from acbo.scms.samples import draw_noise
 from acbo.scms.scm import SCM, linear_scm
 from acbo.strategies import (
     CausalBO,
@@ -27,7 +27,7 @@ from acbo.strategies import (
     Thompson,
 )
 from acbo.strategies.actions import candidate_actions, without_idle
-from acbo.strategies.gp import expected_gain, gp_posterior
+from acbo.strategies.gp_ei import expected_gain, gp_posterior
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -280,7 +280,7 @@ def test_maximisation_is_minimisation_of_the_mirrored_target() -> None:
 def test_what_can_teach_is_preferred_to_what_cannot(kind: Callable[..., Any]) -> None:
     """Variable 0 causes the target with unknown strength; variable 1, just as free, causes nothing."""
     problem, data = situation(model(1.0, 0), 5)
-    made = chosen_many(kind(settings=FEW, graph_known=True), problem, data, jr.split(jr.key(3), 8))
+    made = chosen_many(kind(settings=FEW), problem, data, jr.split(jr.key(3), 8))
     np.testing.assert_array_equal(made.mask, [[True, False, False, False]] * 8)
     # 32 models leave some chance: most choices are at an end.
     assert (np.abs(np.asarray(made.value)[:, 0]) >= 2).sum() >= 6
@@ -293,7 +293,7 @@ def test_what_can_teach_is_preferred_to_what_cannot(kind: Callable[..., Any]) ->
 
 def test_thompson_varies_with_the_key_and_only_between_what_may_be_best() -> None:
     problem, data = situation(model(-1.0, 0.9), 6)
-    strategy = Thompson(settings=FEW, graph_known=True)
+    strategy = Thompson(settings=FEW)
     made = chosen_many(strategy, problem, data, jr.split(jr.key(0), 16))
     value = np.asarray(made.value)
     assert len(np.unique(value, axis=0)) > 1
@@ -308,7 +308,7 @@ def test_thompson_varies_with_the_key_and_only_between_what_may_be_best() -> Non
 
 def test_costs_and_what_cannot_be_set_are_heeded() -> None:
     problem, data = situation(model(-1.0, -0.9), 8)
-    strategy = ExpectedImprovement(settings=FEW, graph_known=True)
+    strategy = ExpectedImprovement(settings=FEW)
     for cheap in (0, 1):
         price = np.full(SIZE, 100.0)
         price[cheap] = 1.0
@@ -336,7 +336,7 @@ def test_models_of_other_sizes_are_the_same_program() -> None:
     @eqx.filter_jit
     def believe(problem: Problem, data: Dataset) -> Choice:
         traces.append(1)
-        return ExpectedImprovement(settings=FEW, graph_known=True).choose(problem, data, LEFT, jr.key(0))
+        return ExpectedImprovement(settings=FEW).choose(problem, data, LEFT, jr.key(0))
 
     for scm, rows in ((model(1, 0), 6), (model(-1, 2), 9), (model(0, 0, live=4), 3)):
         for program in (choose, believe):

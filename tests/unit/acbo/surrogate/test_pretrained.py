@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from acbo.surrogate import benchmark_draws, evaluate, held_out, pretrained
-from acbo.surrogate.evaluating import edge_logits
+from acbo.surrogate.quality import edge_logits
 from acbo.surrogate.weights import pretrained_path, read_metadata
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -9,10 +9,10 @@ import pytest
 from acbo_linear import LinearModels
 
 from acbo.data import Dataset
-from acbo.surrogate.model import Network
-from acbo.surrogate.optimizer import descent, learning_rate_at, make_optimizer
-from acbo.surrogate.settings import NetworkConfig
-from acbo.surrogate.training import Learning, LearningConfig, Update, train
+from acbo.surrogate.network import Network
+from acbo.surrogate.network_config import NetworkConfig
+from acbo.surrogate.trainer import Learning, LearningConfig, Update, train
+from acbo.train_loop import descent, learning_rate_at, make_optimizer
 from jaxworlds import Checkpoint, world_mesh
 from jaxworlds.compiling import CompileWatch
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from acbo_linear import LinearModels, auroc
 
-from acbo.surrogate.model import Network
-from acbo.surrogate.settings import NetworkConfig
-from acbo.surrogate.training import LearningConfig, train
+from acbo.surrogate.network import Network
+from acbo.surrogate.network_config import NetworkConfig
+from acbo.surrogate.trainer import LearningConfig, train
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from acbo.optimizer.state import Row, read_state, write_state
-from acbo.policy.weights import save_policy
+from acbo.policy.policy_weights import save_policy
 from acbo.surrogate.weights import save_weights
 from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.tasks.mapped import write_task_file
@@ -69,12 +69,12 @@ def network(kind: str, width: int) -> Any:
     import jax.random as jr
 
     if kind == "policy":
-        from acbo.policy.network import PolicyNetwork
-        from acbo.policy.settings import PolicyConfig
+        from acbo.policy.policy_config import PolicyConfig
+        from acbo.policy.policy_network import PolicyNetwork
 
         return PolicyNetwork(PolicyConfig(width=width, layers=1, surrogate_layers=1), key=jr.key(0))
-    from acbo.surrogate.model import Network
-    from acbo.surrogate.settings import NetworkConfig
+    from acbo.surrogate.network import Network
+    from acbo.surrogate.network_config import NetworkConfig
 
     return Network(NetworkConfig(width=width, pair_width=width, layers=1, heads=2), key=jr.key(0))
 

@@ -1,0 +1,256 @@
+"""The current belief of an optimization in the user's units: edges, effects with bands, progress."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, score_for
+from acbo.data import Dataset, Key
+from acbo.inference import AbstractScore
+from acbo.inference.scores import score_named
+from acbo.problem import Problem
+from acbo.scms.scm import SCM
+from acbo.strategies import AbstractStrategy
+
+from .arrays import action_arrays, data_of, places, problem_of
+from .programs import (
+    TargetForecast,
+    edge_probabilities,
+    effect_bands,
+    model_means,
+    outcome_predictions,
+    strategy_belief,
+    strategy_models,
+)
+from .scales import LEAST, Scaling, scaling_of
+from .state import Levels, Row, Settings, State
+from .trials import Contradiction, Tried, contradiction, tried_groups
+from .variables import Variable
+
+BAND = 0.9
+"""Probability with which the expected target is believed to lie within a band."""
+PLACES = 25
+"""Values of a range at which effects are shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """E[target | do(variable = x)] for values of one variable, and what its experiments gave."""
+
+    name: str
+    x: Float[np.ndarray, " x"]
+    mean: Float[np.ndarray, " x"]
+    low: Float[np.ndarray, " x"]
+    high: Float[np.ndarray, " x"]
+    tried: Float[np.ndarray, "experiments 2"]
+    """Value and measured target of each experiment that set this variable alone."""
+    discrete: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The best action so far, as currently expected, against the cost; the first entry is doing nothing."""
+
+    cost: Float[np.ndarray, " n"]
+    best: Float[np.ndarray, " n"]
+    measured: Float[np.ndarray, " n"]
+    """The target in each row; the mean of the observations for the first."""
+
+
+class CurrentBelief:
+    """The belief given one state; each part is computed on first use."""
+
+    def __init__(self, state: State, strategy: AbstractStrategy) -> None:
+        self.state = state
+        self.strategy = strategy
+
+    @property
+    def settings(self) -> Settings:
+        return self.state.settings
+
+    @functools.cached_property
+    def scaling(self) -> Scaling:
+        return scaling_of(self.state)
+
+    @functools.cached_property
+    def data(self) -> Dataset:
+        return data_of(self.state, self.scaling)
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        return problem_of(self.state, self.scaling)
+
+    @property
+    def score(self) -> AbstractScore:
+        """The parent-set score with which strategies draw graphs."""
+        return score_named(score_for(belief_settings(self.settings, self.strategy), len(self.data.rows)))
+
+    @functools.cached_property
+    def belief(self) -> AbstractBelief:
+        """The one belief about the target, behind recommendations, explanations, pictures and the report."""
+        return strategy_belief(
+            self.strategy,
+            self.problem,
+            self.data,
+            key_for(self.settings, "beliefs"),
+            belief_settings(self.settings, self.strategy),
+        )
+
+    @functools.cached_property
+    def models(self) -> SCM:
+        """Causal models as they are believed: those behind the belief, where it has any."""
+        found = getattr(self.belief, "models", None)
+        return self._models_given(self.data) if found is None else found
+
+    def _models_given(self, data: Dataset) -> SCM:
+        return strategy_models(
+            self.strategy,
+            self.problem,
+            data,
+            key_for(self.settings, "beliefs"),
+            belief_settings(self.settings, self.strategy),
+        )
+
+    @functools.cached_property
+    def edges(self) -> Float[np.ndarray, "d d"]:
+        """Probability of each edge between the variables, `[i, j]` for i → j."""
+        d = len(self.settings.variables)
+        if self.settings.graph.known:
+            return self.settings.graph.matrix(self.settings.names).astype(float)
+        found = edge_probabilities(self.data, self.problem, self.score)
+        return np.clip(np.asarray(found, float)[:d, :d], 0.0, 1.0)
+
+    def rows(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "models actions d"]:
+        """The mean of every variable under each action, in each causal model, in the user's units."""
+        mask, value = self._pad_actions(actions)
+        found = model_means(self.models, mask, value)
+        d = len(self.settings.variables)
+        return self.scaling.outside(np.asarray(jax.device_get(found), float)[:, : len(actions), :d])
+
+    def forecast(self, actions: Sequence[Mapping[str, float]]) -> TargetForecast:
+        """E[target | do] of each action in the user's units, with the bounds of its band."""
+        mask, value = self._pad_actions(actions)
+        found = jax.device_get(effect_bands(self.belief, mask, value, BAND))
+        count, spread = len(actions), self.scaling.spread[self.settings.names.index(self.settings.target)]
+
+        def outside(values: Float[np.ndarray, "*any"]) -> Any:  # of NumPy: double precision on the host
+            return self.scaling.target(self.settings, values[..., :count])
+
+        effects = Effects(outside(found.effects.mean), spread * found.effects.deviation[..., :count])
+        return TargetForecast(effects, *(outside(part) for part in found[1:]))
+
+    def effects(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "draws actions"]:
+        """E[target | do] of each action under each draw of the belief."""
+        return np.asarray(self.forecast(actions).effects.mean)
+
+    def _pad_actions(self, actions: Sequence[Mapping[str, float]]) -> tuple[Array, Array]:
+        """Masks and values of actions, padded in number so that few programs are compiled."""
+        mask, value = action_arrays(self.settings, self.scaling, actions)
+        more = places(len(actions), 8) - len(actions)
+        padded = [np.pad(part, [(0, more), (0, 0)]) for part in (mask, value)]
+        return jnp.asarray(padded[0]), jnp.asarray(padded[1], self.data.values.dtype)
+
+    def fantasies(self) -> tuple[Row, ...]:
+        """Rows that the pending experiments are expected to give."""
+        actions = [pending.do for pending in self.state.pending]
+        if not actions:
+            return ()
+        names = self.settings.names
+        means = self.rows(actions).mean(0)
+        means[:, names.index(self.settings.target)] = self.forecast(actions).expected
+        return tuple(
+            Row(tuple(do.get(name, float(x)) for name, x in zip(names, row, strict=True)), tuple(do))
+            for do, row in zip(actions, means, strict=True)
+        )
+
+    @functools.cached_property
+    def groups(self) -> list[Tried]:
+        """Experiments that set the same variables to nearly the same values, with the mean of what they gave."""
+        return tried_groups(self.state)
+
+    @functools.cached_property
+    def idle_outcome(self) -> Tried | None:
+        """The target in rows where nothing was set; None without such a row."""
+        goal = self.settings.names.index(self.settings.target)
+        values = np.array([row.values[goal] for row in self.state.rows if not row.do], float)
+        return Tried.of({}, values) if len(values) else None
+
+    @functools.cached_property
+    def contradictions(self) -> list[Contradiction]:
+        """Experiments that contradict models of the observations alone."""
+        observed = [row for row in self.state.rows if not row.do]
+        if not self.groups or len(observed) < LEAST:
+            return []
+        data = self.data
+        free = data.rows & ~data.intervened.any(1)
+        models = self._models_given(eqx.tree_at(lambda d: d.rows, data, free))
+        mask, value = self._pad_actions([group.do for group in self.groups])
+        effects, variance = jax.device_get(outcome_predictions(models, mask, value))
+        spread = self.scaling.spread[self.settings.names.index(self.settings.target)]
+        effects = self.scaling.target(self.settings, effects)
+        return [
+            found
+            for at, group in enumerate(self.groups)
+            if (found := contradiction(group, effects[:, at], spread**2 * variance[at], len(self.groups)))
+        ]
+
+    @functools.cached_property
+    def curves(self) -> list[Curve]:
+        """The effect of every variable that can be set, over its range or levels."""
+        settable = self.settings.settable
+        grids = [np.array(grid_of(v)) for v in settable]
+        actions = [{v.name: float(x)} for v, grid in zip(settable, grids, strict=True) for x in grid]
+        found = self.forecast(actions)
+        cuts = np.cumsum([len(grid) for grid in grids])[:-1]
+        lines = np.split(np.stack([found.expected, found.low, found.high]), cuts, axis=1)
+        return [self._curve(v, grid, line) for v, grid, line in zip(settable, grids, lines, strict=True)]
+
+    def _curve(self, v: Variable, grid: Float[np.ndarray, " x"], lines: Float[np.ndarray, "3 x"]) -> Curve:
+        names = self.settings.names
+        at, goal = names.index(v.name), names.index(self.settings.target)
+        tried = [(row.values[at], row.values[goal]) for row in self.state.rows if row.do == (v.name,)]
+        points = np.array(tried, float).reshape(-1, 2)
+        mean, low, high = lines
+        return Curve(v.name, grid, mean, low, high, points, v.levels is not None)
+
+    @functools.cached_property
+    def progress(self) -> Progress:
+        """Best expected target so far against the cost of the experiments made."""
+        state, goal = self.state, self.settings.names.index(self.settings.target)
+        actions: list[Levels] = [{}, *(state.levels(row) for row in state.made)]
+        means = np.asarray(self.forecast(actions).expected)
+        best = (np.minimum if self.settings.objective == "min" else np.maximum).accumulate(means)
+        cost = np.cumsum([self.settings.price(do) for do in actions])
+        measured = np.array([means[0], *(row.values[goal] for row in state.made)])
+        return Progress(cost.astype(float), best, measured)
+
+
+def grid_of(variable: Variable) -> list[float]:
+    """The levels of a variable, or evenly spaced values from end to end."""
+    if variable.levels is not None:
+        return list(variable.levels)
+    assert variable.low is not None
+    assert variable.high is not None
+    return [*np.linspace(variable.low, variable.high, PLACES)[:-1].tolist(), variable.high]
+
+
+def belief_settings(settings: Settings, strategy: AbstractStrategy | None = None) -> BeliefSettings:
+    """Settings of the belief: the strategy's own, else linear or smooth as the user says."""
+    own = getattr(strategy, "settings", None)
+    if isinstance(own, BeliefSettings):
+        return own
+    return BeliefSettings(mechanism="smooth" if settings.mechanism == "smooth" else "linear")
+
+
+def key_for(settings: Settings, use: str, number: int = 0) -> Key:
+    """The random key of one use; it depends on the seed, the use and the number only."""
+    uses = ("choose", "recommend", "beliefs")
+    return jr.fold_in(jr.fold_in(jr.key(settings.seed), uses.index(use)), number)

@@ -1,0 +1,171 @@
+"""The policy network: from statistics to predicted effects and a distribution over experiments."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float
+
+from acbo.data import Dataset, Key
+from acbo.problem import Problem
+from acbo.surrogate.layers import MASKED, Dense, Norm, Normals
+from acbo.surrogate.network import Network
+from acbo.surrogate.pairs import PairBlock
+
+from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, PolicyInput, known_edges, path_effects
+from .policy_config import PolicyConfig
+
+_SHARPNESS = 2.0
+"""Before any training the policy prefers experiments by their promised effects, times this."""
+
+
+class Outlook(eqx.Module):
+    """Output of the network for one situation."""
+
+    effect: Float[Array, "d places"]
+    """Expected target under each variable at each place, relative to doing nothing, in standard deviations."""
+    doubt: Float[Array, "d places"]
+    """Standard deviation of that expectation."""
+    logits: Float[Array, "d places"]
+    """Log weight of each experiment on one variable; `MASKED` where none can be."""
+    stop: Float[Array, ""]
+    """Log weight of ending now."""
+    enough: Float[Array, ""]
+    """Log weight of setting no further variable in the same experiment."""
+    together: Float[Array, "d d"]
+    """`[i, j]`: what having chosen i adds to the log weights of j."""
+    edges: Float[Array, "d d"]
+    """The posterior of edges that it was given."""
+
+
+class PolicyNetwork(eqx.Module):
+    """A small surrogate and an acquisition network on pairs of variables. All leaves are parameters.
+
+    Permuting variables permutes the answer; padding changes nothing.
+    """
+
+    surrogate: Network
+    embed: Dense
+    embed_nodes: Dense
+    layers: PairBlock
+    norm: Norm
+    hidden: Dense
+    out: Dense
+    pair_out: Dense
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig | None = None, *, key: Key) -> None:
+        self.config = PolicyConfig() if config is None else config
+        key_surrogate, key_rest = jr.split(key)
+        self.surrogate = Network(self.config.network(self.config.surrogate_layers), key=key_surrogate)
+        parts = _new_parts(self.config, key_rest)
+        self.embed, self.embed_nodes, self.layers, self.norm, self.hidden, self.out, self.pair_out = parts
+
+    def posterior(self, inputs: PolicyInput, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
+        """Probabilities of edges: the surrogate's, combined with prior knowledge."""
+        return known_edges(problem, self.edge_logits(inputs, data))
+
+    def edge_logits(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
+        """Log odds of edges by the surrogate alone."""
+        return self.surrogate.from_statistics(inputs.pairs, data.live).edge_logits
+
+    def __call__(
+        self, inputs: PolicyInput, edges: Float[Array, "d d"], problem: Problem, target: Array
+    ) -> Outlook:
+        """The outlook given a posterior of edges."""
+        d, config = problem.size, self.config
+        places = config.places
+        weights, total = path_effects(inputs, edges, target)
+        live = problem.live
+        more = jnp.stack([edges, edges.T, jnp.clip(weights, -3, 3), jnp.clip(weights.T, -3, 3)], axis=-1)
+        more = jnp.where((live[:, None] & live)[..., None], more, 0)
+        part = place_middles(places).astype(total.dtype)
+        values = inputs.low[:, None] * (1 - part) + inputs.high[:, None] * part
+        promised = total[:, None] * values
+        nodes = jnp.concatenate(
+            [
+                inputs.nodes,
+                jnp.stack([total, promised[:, 0] / 3, promised[:, -1] / 3, edges[:, target]], axis=-1),
+            ],
+            axis=-1,
+        )
+        tokens = self.embed_nodes(nodes)
+        pairs = self.embed(jnp.concatenate([inputs.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
+        arrays, static = eqx.partition(self.layers, eqx.is_array)
+
+        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
+            return eqx.combine(layer, static)(pairs, live), None
+
+        pairs, _ = jax.lax.scan(apply, pairs, arrays)
+        seen = self.norm(pairs)
+        share = live / jnp.maximum(live.sum(), 1)
+        whole = jnp.einsum("ijc,i,j->c", seen, share, share)
+        at_target = (jnp.arange(d) == target).astype(seen.dtype)
+        into, out_of = jnp.einsum("ijc,j->ic", seen, at_target), jnp.einsum("jic,j->ic", seen, at_target)
+        own = jnp.einsum("iic->ic", seen)
+        wide = jnp.concatenate([into, out_of, own, jnp.broadcast_to(whole, own.shape), nodes], axis=-1)
+        hidden = jax.nn.gelu(self.hidden(wide))
+        found = self.out(hidden)
+        trust, rest = jax.nn.sigmoid(found[:, :1] + 2), found[:, 1:]
+        shift, doubt, logits = (rest[:, k * places : (k + 1) * places] for k in range(3))
+        # A straight line in the value, bent where the network sees more.
+        effect = trust * promised + shift
+        possible = problem.manipulable[:, None]
+        logits = logits - _SHARPNESS * jax.lax.stop_gradient(effect)
+        last = jnp.einsum("ic,i->c", found[:, 1 + 3 * places :], share.astype(found.dtype))
+        return Outlook(
+            effect=jnp.where(possible, effect, 0),
+            doubt=jnp.where(possible, jax.nn.softplus(doubt) + 0.02, 0.02),
+            logits=jnp.where(possible, logits, MASKED),
+            stop=last[0] - 6,
+            enough=last[1],
+            together=self.pair_out(seen)[..., 0],
+            edges=edges,
+        )
+
+
+def place_middles(places: int) -> Float[Array, " places"]:
+    """Positions of the cells in the range from 0 to 1: the ends, and the middles of the slices between them."""
+    inner = (jnp.arange(places - 2) + 0.5) / max(places - 2, 1)
+    return jnp.concatenate([jnp.zeros(1), inner, jnp.ones(1)])
+
+
+def place_of(cell: Array, uniform: Array, places: int) -> Array:
+    """A point of a cell, uniformly: the ends are points themselves."""
+    inner = (cell - 1 + uniform) / max(places - 2, 1)
+    return jnp.where(cell == 0, 0.0, jnp.where(cell == places - 1, 1.0, inner))
+
+
+@eqx.filter_jit
+def _new_parts(config: PolicyConfig, key: Key) -> tuple[Any, ...]:
+    needed = Normals()
+    jax.eval_shape(lambda: _parts(config, needed))
+    return _parts(config, Normals(jr.normal(key, (needed.used,), jnp.float32)))
+
+
+def _parts(config: PolicyConfig, normals: Normals) -> tuple[Any, ...]:
+    width, network = config.width, config.network(config.layers)
+    nodes = NODE_FEATURES + 4
+    layers = [PairBlock(network, normals=normals) for _ in range(config.layers)]
+    return (
+        Dense(PAIR_FEATURES + EDGE_FEATURES, width, normals=normals),
+        Dense(nodes, width, normals=normals),
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers),
+        Norm(width),
+        Dense(4 * width + nodes, 2 * width, normals=normals),
+        Dense(2 * width, 1 + 3 * config.places + 2, normals=normals, scale=0.1),
+        Dense(width, 1, normals=normals, scale=0.1),
+    )
+
+
+def masked_logits(outlook: Outlook, taken: Bool[Array, " d"], count: Array) -> Float[Array, " all"]:
+    """Log weights of what may be chosen next within one experiment: every cell of what is not yet taken, then the end.
+
+    Before the first variable the end means to stop altogether, afterwards that the set is complete.
+    """
+    shift = taken.astype(outlook.together.dtype) @ outlook.together
+    cells = jnp.where(taken[:, None], MASKED, outlook.logits + shift[:, None])
+    end = jnp.where(count == 0, outlook.stop, outlook.enough)
+    return jnp.append(cells.ravel(), end)

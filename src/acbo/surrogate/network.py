@@ -1,0 +1,239 @@
+"""The surrogate: a network that reads a dataset of any size and predicts its causal graph."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int
+
+from acbo.data import Dataset, Key, demand_dataset
+
+from .attention import AxialBlock
+from .calibration import Calibration
+from .heads import allowed_parents, candidate_sets, set_logits
+from .layers import MASKED, Dense, Norm, Normals
+from .network_config import NetworkConfig
+from .pairs import PairBlock
+from .statistics import FEATURES, pair_statistics, standardise
+
+_PRIOR_LOGIT = -1.5
+"""Before training, an edge has a probability of 0.18: 1.5 edges per variable among ten (ledger 7.2)."""
+
+
+class Prediction(eqx.Module):
+    """Prediction for one dataset; `[i, j]` is about i → j."""
+
+    edge_logits: Float[Array, "d d"]
+    """Log odds of each edge; `MASKED` where none can be."""
+    single_logits: Float[Array, "d d"]
+    """The part of parent-set logits that single parents bring; column j is for target j."""
+    factors: Float[Array, "d d rank"]
+    """The part that each two of them bring."""
+    live: Bool[Array, " d"]
+    target: Int[Array, ""]
+
+    @property
+    def edges(self) -> Float[Array, "d d"]:
+        """Probability of each edge."""
+        return jax.nn.sigmoid(self.edge_logits)
+
+    def parent_logits(self, target: Int[Array, ""] | int | None = None) -> Float[Array, " d"]:
+        """Log odds that each variable is a parent of the target: of the dataset's own, or of another."""
+        return self.edge_logits[:, self.target if target is None else target]
+
+    def parent_set_logits(
+        self,
+        sets: Bool[Array, "sets d"] | None = None,
+        *,
+        max_size: int = 3,
+        target: Int[Array, ""] | int | None = None,
+    ) -> Float[Array, " sets"]:
+        """Logits of parent sets of the target; by default of all with at most `max_size` members."""
+        chosen = jnp.asarray(self.target if target is None else target, jnp.int32)
+        if sets is None:
+            sets = candidate_sets(self.live.shape[0], max_size, chosen)
+        return set_logits(
+            self.single_logits[:, chosen],
+            self.factors[:, chosen],
+            sets,
+            allowed_parents(self.live, chosen),
+        )
+
+
+class Network(eqx.Module):
+    """Datasets in, predictions out. All leaves are parameters.
+
+    Permuting variables permutes the answer; permuting rows, or padding either, changes nothing. Layers are stacked
+    and run under one `scan`, so the program is as long for one layer as for ten.
+    """
+
+    embed_pairs: Dense
+    embed_tokens: Dense | None
+    layers: AxialBlock | PairBlock
+    norm: Norm
+    edge: Dense
+    sets: Dense
+    config: NetworkConfig = eqx.field(static=True)
+
+    def __init__(self, config: NetworkConfig | None = None, *, key: Key) -> None:
+        self.config = NetworkConfig() if config is None else config
+        parts = _new_parts(self.config, key)
+        self.embed_pairs, self.embed_tokens, self.layers, self.norm, self.edge, self.sets = parts
+
+    def __call__(self, data: Dataset, *, key: Key | None = None) -> Prediction:
+        """The prediction for one dataset; `key` turns dropout on."""
+        return self._answer(self._encode(data, key), data.live, data.target)
+
+    def from_statistics(
+        self,
+        statistics: Float[Array, "d d features"],
+        live: Bool[Array, " d"],
+        target: Int[Array, ""] | int = 0,
+    ) -> Prediction:
+        """The prediction from pair statistics that are already there; for the statistics encoder."""
+        arrays, static = eqx.partition(self.layers, eqx.is_array)
+
+        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
+            return eqx.combine(layer, static)(pairs, live), None
+
+        pairs, _ = jax.lax.scan(apply, self.embed_pairs(statistics), arrays)
+        return self._answer(pairs, live, jnp.asarray(target, jnp.int32))
+
+    def _answer(
+        self, pairs: Float[Array, "d d pair_width"], live: Bool[Array, " d"], target: Int[Array, ""]
+    ) -> Prediction:
+        seen = self.norm(pairs)
+        logits = self.edge(seen)[..., 0]
+        more = self.sets(seen)
+        possible = (live[:, None] & live) & ~jnp.eye(live.shape[0], dtype=bool)
+        return Prediction(
+            edge_logits=jnp.where(possible, logits, MASKED),
+            single_logits=jnp.where(possible, logits + more[..., 0], MASKED),
+            factors=jnp.where(possible[..., None], more[..., 1:], 0.0),
+            live=live,
+            target=target,
+        )
+
+    def _encode(self, data: Dataset, key: Key | None) -> Float[Array, "d d pair_width"]:
+        x = standardise(data)
+        pairs = self.embed_pairs(pair_statistics(data, x))
+        tokens = None if self.embed_tokens is None else self.embed_tokens(self._channels(data, x))
+        arrays, static = eqx.partition(self.layers, eqx.is_array)
+        keys = None if key is None else jr.split(key, self.config.layers)
+
+        def apply(carry: Any, inputs: Any) -> tuple[Any, None]:
+            tokens, pairs = carry
+            layer_arrays, layer_key = inputs
+            layer = eqx.combine(layer_arrays, static)
+            if isinstance(layer, PairBlock):
+                return (tokens, layer(pairs, data.live, layer_key)), None
+            return layer(tokens, pairs, data.rows, data.live, layer_key), None
+
+        body = _with_remat(apply, self.config.remat)
+        (_, pairs), _ = jax.lax.scan(body, (tokens, pairs), (arrays, keys))
+        return pairs
+
+    def _channels(self, data: Dataset, x: Float[Array, "n d"]) -> Float[Array, "n d channels"]:
+        """Inputs of a token (row, variable): the value, whether it was set, and whether the row is an observation."""
+        was_set = data.intervened.astype(x.dtype)
+        observed = jnp.broadcast_to(1 - was_set.max(1, keepdims=True), x.shape)
+        return jnp.stack([x, was_set, x * was_set, observed], axis=-1).astype(self.config.dtype)
+
+
+_CHANNELS = 4
+
+
+def _with_remat(body: Any, remat: str) -> Any:
+    """The body of the scan, keeping less for the backward pass."""
+    if remat == "none":
+        return body
+    products = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    policy = products if remat == "dots" else None
+    # A scan keeps the two passes apart, so the barrier that does it elsewhere would only hinder fusion.
+    return jax.checkpoint(body, prevent_cse=False, policy=policy)
+
+
+@eqx.filter_jit
+def _new_parts(config: NetworkConfig, key: Key) -> tuple[Any, ...]:
+    """The parts of a new network."""
+    needed = Normals()
+    jax.eval_shape(lambda: _parts(config, needed))
+    return _parts(config, Normals(jr.normal(key, (needed.used,), jnp.float32)))
+
+
+def _parts(config: NetworkConfig, normals: Normals) -> tuple[Any, ...]:
+    axial = config.encoder == "axial"
+    block = AxialBlock if axial else PairBlock
+    layers = [block(config, normals=normals) for _ in range(config.layers)]
+    edge = Dense(config.pair_width, 1, normals=normals, scale=0.1)
+    return (
+        Dense(2 * FEATURES, config.pair_width, normals=normals),
+        Dense(_CHANNELS, config.width, normals=normals) if axial else None,
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers),
+        Norm(config.pair_width),
+        eqx.tree_at(lambda dense: dense.bias, edge, jnp.full(1, _PRIOR_LOGIT, jnp.float32)),
+        # At first parents are independent; a factor of exactly zero would have no gradient.
+        Dense(config.pair_width, 1 + config.rank, normals=normals, scale=0.01),
+    )
+
+
+class Surrogate(eqx.Module):
+    """A trained network with its calibration: what people use.
+
+    ```python
+    surrogate = pretrained("default")
+    probabilities = surrogate(dataset).edges
+    ```
+    """
+
+    network: Network
+    calibration: Calibration
+    trained_variables: int | None = eqx.field(static=True)
+    """Most variables of the models it was trained on; None if unknown."""
+
+    def __init__(
+        self,
+        network: Network,
+        calibration: Calibration | None = None,
+        trained_variables: int | None = None,
+    ) -> None:
+        self.network = network
+        self.calibration = Calibration() if calibration is None else calibration
+        self.trained_variables = trained_variables
+
+    def __call__(self, data: Dataset) -> Prediction:
+        """The calibrated prediction for one dataset; compiled once per shape. For many datasets, `vmap`.
+
+        A plain call warns where there are more variables than it was trained on; inside `jit` no warning is possible.
+        """
+        demand_dataset(data)
+        most = self.trained_variables
+        if (
+            most is not None
+            and data.size > most
+            and not isinstance(data.live, Tracer)
+            and data.live.ndim == 1
+        ):
+            live = int(data.live.sum())
+            if live > most:
+                warnings.warn(
+                    f"the surrogate was trained on at most {most} variables; these data have {live}, and its answers there "
+                    "were never tested. `acbo.edge_posterior(data)` answers for any number.",
+                    stacklevel=2,
+                )
+        return _answer(self, data)
+
+
+@eqx.filter_jit
+def _answer(surrogate: Surrogate, data: Dataset) -> Prediction:
+    raw = surrogate.network(data)
+    return eqx.tree_at(lambda p: p.edge_logits, raw, surrogate.calibration(raw.edge_logits))
+
+
+def count_parameters(network: Network) -> int:
+    """Number of parameters of a network."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array)))

@@ -1,0 +1,216 @@
+"""The plan of a run: layout, kernel, batches and chunks, and a report that explains them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxworlds.rollout import Checkpoint
+from jaxworlds.runtime import device_words
+
+from ..boundaries.base import AbstractBoundary
+from ..boundaries.reinjection import InletBoundary
+from ..fields.epoch import Epoch
+from ..integrators.base import AbstractIntegrator, AnyKey
+from ..kernels import KERNELS, default_kernel, on_default_backend
+from ..motion import Motion
+from .batches import Batching, array_bytes, plan_batches, record_bytes
+from .checks import is_streamed
+from .chunks import plan_chunks, plan_ring_chunks, segment_times
+from .driver import Job
+from .layout import Tuning, choose_layout, ring_shapes, tuned_layout
+from .reductions import AbstractReduction
+from .report import Report
+from .schedule import Schedule
+from .segment import Segment
+from .space_order import fills_in_place, sort_period
+
+# The most particles that a layout is tuned with.
+_TUNED = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackerOptions:
+    """What a tracker was made with; see `create_tracker`."""
+
+    field: Any
+    integrator: AbstractIntegrator
+    boundary: AbstractBoundary
+    key: AnyKey
+    batch_size: int | None = None
+    record_velocities: bool = False
+    progress_callback: Callable[[int, int], Any] | None = None
+    mesh: Any = None
+    memory_limit_gb: float | None = None
+    layout: str = "auto"
+    checkpoint: Checkpoint | str | Path | None = None
+    reduce: Callable[..., Any] | None = None
+    keep_positions: bool = True
+    stop_outside: bool = True
+    land_on_slices: bool = True
+    sort_every: int | None = None
+    fused: bool | None = None
+    epoch: Epoch | None = None
+    """The date of time 0; `field` is without it."""
+
+
+def plan_run(
+    options: TrackerOptions, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
+) -> tuple[Job, Report]:
+    """Plan a run: the job, and a report that explains the choices."""
+    if isinstance(options.reduce, AbstractReduction):
+        options = dataclasses.replace(options, reduce=options.reduce._begun(seeds))
+    devices = 1 if options.mesh is None else options.mesh.size
+    count = -(-min(options.batch_size or len(seeds), len(seeds)) // devices)  # of each device
+
+    def tune() -> Tuning:
+        some = seeds[: min(count, _TUNED)]
+        return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
+
+    stream = options.field if is_streamed(options.field) else None
+    resident = ring_shapes(stream) if stream is not None else options.field
+    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
+    by_kernel = options.fused is not False and on_default_backend(options.mesh)
+    kernel = default_kernel() if by_kernel else None
+    field, why = choose_layout(options.field, options.layout, count, motion, tune, kernel)
+    stream = field if stream is not None else None
+    motion = dataclasses.replace(motion, field=field if stream is None else ring_shapes(stream))
+    why_xla = _why_xla(options, motion)
+    motion = dataclasses.replace(motion, fused=why_xla is None)
+    segment = _segment(options, motion, schedule, count)
+    batching = plan_batches(
+        motion,
+        segment,
+        options.reduce,
+        schedule,
+        len(seeds),
+        options.batch_size,
+        options.memory_limit_gb,
+        options.mesh,
+    )
+    chunks = plan_chunks(schedule, batching.size, record_bytes(motion, segment, batching.size))
+    ring_limit = _ring_limit(options, stream, batching)
+    if stream is not None:
+        chunks = plan_ring_chunks(schedule, stream, ring_limit, chunks)
+    job = Job(
+        motion=motion,
+        schedule=schedule,
+        seeds=seeds,
+        barred=None,
+        segment=segment,
+        reduction=options.reduce,
+        batch=batching.size,
+        chunks=chunks,
+        stream=stream,
+        stream_limit=ring_limit,
+        mesh=options.mesh,
+    )
+    if job.batches > 1 and options.reduce is not None and not isinstance(options.reduce, AbstractReduction):
+        raise ValueError(
+            f"`reduce` must be an AbstractReduction, whose parts add up, for {job.batches} batches; got a plain "
+            "function. Subclass it, or give `batch_size` and memory for one batch."
+        )
+    ring = None
+    if stream is not None:
+        times = segment_times(schedule, chunks.parts, chunks.segments)
+        ring = stream.plan(times, ring_limit, longest=chunks.chunk)
+    return job, _report(options, job, batching, (why, why_xla), ring)
+
+
+def _why_xla(options: TrackerOptions, motion: Motion) -> str | None:
+    """Why XLA takes the steps; None where a kernel does."""
+    here = on_default_backend(options.mesh)
+    if options.fused and not here:
+        raise ValueError(
+            f"`fused` must be False or None with this `mesh`: kernels are made for {jax.default_backend()!r}, the default "
+            f"backend; got devices of {options.mesh.devices.flat[0].platform!r}."
+        )
+    if options.fused is None:
+        return _why_not(motion, here)
+    if not options.fused:
+        return "`fused=False`"
+    refusals = [f"the {kernel.name}: {why}" for kernel in KERNELS if (why := kernel.why_not(motion))]
+    if len(refusals) == len(KERNELS):
+        raise ValueError(
+            f"`fused` must be False or None here: no kernel takes these steps ({'; '.join(refusals)})."
+        )
+    return None
+
+
+def _why_not(motion: Motion, here: bool) -> str | None:
+    """Why no kernel of this backend takes the steps; None where one does."""
+    kernel = default_kernel()
+    if not here:
+        return "the mesh lies on devices of another backend"
+    if kernel is None:
+        return f"there is no kernel for {jax.default_backend()}"
+    why_not = kernel.why_not(motion)
+    return None if why_not is None else f"the {kernel.name}: {why_not}"
+
+
+def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count: int) -> Segment:
+    """What is recorded, and how often particles are sorted."""
+    if options.reduce is not None and not callable(options.reduce):
+        raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
+    sort = sort_period(motion, count, schedule.steps_per_record[1])
+    if options.sort_every and options.mesh is not None and fills_in_place(motion):
+        raise ValueError(
+            "`sort_every` must be 0 or None with `mesh` and an inlet with a rate whose steps no kernel takes: slots are then "
+            f"filled in the order in which they lie; got {options.sort_every}."
+        )
+    return Segment(
+        positions=options.keep_positions,
+        velocities=options.record_velocities,
+        births=isinstance(options.boundary, InletBoundary),
+        reduced=options.reduce is not None,
+        sort=sort if options.sort_every is None else options.sort_every,
+    )
+
+
+def _ring_limit(options: TrackerOptions, stream: Any, batching: Batching) -> int | None:
+    """Bytes that a ring may take where it has no limit of its own: what the particles leave."""
+    if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
+        return None
+    return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
+
+
+def _report(
+    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
+) -> Report:
+    schedule, chunks, mesh = job.schedule, job.chunks, options.mesh
+    device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    return Report(
+        integrator=type(options.integrator).__name__,
+        field=type(options.field).__name__,
+        boundary=type(options.boundary).__name__,
+        device=device_words(device.device_kind, device.platform)
+        + ("" if mesh is None else f" x {mesh.size}"),
+        dtype=str(job.seeds.dtype),
+        layout=getattr(job.motion.field, "layout", "none"),
+        layout_reason=reasons[0],
+        fused=job.motion.fused,
+        step_reason=reasons[1],
+        sort_every=job.segment.sort,
+        particles=len(job.seeds),
+        batches=job.batches,
+        batch_size=batching.size,
+        batch_reason=batching.reason,
+        recorded_times=len(schedule.times),
+        steps=schedule.steps,
+        steps_per_record=schedule.steps_per_record,
+        dt=schedule.dt,
+        dt_reason=schedule.reason,
+        slices_met=schedule.slices_met,
+        chunk=max(chunks.chunk // chunks.parts, 1),
+        field_bytes=array_bytes(job.motion.field) if ring is None else ring.nbytes,
+        ring=None if ring is None else str(ring),
+        particle_bytes=batching.predicted_bytes,
+        record_bytes=len(schedule.times) * record_bytes(job.motion, job.segment, len(job.seeds)),
+        limit_bytes=batching.limit_bytes,
+        compiled=False,
+        compile_seconds=None,
+    )
