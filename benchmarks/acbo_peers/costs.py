@@ -27,7 +27,7 @@ from acbo.surrogate import (
     training_draws,
 )
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.measuring import break_even, compare, measure, timed
+from jaxworlds.measuring import break_even, compare, measure, time_call
 
 Rows = dict[str, dict[str, Any]]
 ROWS = 100
@@ -89,7 +89,7 @@ def compiled_against_eager(encoder: str, batch: int, rounds: int, width: int = 6
     quick = create_jax_surrogate_train_step(config=config)
     plain = create_adaptive_train_step(config=config, use_jax_compilation=False)
     state, key = quick.init(jr.key(0)), jr.key(1)
-    _, first = timed(quick, state, examples, key)
+    _, first = time_call(quick, state, examples, key)
     both = compare({"jit": quick, "eager": plain}, state, examples, key, rounds=rounds)
     jit, eager = both["jit"].median_s, both["eager"].median_s
     prepared = first - jit

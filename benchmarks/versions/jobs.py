@@ -3,9 +3,11 @@
     PYTHONPATH=<tree>/src python benchmarks/versions/jobs.py JOB...
 
 It prints a line of JSON when all jobs are compiled. For each name of a job on its input it runs that job once and answers
-with wall and CPU seconds. The jobs use public names that both versions have.
+with wall and CPU seconds. What is written here uses public names that both versions have; programs that the benchmarks of a
+version hold are taken from its own tree.
 """
 
+import functools
 import json
 import os
 import sys
@@ -15,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "arc_peers"), str(HERE.parent / "trace_peers")]
+TREE = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).resolve().parent
+BENCHMARKS = TREE / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "arc_peers"), str(BENCHMARKS / "trace_peers")]
 
 Run = Callable[[], Any]
 
@@ -51,7 +54,7 @@ def _geographic(particles: int, steps: int) -> Run:
     """Velocities in m/s on longitudes and latitudes."""
     import numpy as np
 
-    sys.path.insert(0, str(HERE.parents[1] / "tests" / "support"))
+    sys.path.insert(0, str(TREE / "tests" / "support"))
     import geo_reference as geo
 
     from jaxtrace import create_tracker, load_optimized_dataset
@@ -69,15 +72,21 @@ def _geographic(particles: int, steps: int) -> Run:
     )
 
 
-def _driver() -> Run:
+def _driver(by_hand: bool) -> Run:
+    import jax
+    import jax.numpy as jnp
+
     from bench_core import grids, step
     from jaxworlds import run
 
     start = grids(1024)
+    if by_hand:
+        scan = jax.jit(lambda g: jax.lax.scan(step, g, jnp.arange(1024, dtype=jnp.int32))[0])
+        return lambda: scan(start)
     return lambda: run(step, start, 1024, chunk=256).carry
 
 
-def _ask() -> Run:
+def _choose() -> Run:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -101,14 +110,96 @@ def _ask() -> Run:
     return once
 
 
+def _ask() -> Run:
+    """The next experiment of an optimizer, with beliefs that stand already and from the beginning."""
+    import numpy as np
+    import pandas as pd
+
+    from acbo import Optimizer
+
+    names = [f"x{number}" for number in range(9)]
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame(draw.normal(size=(64, 9)), columns=names)
+    rows["y"] = rows["x0"] - rows["x1"] + 0.1 * draw.normal(size=64)
+    variables = dict.fromkeys(names, (-2.0, 2.0)) | {"y": None}
+
+    def once() -> Any:
+        optimizer = Optimizer(variables, target="y", data=rows, seed=1)
+        for _ in range(2):
+            optimizer.ask()
+
+    return once
+
+
+def _zarr(kind: str, job: str) -> Run:
+    """Opening a Zarr store, or reading all its slices in turn, or particles through it while it streams."""
+    import warnings
+
+    import numcodecs
+    import numpy as np
+    import xarray
+    import zarr
+
+    from jaxtrace import create_tracker, load_optimized_dataset
+    from jaxtrace.io import open_dataset
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "ocean.zarr"
+    rng, shape = np.random.default_rng(0), (48, 200, 300)
+    data = {
+        name: (("time", "y", "x"), rng.normal(size=shape).astype("f4"), {"units": "m s-1"}) for name in "uv"
+    }
+    places = {name: (name, np.arange(float(n)), {"units": "m"}) for name, n in (("y", 200), ("x", 300))}
+    clock = {"time": ("time", 3600.0 * np.arange(48), {"units": "seconds since 2024-03-01"})}
+    packing: dict[str, tuple[int, dict[str, Any]]] = {
+        "format 2, Blosc": (2, {"chunks": (8, 100, 150), "compressors": numcodecs.Blosc("lz4")}),
+        "format 3, Zstandard": (3, {"chunks": (8, 100, 150), "compressors": zarr.codecs.ZstdCodec()}),
+        "format 3, shards": (3, {"chunks": (4, 50, 75), "shards": (8, 200, 300)}),
+    }
+    version, encoding = packing[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        xarray.Dataset(data, {**places, **clock}).to_zarr(
+            path, zarr_format=version, consolidated=False, encoding=dict.fromkeys("uv", encoding)
+        )
+
+    def opening() -> None:
+        open_dataset(path)
+
+    def reading() -> None:
+        opened = open_dataset(path)
+        for number in range(len(opened)):
+            opened.read(number)
+
+    seeds = rng.uniform([50, 50], [250, 150], (1000, 2)).astype(np.float32)
+    field = load_optimized_dataset(path, stream=True, verbose=False)
+    tracker = create_tracker(field=field)
+
+    def tracking() -> Any:
+        return tracker.track_particles(seeds, (0.0, 47 * 3600.0), n_timesteps=2, dt=1800.0, progress=False)
+
+    runs: dict[str, Run] = {"open": opening, "read 48 slices": reading, "track 1,000 particles": tracking}
+    run = runs[job]
+    run.__dict__["folder"] = folder  # the store is kept as long as the job
+    return run
+
+
+ZARR = {
+    f"jaxtrace, Zarr, {kind}: {job}": (kind, job)
+    for kind in ("format 2, Blosc", "format 3, Zstandard", "format 3, shards")
+    for job in ("open", "read 48 slices", "track 1,000 particles")
+}
 JOBS: dict[str, Callable[[], Run]] = {
     "jaxarc, 30×30, packed observation, B=1,024": lambda: _arc("packed"),
     "jaxarc, 30×30, default observation, B=1,024": lambda: _arc("default (int8, input, clipboard)"),
     "jaxtrace, regular grid, 100,000 particles": lambda: _trace(False, 100_000, 40),
     "jaxtrace, tetrahedra, 100,000 particles": lambda: _trace(True, 100_000, 20),
     "jaxtrace, longitudes and latitudes, 100,000 particles": lambda: _geographic(100_000, 40),
-    "core, `run`, 1,024 worlds": _driver,
-    "acbo, 8 choices of the policy": _ask,
+    "core, `run`, 1,024 worlds": lambda: _driver(by_hand=False),
+    "core, hand-written scan, 1,024 worlds": lambda: _driver(by_hand=True),
+    "acbo, 8 choices of the policy": _choose,
+    "acbo, a new optimizer and two of its `ask`": _ask,
+    **{name: functools.partial(_zarr, *given) for name, given in ZARR.items()},
 }
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from jaxworlds.commands import Computing, Spreading, run_command
+from jaxworlds.commands import Command, DistributedCommand, run_command
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimize(Computing):
+class Optimize(Command):
     """Choose experiments for the problem in a TOML file, in the terminal or against its simulator.
 
     A problem says `target`, `[variables]` with ranges, and perhaps `objective`, `budget`, `experiments`, `graph`, `data`, and
@@ -39,7 +39,7 @@ class Optimize(Computing):
 
 
 @dataclasses.dataclass(frozen=True)
-class Show(Computing):
+class Show(Command):
     """Show a saved optimization, a file of weights, or a problem in the terminal.
 
     Example: acbo show run.json
@@ -57,7 +57,7 @@ class Show(Computing):
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(Spreading):
+class Train(DistributedCommand):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
     Ctrl-C or SIGTERM ends early and still writes what was learned; a second Ctrl-C ends at once and writes nothing. With
@@ -98,7 +98,7 @@ class Train(Spreading):
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Spreading):
+class Evaluate(DistributedCommand):
     """Play a policy and other strategies on the same random models, and compare their regrets.
 
     Regret 0 is the best intervention, 1 is to do nothing. `cbo` is told the graph, the others are not.
@@ -133,7 +133,7 @@ class Evaluate(Spreading):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench(Computing):
+class Bench(Command):
     """Time how long a policy takes to choose an experiment, beside causal Bayesian optimization with the known graph.
 
     Example: acbo bench --variables 10

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxworlds.commands import Computing, Spreading, run_command
+from jaxworlds.commands import Command, DistributedCommand, run_command
 
 from . import _version  # noqa: F401 - an error with a remedy where another distribution changed this package
 
@@ -38,7 +38,7 @@ class Show:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rollout(Spreading):
+class Rollout(DistributedCommand):
     """Play many environments at once and tell what came of it: episodes, solved ones, speed.
 
     Actions are random, or with `--policy paint` those that paint the known answers, one episode in each environment. Ctrl-C
@@ -123,7 +123,7 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench(Computing):
+class Bench(Command):
     """Time random play on this machine: steps a second for each way of selecting, compiling apart.
 
     Example: jaxarc bench --environments 1024 --formats bbox

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from jaxworlds.commands import Computing, Spreading, run_command
+from jaxworlds.commands import Command, DistributedCommand, run_command
 from jaxworlds.runtime import configure
 
 from .settings import DOUBLE, HELD, WATER
@@ -16,7 +16,7 @@ Missing = Literal["land", "zero", "fill"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reading(Computing):
+class Reading(Command):
     """How files are read as a field; each option is an argument of `load_optimized_dataset`."""
 
     velocity: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Reading(Computing):
         return reading_of({field.name: getattr(self, field.name) for field in dataclasses.fields(Reading)})
 
     def own_options(self) -> dict[str, Any]:
-        """The options of this command without those of reading and those that `Spreading` has."""
+        """The options of this command without those of reading and those that `DistributedCommand` has."""
         shared = {field.name for field in dataclasses.fields(Reading)}
         return {name: value for name, value in super().own_options().items() if name not in shared}
 
@@ -110,7 +110,7 @@ class Info(Reading):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(Reading, Spreading):
+class Run(Reading, DistributedCommand):
     """Move particles through a field and write their paths.
 
     The field is a file, a pattern, or a flow by its name (`double_gyre`, `abc_flow`, `peninsula`, `solid_rotation`). A problem
@@ -201,7 +201,7 @@ class Plot(Reading):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench(Computing):
+class Bench(Command):
     """Time tracking on this machine: particle-steps a second through a grid in slices, compiling apart.
 
     Example: jaxtrace bench --particles 10000 --steps 200

@@ -86,7 +86,7 @@ _HOMES: dict[str, str] = {
     "settings": "runtime",
     "shard_worlds": "batching",
     "spread_over": "batching",
-    "start_processes": "runtime",
+    "start_processes": "processes",
     "strong": "static",
     "tap": "taps",
     "tap_stats": "taps",
@@ -152,6 +152,7 @@ if TYPE_CHECKING:
     from .memory import predict_memory as predict_memory
     from .memory import track_memory as track_memory
     from .memory import track_operation_memory as track_operation_memory
+    from .processes import start_processes as start_processes
     from .rollout import Checkpoint as Checkpoint
     from .rollout import Chunk as Chunk
     from .rollout import ResumeWarning as ResumeWarning
@@ -163,7 +164,6 @@ if TYPE_CHECKING:
     from .runtime import configure as configure
     from .runtime import runtime_report as runtime_report
     from .runtime import settings as settings
-    from .runtime import start_processes as start_processes
     from .static import aval_differences as aval_differences
     from .static import config as config
     from .static import freeze as freeze

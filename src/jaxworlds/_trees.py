@@ -127,7 +127,7 @@ def differences(
             continue
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None:
-            text = _changed(path, before, after, noun, placements)
+            text = _difference(path, before, after, noun, placements)
             if text is None:
                 continue
         else:
@@ -135,17 +135,17 @@ def differences(
             text = f"{noun} tree structure changed: `{path}` {state}"
         covered.append(path)
         found.append(text)
-    return shortened(found)
+    return shorten(found)
 
 
-def shortened(lines: Iterable[str]) -> list[str]:
+def shorten(lines: Iterable[str]) -> list[str]:
     """The first few lines, with the number of the rest."""
     lines = list(lines)
     hidden = len(lines) - _MOST_SHOWN
     return lines if hidden <= 0 else [*lines[:_MOST_SHOWN], f"… and {hidden} more"]
 
 
-def _changed(path: str, before: Entry, after: Entry, noun: str, placements: bool) -> str | None:
+def _difference(path: str, before: Entry, after: Entry, noun: str, placements: bool) -> str | None:
     if before[:2] == after[:2]:
         if not placements or before.placement == after.placement:
             return None

@@ -61,11 +61,11 @@ def check(tree: Any, bad: Any, message: str, *, on_error: str | None = None) -> 
     if mode == "nan":
         # eqx.error_if poisons every lane of a vmap (ledger/core.md §1a: 1 of 4 bad gives 4 NaN).
         failed = jnp.any(jnp.asarray(bad))
-        return jax.tree.map(lambda leaf: _poisoned(leaf, failed), tree)
+        return jax.tree.map(lambda leaf: _poison(leaf, failed), tree)
     return eqx.error_if(tree, bad, message, on_error=mode)  # pyright: ignore[reportArgumentType]
 
 
-def _poisoned(leaf: Any, failed: Any) -> Any:
+def _poison(leaf: Any, failed: Any) -> Any:
     return jnp.where(failed, jnp.nan, leaf) if eqx.is_inexact_array(leaf) else leaf
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import tyro
 
-from .commands import Computing, print_json, run_command
+from .commands import Command, print_json, run_command
 
 
 @dataclasses.dataclass(frozen=True)
-class Demo(Computing):
+class Demo(Command):
     """Run every system on embedded defaults and write a page to look at.
 
     Example: jaxworlds demo --out report

@@ -72,7 +72,7 @@ def animated_png(
     out.append(_chunk(b"PLTE", (palette() if colors is None else colors).tobytes()))
     sequence, shown = 0, None
     for frame in frames:
-        top, left, bottom, right = _changed(shown, frame)
+        top, left, bottom, right = _changed_box(shown, frame)
         if several:
             place = (right - left, bottom - top, left, top)
             out.append(_chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *place, delay_ms, 1000, 0, 0)))
@@ -90,7 +90,7 @@ def _pixels(picture: Picture) -> bytes:
     return zlib.compress(np.pad(picture, ((0, 0), (1, 0))).tobytes(), 6)  # each row after its filter, 0: none
 
 
-def _changed(shown: Picture | None, frame: Picture) -> tuple[int, int, int, int]:
+def _changed_box(shown: Picture | None, frame: Picture) -> tuple[int, int, int, int]:
     """Top, left, bottom and right of what differs between two frames; one pixel where nothing does."""
     if shown is None:
         return 0, 0, *frame.shape

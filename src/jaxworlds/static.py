@@ -240,7 +240,7 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     cls.__post_init__ = __post_init__
     made = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
-    made.__init__ = _explained(made.__init__)
+    made.__init__ = _with_explanation(made.__init__)
     made.__hash__, made.__eq__, made.__getstate__ = _config_hash, _config_eq, _config_state
     if "replace" not in {field.name for field in dataclasses.fields(made)}:
         made.replace = replace
@@ -248,7 +248,7 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
     return made
 
 
-def _explained(init: Any) -> Any:
+def _with_explanation(init: Any) -> Any:
     """`__init__` that names the fields there are, and where a misplaced one belongs."""
 
     @functools.wraps(init)

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from acbo.optimizer.simulation import run
-from jaxworlds.commands import people_console, print_json, say, working
-from jaxworlds.commands.command_line import STOPPED
+from jaxworlds.commands import STOPPED, people_console, print_json, say, show_status
 
 from .facts import file_facts, optimization_facts
 from .problem_file import read_problem
@@ -37,7 +36,7 @@ def optimize(problem: Path, state: Path | None, report: Path | None, trials: int
         interact(optimizer, people_console(), trials)
     elif optimizer.remaining >= 1 or optimizer.state.pending:
         stopped = run(optimizer, trials, progress=False if json else None)
-    with working("working out what is believed"):
+    with show_status("working out what is believed"):
         if report is not None:
             optimizer.report(report, optimum=given.optimum)
         said = "" if json else advice(optimizer)

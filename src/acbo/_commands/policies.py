@@ -30,15 +30,15 @@ from acbo.scms.samples import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
 from acbo.strategies.trained_policy import Policy, load_policy, pretrained_policy
 from jaxworlds.commands import (
-    checked_suffix,
     checkpoint_option,
+    demand_suffix,
     is_first,
     machine,
     machine_words,
     print_json,
     say,
+    show_status,
     show_table,
-    working,
 )
 from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import holds_run
@@ -76,7 +76,7 @@ def train(
     mesh: Any = None,
 ) -> int:
     """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
-    checked_suffix(out, (".safetensors",), "out")
+    demand_suffix(out, (".safetensors",), "out")
     _at_least(
         updates=(updates, 1),
         models=(models, 1),
@@ -152,7 +152,7 @@ def evaluate(
             f"`--sizes` must be numbers of variables, 2 at least and {BUCKETS[-1]} at most; got {tuple(sizes)}."
         )
     if out is not None:
-        checked_suffix(out, (".csv",), "out")
+        demand_suffix(out, (".csv",), "out")
     for family in families:
         if family not in FAMILIES:
             names = ", ".join(FAMILIES)
@@ -161,7 +161,7 @@ def evaluate(
             )
     others = [name for name in dict.fromkeys(strategies) if name != "policy"]
     compared = {"policy": policy_of(policy)} | {name: strategy_named(name) for name in others}
-    with working("compiling and playing") as tell:
+    with show_status("compiling and playing") as tell:
         found = compare(
             compared,
             cells(sizes, families),
@@ -268,7 +268,7 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
     where = machine()
     found = []
     for name, (strategy, problem) in asked.items():
-        with working(f"{name}: compiling and timing"):
+        with show_status(f"{name}: compiling and timing"):
             first, *later = _seconds(strategy, problem, data, repeats + 1).tolist()
         times = {"first": first, "median": float(np.median(later)), "slowest": max(later)}
         found.append({"strategy": name, **{f"{word}_seconds": seconds for word, seconds in times.items()}})

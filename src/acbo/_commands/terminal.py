@@ -10,7 +10,7 @@ from acbo.optimizer.advice import written
 from acbo.optimizer.optimizer import Optimizer
 from acbo.optimizer.state import Settings
 from acbo.pictures import edge_table
-from jaxworlds.commands import shown
+from jaxworlds.commands import plain_text
 
 from .facts import saved_optimization, weights_facts
 
@@ -174,10 +174,12 @@ def _show_weights(path: Path, console: "Console") -> None:
     from rich.table import Table
 
     found = weights_facts(path)
-    table = Table("array", "shape", "type", title=escape(shown(f"{path.name}: {found['format']}")))
+    table = Table("array", "shape", "type", title=escape(plain_text(f"{path.name}: {found['format']}")))
     for name, row in found["arrays"].items():
-        table.add_row(escape(shown(name)), "×".join(map(str, row["shape"])) or "1", shown(row["dtype"]))
+        table.add_row(
+            escape(plain_text(name)), "×".join(map(str, row["shape"])) or "1", plain_text(row["dtype"])
+        )
     console.print(table)
     console.print(f"{found['numbers']:,} numbers", highlight=False)
     for name, fact in found["facts"].items():
-        console.print(shown(f"{name}: {fact}"), highlight=False, markup=False, soft_wrap=True)
+        console.print(plain_text(f"{name}: {fact}"), highlight=False, markup=False, soft_wrap=True)

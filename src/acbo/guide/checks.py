@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.measuring import timed
+from jaxworlds.measuring import time_call
 
 from .losses import kl_divergence_loss_jax
 from .parent_set_model import create_test_batch, create_test_model
@@ -88,7 +88,7 @@ def test_performance_regression(max_compiles: int = 1) -> dict[str, float]:  # n
     batches = [create_test_batch(seed=seed) for seed in range(3)]
     opt_state, key = step.optimizer.init(params), jr.key(0)
     with CompileWatch() as watch:
-        seconds = [timed(step, params, opt_state, batch, key)[1] for batch in batches]
+        seconds = [time_call(step, params, opt_state, batch, key)[1] for batch in batches]
     compiles = watch["surrogate_update"].compiles
     if compiles > max_compiles:
         raise RuntimeError(f"`step` must compile {max_compiles} time; it compiled {compiles} times.")

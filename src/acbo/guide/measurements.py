@@ -9,7 +9,7 @@ these ratios.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from jaxworlds.measuring import compare, copy_arrays, timed
+from jaxworlds.measuring import compare, copy_arrays, time_call
 
 
 class _Result(NamedTuple):
@@ -43,8 +43,8 @@ def measure_compilation_speedup(jax_train_step: Callable[..., Any], *args: Any) 
 
         ratio, first, second = measure_compilation_speedup(step, params, batch)
     """
-    first, first_s = timed(jax_train_step, *copy_arrays(args))
-    second, second_s = timed(jax_train_step, *copy_arrays(args))
+    first, first_s = time_call(jax_train_step, *copy_arrays(args))
+    second, second_s = time_call(jax_train_step, *copy_arrays(args))
     result = CompilationSpeedup(first_s / second_s, first, second)
     result.first_call_s, result.second_call_s = first_s, second_s
     print(f"First call (trace, compile and run): {first_s:.4f}s")

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from acbo.inference.metrics import expected_calibration_error
 from acbo.surrogate.network import Network
-from jaxworlds.measuring import timed
+from jaxworlds.measuring import time_call
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch
 from .examples import DIFFICULTIES, TrainingBatch, ValidationResults
@@ -34,7 +34,7 @@ def validate_surrogate(
         difficulties = [example.problem_difficulty for example in batch.examples]
     arrays = convert_to_jax_batch(batch)
     _compare(params, arrays)  # compiled here, so that the call below is timed without it
-    found, seconds = timed(_compare, params, arrays)
+    found, seconds = time_call(_compare, params, arrays)
     fetched = {name: np.asarray(value) for name, value in found.items()}
     same = fetched.pop("same")
     kinds = np.array(difficulties if difficulties is not None else ["medium"] * len(same))

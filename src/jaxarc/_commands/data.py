@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from jaxworlds.commands import checked_suffix, one_line, print_json, say, show_table
+from jaxworlds.commands import demand_suffix, one_line, print_json, say, show_table
 from jaxworlds.store import atomic_write
 
 from ..tasks import datasets
@@ -105,7 +105,7 @@ def find_faults(path: Path, *, null_as: int | None, flat_rows: bool) -> list[str
 
 def write_tasks(tasks: TaskSet, path: Path) -> None:
     """All tasks in one file: for a memory map, or as ARC's JSON by id."""
-    if checked_suffix(path, (".arcbank", ".json"), "out") == ".arcbank":
+    if demand_suffix(path, (".arcbank", ".json"), "out") == ".arcbank":
         from ..tasks.task_file import write_task_file
 
         write_task_file(tasks, path)

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
 from jaxworlds.batching import plan_batch_size, shard_worlds, spread_over
 from jaxworlds.commands import (
-    checked_suffix,
     checkpoint_option,
+    demand_suffix,
     is_first,
     machine,
     machine_words,
@@ -100,7 +100,7 @@ def play(
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     for path in replay:
-        checked_suffix(path, (".html", ".json", ".npz"), "replay")
+        demand_suffix(path, (".html", ".json", ".npz"), "replay")
     tasks = chosen_tasks(dataset, split, task)
     config = settings(tasks, format, policy, steps)
     where = machine()

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from jaxworlds.commands import checked_suffix, print_json, say
+from jaxworlds.commands import demand_suffix, print_json, say
 from jaxworlds.store import atomic_write
 
 from ..tasks.parsing import RawTask
@@ -68,7 +68,7 @@ def write_episode(episode: EpisodeRecord, path: Path) -> None:
     """Write an episode by the file's suffix: a page that replays it, plain data, or what `read_episode` reads."""
     from ..utils.visualization.replay import episode_html, replay_data
 
-    kind = checked_suffix(path, (".html", ".json", ".npz"), "replay")
+    kind = demand_suffix(path, (".html", ".json", ".npz"), "replay")
     if kind == ".html":
         episode_html(episode, path)
     elif kind == ".npz":
@@ -84,7 +84,7 @@ def write_picture(found: RawTask | EpisodeRecord, path: Path, answers: bool) -> 
     """A task or an episode as SVG, PNG or a page."""
     from ..utils import visualization as pictures
 
-    kind = checked_suffix(path, (".svg", ".png", ".html"), "out")
+    kind = demand_suffix(path, (".svg", ".png", ".html"), "out")
     if isinstance(found, EpisodeRecord):
         if kind == ".html":
             pictures.episode_html(found, path)

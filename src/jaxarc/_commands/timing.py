@@ -7,7 +7,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from jaxworlds.commands import machine, machine_words, print_json, show_table, working
+from jaxworlds.commands import machine, machine_words, print_json, show_status, show_table
 from jaxworlds.measuring import format_seconds
 
 from ..dispatch import batch_reset
@@ -38,7 +38,7 @@ def bench(
     where = machine()
     found = {}
     for form in dict.fromkeys(formats):  # a second time would be compiled already
-        with working(f"{form}: compiling and timing"):
+        with show_status(f"{form}: compiling and timing"):
             found[form] = time_format(tasks, form, environments, steps, rounds)
     if json:
         sizes = {

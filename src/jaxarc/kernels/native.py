@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from jaxworlds.kernels import registered, result, split_kernel
+from jaxworlds.kernels import kernel_targets, result, split_kernel
 
 from ..envs import operations as ops
 from ..envs import parts
@@ -27,7 +27,7 @@ SOURCE = Path(__file__).with_name("native.cc")
 
 def names() -> dict[str, str] | None:
     """The names under which XLA knows the kernels, or None where they cannot be compiled; tried once per process."""
-    return registered(SOURCE, FUNCTIONS, "jaxarc")
+    return kernel_targets(SOURCE, FUNCTIONS, "jaxarc")
 
 
 def apply_operation(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxworlds.compiling import Compiled, compile_ahead
-from jaxworlds.measuring import measure, timed
+from jaxworlds.measuring import measure, time_call
 from jaxworlds.memory import live_bytes, predict_memory
 
 from ..dispatch import arc_reset, batch_step
@@ -174,7 +174,7 @@ class DynamicBatchProcessor:
             episode, size = len(self.performance_history), self.current_batch_size
             keys = jr.split(jr.fold_in(jr.key(42), episode), size)
             program, memory = self._program(size), self._memory_gb()
-            (_, reward, length), seconds = timed(program, *self._arguments(keys))
+            (_, reward, length), seconds = time_call(program, *self._arguments(keys))
             rate = int(np.sum(length)) / seconds
             row = {"episode": episode, "batch_size": size, "throughput": rate, "memory_gb": memory}
             self.performance_history.append(row)

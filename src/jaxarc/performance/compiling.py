@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxworlds.compiling import CompileWatch
-from jaxworlds.measuring import Profile, measure, profile, timed
+from jaxworlds.measuring import Profile, measure, profile, time_call
 
 from ..dispatch import Stepped, arc_reset, arc_step
 from ..envs.config import JaxArcConfig
@@ -40,9 +40,9 @@ def warm_up_functions(config: JaxArcConfig, task: Any) -> None:
 
     Keys from `jax.random.key` and from `jax.random.PRNGKey` have different types, so a reset is run with both.
     """
-    _, raw_s = timed(arc_reset, jr.PRNGKey(42), config, task)
-    (state, _), reset_s = timed(arc_reset, jr.key(42), config, task)
-    _, step_s = timed(arc_step, state, scripted_action(config, np.array(0)), config)
+    _, raw_s = time_call(arc_reset, jr.PRNGKey(42), config, task)
+    (state, _), reset_s = time_call(arc_reset, jr.key(42), config, task)
+    _, step_s = time_call(arc_step, state, scripted_action(config, np.array(0)), config)
     print(f"✅ Functions warmed up (reset {raw_s + reset_s:.2f} s, step {step_s:.2f} s)")
 
 

@@ -95,7 +95,7 @@ def _variables(file: str) -> dict[str, Any]:
         arrays = read_frame(first).arrays
         return {f"{name} ({place} data)": list(np.shape(values)) for (place, name), values in arrays.items()}
     if is_store(first[0]):
-        from ..io.zarr_reading import open_data
+        from ..io.zarr.dataset import open_data
 
         return _shapes(open_data(first[0]))
     from ..io.xarray_reading import open_file

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds.commands import checked_suffix, say
+from jaxworlds.commands import demand_suffix, say
 from jaxworlds.store import atomic_write
 
 from ..boundaries.box import AXES
@@ -36,7 +36,7 @@ def plot(
 ) -> int:
     """Draw what is in a file."""
     units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
-    kind = None if out is None else checked_suffix(out, (*STILL, *MOVING), "out")
+    kind = None if out is None else demand_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
         if out is None or kind == ".gif":
             raise ValueError("`--out` must name a picture of the field: .png, .svg, .pdf or .html.")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jaxworlds.commands import checked_suffix, checkpoint_option, is_first, print_json, say
+from jaxworlds.commands import checkpoint_option, demand_suffix, is_first, print_json, say
 from jaxworlds.processes.exits import code_of, stopped_by
 
 from ..tracking import create_tracker
@@ -26,7 +26,7 @@ def run(
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
     wanted = with_options(start, reading, **given)
     if wanted.out is not None:
-        checked_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
+        demand_suffix(wanted.out, (".nc", ".zarr", ".npz", ".vtp", ".pvd"), "out")
     if resume and wanted.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     kept = checkpoint_option(wanted.checkpoint, checkpoint_every)

@@ -15,7 +15,7 @@ from ..fields.epoch import Epoch, as_epoch, epoch_of, is_date
 from ..io import load_optimized_dataset, load_trajectory
 from ..io.series import is_store
 from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
-from ..io.zarr_reading import attributes_of
+from ..io.zarr.dataset import attributes_of
 from ..tracking.trajectory import Trajectory
 
 # Flows by their name, with the box and the time that are usually looked at.

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxworlds.commands import machine, machine_words, print_json, show_table, working
+from jaxworlds.commands import machine, machine_words, print_json, show_status, show_table
 from jaxworlds.measuring import format_seconds
 
 from ..boundaries import reflective_boundary
@@ -29,7 +29,7 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
     where, field = machine(), sampled_gyre()
     found = {}
     for name in integrators:
-        with working(f"{name}: compiling and timing"):
+        with show_status(f"{name}: compiling and timing"):
             found[name] = time_integrator(name, field, particles, steps, rounds)
     if json:
         print_json({"particles": particles, "steps": steps, "rounds": rounds, "integrators": found, **where})

@@ -31,8 +31,7 @@ _NAMES: dict[Role, str] = {
     "Y": "lat latitude y j nj yc nav_lat rlat nlat eta_rho south_north lat_rho gphit xlat",
     "X": "lon longitude x i ni xc nav_lon rlon nlon xi_rho west_east lon_rho glamt xlong",
 }
-
-
+_ROLES: dict[str, Role] = {name: role for role, names in _NAMES.items() for name in names.split()}
 _LONGITUDES = re.compile(
     r"^(nav_|grid_|r)?(lon|lat)(gitude|itude)?(_(rho|u|v|psi|t|f|c|m))?$|^xl(ong|at)(_[muv])?$|^g(lam|phi)[tuvf]$"
 )
@@ -93,7 +92,7 @@ def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
         return "Y" if toward == "n" else "X"
     if "positive" in attributes:
         return "Z"
-    return next((role for role, names in _NAMES.items() if name.lower() in names.split()), None)
+    return _ROLES.get(name.lower())
 
 
 def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:

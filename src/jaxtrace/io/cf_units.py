@@ -1,5 +1,6 @@
 """Units of coordinates, velocities and times as NetCDF files spell them, and what turns one into another."""
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -51,7 +52,11 @@ class Unit(NamedTuple):
 
 def parse_unit(text: Any) -> Unit | None:
     """The unit of a coordinate, or None where it is not known."""
-    word = str(text or "").strip().lower()
+    return _unit_of(str(text or "").strip().lower())
+
+
+@functools.lru_cache(1024)
+def _unit_of(word: str) -> Unit | None:
     if _ANGLE.match(word):
         return Unit("angle", 1.0)
     for kind, table in (("length", _METRES), ("pressure", _PASCALS)):
@@ -69,7 +74,13 @@ def compass_of(text: Any) -> str:
 
 def parse_speed(text: Any) -> Unit | None:
     """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
-    words = str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
+    return _speed_of(
+        str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
+    )
+
+
+@functools.lru_cache(1024)
+def _speed_of(words: str) -> Unit | None:
     if words in ("knot", "knots", "kt", "kts"):
         return Unit("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(

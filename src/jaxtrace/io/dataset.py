@@ -22,7 +22,7 @@ from .series import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store
 from .vtk_files import SUFFIXES
 from .vtk_reading import open_vtk
 from .xarray_reading import NETCDF_SUFFIXES, open_netcdf, open_xarray
-from .zarr_reading import open_zarr
+from .zarr.dataset import open_zarr
 
 Pattern = PathLike | Sequence[PathLike]
 SHARE = 0.5

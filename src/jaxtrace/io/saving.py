@@ -60,7 +60,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
         write_netcdf(trajectory, target, **options)
         return target
     if target.suffix.lower() == ".zarr":
-        from .zarr_writing import write_zarr
+        from .zarr.trajectories import write_zarr
 
         write_zarr(trajectory, target, **options)
         return target
@@ -85,7 +85,7 @@ def load_trajectory(path: PathLike) -> Trajectory:
     if source.suffix.lower() not in (".npz", ".nc", *ZARR_SUFFIXES):
         raise ValueError(f"`path` must end in .npz, .nc or .zarr; got {os.fspath(path)!r}.")
     if source.suffix.lower() in ZARR_SUFFIXES and source.exists():
-        from .zarr_writing import read_zarr
+        from .zarr.trajectories import read_zarr
 
         return read_zarr(source)
     if not source.is_file():

@@ -128,24 +128,21 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             fitting.add((moment.source.name, name))
         return _read(moment, name, k, grid, options)
 
-    def values(number: int) -> np.ndarray:
+    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Values, which nodes are missing, and at how many only some components are."""
         columns = [
             grid.zeros() if moments is None or name is None else component(k, name, moments[number])
             for k, (name, moments) in enumerate(zip(names, lists, strict=True))
         ]
-        return np.stack(columns, -1)
-
-    given = np.array([name is not None for name in names])
-
-    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Values, which nodes are missing, and at how many only some components are."""
-        found = values(number)
-        lost = np.isnan(found)
-        some, every = np.asarray(lost.any(-1)), np.asarray(lost[:, given].all(-1))
-        partly = int((some & ~every).sum())
+        lost = [np.isnan(column) for column in columns]
+        some = np.logical_or.reduce(lost)
+        every = np.logical_and.reduce([one for one, name in zip(lost, names, strict=True) if name])
+        partly = int(np.count_nonzero(some & ~every))
         if options.partly_missing == "land":
-            return found, some, partly
-        return np.where(lost & ~every[:, None], 0, found).astype(found.dtype), every, partly
+            return np.stack(columns, -1), some, partly
+        for column, one in zip(columns, lost, strict=True):
+            column[one & ~every] = 0
+        return np.stack(columns, -1), every, partly
 
     _, land, partly = marked(int(numbers[0]))
     lost = int(land.sum())
@@ -177,7 +174,8 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
                 f"first slice ({int((missing & ~land).sum())} more, {int((~missing & land).sum())} fewer): the land "
                 "changes. Pass `missing='zero'` to take missing values as zero velocity."
             )
-        return placed(np.where(missing[:, None], 0, found))
+        found[missing] = 0
+        return placed(found)
 
     dry = f", {lost:,} of them {'still (missing)' if options.missing == 'zero' else 'land'}" if lost else ""
     if partly:

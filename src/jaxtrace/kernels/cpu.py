@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxworlds.kernels import registered, switched_on
+from jaxworlds.kernels import kernel_targets, switched_on
 
 from ..boundaries.base import AbstractBoundary, Unbounded
 from ..boundaries.box import FACES, Box
@@ -46,7 +46,7 @@ def library(on_sphere: bool = False) -> dict[str, str] | None:
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
     define = "JAXTRACE_SPHERE" if on_sphere else ""
-    return registered(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
+    return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
 
 
 class CpuKernel(AbstractKernel):

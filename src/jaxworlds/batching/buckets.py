@@ -59,11 +59,11 @@ class BucketedBatches:
         self.traces = 0
         """How often `fn` was traced: once per compiled program."""
 
-        def counted(*args: Any) -> Any:
+        def counting_call(*args: Any) -> Any:
             self.traces += 1  # runs while tracing only
             return fn(*args)
 
-        self._program = jax.jit(counted)
+        self._program = jax.jit(counting_call)
 
     @classmethod
     def from_plan(

@@ -133,7 +133,7 @@ def plan_batch_size(
     trials[-1] = chosen = BatchTrial(most, confirmed)
     reason = "the `maximum`, which fits" if most == maximum else "the largest that fits"
     if measure:
-        trials = [program.timed(trial, steps, repeats) for trial in trials]
+        trials = [program.with_time(trial, steps, repeats) for trial in trials]
         best = max(trial.per_second or 0.0 for trial in trials)
         chosen = next(trial for trial in trials if (trial.per_second or 0.0) >= 0.95 * best)
         reason = f"the smallest within 5 % of the best speed ({best:.0f} per second)"
@@ -205,7 +205,7 @@ class _Batched:
 
     def shapes(self, size: int) -> tuple[Any, ...]:
         """What `arguments(size)` would be, with every array as a shape (and sharding)."""
-        made = jax.tree.map(_described, eqx.filter_eval_shape(self.arguments, size))
+        made = jax.tree.map(_shape_of, eqx.filter_eval_shape(self.arguments, size))
         if not isinstance(made, tuple):
             raise TypeError(f"`arguments` must return the tuple of arguments; got {type(made).__name__}.")
         if self.mesh is None:
@@ -240,18 +240,18 @@ class _Batched:
     def real(self, size: int) -> tuple[Any, ...]:
         """Arguments to run with; shapes become zeros, and PRNG keys real keys."""
         if self.mesh is None:
-            return jax.block_until_ready(jax.tree.map(_filled, self.arguments(size)))
+            return jax.block_until_ready(jax.tree.map(_zeros, self.arguments(size)))
         # Made in place on every device: one device could not hold them all before they are spread.
         shapes, others = eqx.partition(self.shapes(size), _is_shape)
 
         def make() -> Any:
-            filled = jax.tree.map(_filled, self.arguments(size))
+            filled = jax.tree.map(_zeros, self.arguments(size))
             return jax.tree.map(lambda shape, leaf: leaf, shapes, filled)
 
         made = jax.jit(make, out_shardings=jax.tree.map(lambda shape: shape.sharding, shapes))()
         return eqx.combine(jax.block_until_ready(made), others)
 
-    def timed(self, trial: BatchTrial, steps: int, repeats: int) -> BatchTrial:
+    def with_time(self, trial: BatchTrial, steps: int, repeats: int) -> BatchTrial:
         """Run one size that fits. A result is dropped before the next call, or two would be held at once."""
         size = trial.batch_size
         call = self.fn if hasattr(self.fn, "lower") else eqx.filter_jit(self.fn)
@@ -272,7 +272,7 @@ def _is_shape(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _described(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic):
         return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
     return leaf
@@ -282,7 +282,7 @@ def _spread(leaf: Any, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding) if _is_shape(leaf) else leaf
 
 
-def _filled(leaf: Any) -> Any:
+def _zeros(leaf: Any) -> Any:
     if not _is_shape(leaf):
         return leaf
     if is_key(leaf):

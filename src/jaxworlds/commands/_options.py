@@ -39,7 +39,7 @@ def spelled_for(command: Any, text: str) -> str:
     own: Mapping[str, str] = getattr(command, "spellings", {})
     spellings = {**_RESUMING, **own} if "resume" in options else own
 
-    def typed(found: re.Match[str]) -> str:
+    def spell(found: re.Match[str]) -> str:
         whole = found[1]
         if whole in spellings and not whole.endswith("="):
             return f"`{spellings[whole]}`"
@@ -61,7 +61,7 @@ def spelled_for(command: Any, text: str) -> str:
     for phrase, typed_phrase in spellings.items():
         if " " in phrase:
             text = text.replace(phrase, typed_phrase)
-    text = _QUOTED.sub(typed, text)
+    text = _QUOTED.sub(spell, text)
     demanded = _DEMANDED.match(text)
     if demanded and demanded[1] in options and not _is_positional(options[demanded[1]]):
         text = f"`{_option(demanded[1], None)}`{text[demanded.end(1) + 1 :]}"
@@ -94,12 +94,12 @@ def _shell(value: Any) -> str:
             for key, part in value.items()
             for name, one in (part.items() if isinstance(part, dict) else [("", None)])
         ]
-        return " ".join(_quoted(f"{key}={'none' if one is None else one}") for key, one in pairs)
+        return " ".join(_quote(f"{key}={'none' if one is None else one}") for key, one in pairs)
     if isinstance(value, list | tuple):
         return " ".join(map(_shell, value))
-    return _quoted("none" if value is None else str(value))
+    return _quote("none" if value is None else str(value))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A word as a shell takes it."""
     return f'"{text}"' if re.search(r"[\s*?\[\]()&;|<>$]", text) else text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..text import format_seconds
-from .command_line import machine_words, print_json, say, show_table
+from ._output import machine_words, print_json, say, show_table
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 _SECONDS = 1800

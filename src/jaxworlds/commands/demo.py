@@ -35,7 +35,7 @@ from ..rollout import Checkpoint, Rollout, resume, run
 from ..runtime import RuntimeReport, runtime_report
 from ..store import atomic_write
 from ..text import format_seconds
-from .command_line import people_console
+from ._output import people_console
 
 _EXTRA = re.compile(r"jaxworlds\[([a-z]+)\]")
 GROUP = "jaxworlds.demos"

@@ -105,12 +105,12 @@ def fallback(
             raise FallbackError(f"`{label}` cannot be compiled for these arguments; strict mode refuses it.")
         with _lock:
             _counts[label] += 1
-        return _uncompiled(plain, args, kwargs)
+        return _run_plain(plain, args, kwargs)
 
     return call
 
 
-def _uncompiled(plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_plain(plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the Python function; functions inside it stay compiled unless they cannot be traced either."""
     try:
         return plain(*args, **kwargs)

@@ -127,7 +127,7 @@ class CompileWatch:
         """`fn`, recording its arguments itself, for a JAX version whose frames this watch cannot read."""
 
         @functools.wraps(fn)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
+        def recorder(*args: Any, **kwargs: Any) -> Any:
             calls = _hub.wrapped_calls()
             calls.append(_calls.Call(inspect.unwrap(fn), args, kwargs, _calls.static_arguments(fn)))
             try:
@@ -135,7 +135,7 @@ class CompileWatch:
             finally:
                 calls.pop()
 
-        return recorded
+        return recorder
 
     def report(self) -> str:
         """A table for people: totals, then each function with its reasons, then JAX's own operations."""
@@ -150,7 +150,7 @@ class CompileWatch:
         by_cost = sorted(self.functions.values(), key=lambda seen: -seen.seconds)
         lines += [str(seen) for seen in by_cost if not seen.jax_own]
         if own := [seen for seen in by_cost if seen.jax_own]:
-            names = ", ".join(_trees.shortened(f"{seen.name} ×{seen.compiles}" for seen in own))
+            names = ", ".join(_trees.shorten(f"{seen.name} ×{seen.compiles}" for seen in own))
             seconds = sum(seen.seconds for seen in own)
             lines.append(f"JAX's own operations outside jit, {seconds:.3f} s: {names}")
         return "\n".join(lines)
@@ -229,7 +229,7 @@ def _reason_in(text: str) -> str | None:
         found.append(f"argument `{name}` changed from {before.split('https://')[0]} to {now}")
     for name, now, before in re.findall(r"\* (\w+) differs: now (.+) and before (.+)", text):
         found.append(f"JAX context `{name}` changed from {before} to {now}")
-    return "; ".join(_trees.shortened(found)) or None
+    return "; ".join(_trees.shorten(found)) or None
 
 
 class _Hub(CompileListener):

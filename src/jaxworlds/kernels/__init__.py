@@ -4,10 +4,10 @@ from .native import GET_COMPILER as GET_COMPILER
 from .native import MissingKernelsWarning as MissingKernelsWarning
 from .native import NoCompilerError as NoCompilerError
 from .native import is_built as is_built
+from .native import kernel_targets as kernel_targets
 from .native import library_key as library_key
 from .native import load as load
 from .native import open_to_others as open_to_others
-from .native import registered as registered
 from .native import slower as slower
 from .native import switched_on as switched_on
 from .native import try_compiler as try_compiler

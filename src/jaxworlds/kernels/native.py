@@ -19,7 +19,7 @@ from pathlib import Path
 
 import jax
 
-from ..runtime import program_key
+from ..runtime import cache_home, program_key
 
 _HEADER = Path(__file__).with_name("native.h")
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared")
@@ -53,7 +53,7 @@ def switched_on(switch: str) -> bool:
     return given == "auto"
 
 
-def registered(
+def kernel_targets(
     source: Path, functions: tuple[str, ...], package: str, define: str = ""
 ) -> dict[str, str] | None:
     """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
@@ -63,7 +63,7 @@ def registered(
     `define` is a macro that makes another library of the same file.
     """
     with _lock:
-        return _registered(source, functions, package, define)
+        return _register(source, functions, package, define)
 
 
 def warn_of_missing_kernels(world_steps: int) -> None:
@@ -84,7 +84,7 @@ def warn_of_missing_kernels(world_steps: int) -> None:
 
 
 @functools.cache
-def _registered(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
+def _register(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
         key = library_key(source, define)
@@ -132,7 +132,7 @@ def try_compiler() -> str:
     with tempfile.TemporaryDirectory(prefix="jaxworlds-") as folder:
         source = Path(folder) / "probe.cc"
         source.write_text('#include "native.h"\nextern "C" int probe() { return 7; }\n')
-        library = ctypes.CDLL(str(_compiled(source, Path(folder) / "probe.so")))
+        library = ctypes.CDLL(str(_compile(source, Path(folder) / "probe.so")))
         if library.probe() != 7:
             raise RuntimeError("a compiled function of one line gave a wrong answer")
     return shlex.join(_compiler())
@@ -144,10 +144,10 @@ def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
     name = f"{package}-{key}.so"
     if folder is None:
         with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
-            return ctypes.CDLL(str(_compiled(source, Path(own) / name, define)))
+            return ctypes.CDLL(str(_compile(source, Path(own) / name, define)))
     path = folder / name
     if not _can_be_loaded(path):
-        _compiled(source, path, define)
+        _compile(source, path, define)
     return ctypes.CDLL(str(path))
 
 
@@ -181,7 +181,7 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
-def _compiled(source: Path, library: Path, define: str = "") -> Path:
+def _compile(source: Path, library: Path, define: str = "") -> Path:
     """The library, newly compiled. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
     folders = (jax.ffi.include_dir(), _HEADER.parent)
@@ -221,11 +221,10 @@ def _compiler() -> list[str]:
 
 def _folder() -> Path | None:
     """Where compiled programs are kept; None if they shall not be, or cannot."""
-    given = os.environ.get("JAXWORLDS_CACHE_DIR")
-    if given == "off":
+    home = cache_home()
+    if home == "off":
         return None
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxworlds"
-    folder = (Path(given).expanduser().absolute() if given else home) / program_key()
+    folder = home / program_key()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):

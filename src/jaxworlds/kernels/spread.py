@@ -34,7 +34,7 @@ def split_kernel(kernel: Kernel, split: PyTree, whole: PyTree, axes: int = 1) ->
     if mesh is not None and jax.tree.leaves(split)[0].shape[0] % mesh.size == 0:
         part, every = PartitionSpec(mesh.axis_names), PartitionSpec()
         return per_device(kernel, mesh, (part, every), part)(split, whole)
-    return _partitioned(kernel, split, whole, axes)
+    return _partition(kernel, split, whole, axes)
 
 
 def result(shape: tuple[int, ...], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:
@@ -66,7 +66,7 @@ def _alike(tree: PyTree) -> PyTree:
     return jax.tree.map(cast, tree)
 
 
-def _partitioned(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
+def _partition(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
     """The call as something that XLA asks about when it knows where the arrays are."""
     from jax.experimental.custom_partitioning import custom_partitioning
 
@@ -105,12 +105,12 @@ def _rule(given: list[int], made: list[int], count: int, axes: int) -> tuple[str
     batch = [f"batch{axis}" for axis in range(axes)]
     fixed: list[str] = []
 
-    def named(number: int, ndim: int) -> str:
+    def axis_name(number: int, ndim: int) -> str:
         ahead = [] if count <= number < len(given) else batch
         own = [f"x{number}_{axis}" for axis in range(len(ahead), ndim)]
         fixed.extend(own)
         return " ".join([*ahead, *own])
 
-    words = [named(number, ndim) for number, ndim in enumerate([*given, *made])]
+    words = [axis_name(number, ndim) for number, ndim in enumerate([*given, *made])]
     text = f"{', '.join(words[: len(given)])} -> {', '.join(words[len(given) :])}"
     return text, {"need_replication_factors": tuple(fixed)}

@@ -5,7 +5,7 @@ from ..text import format_seconds as format_seconds
 from ..text import show as show
 from ._environment import environment as environment
 from ._timing import copy_arrays as copy_arrays
-from ._timing import timed as timed
+from ._timing import time_call as time_call
 from .baselines import Baseline as Baseline
 from .baselines import BaselineError as BaselineError
 from .baselines import Status as Status

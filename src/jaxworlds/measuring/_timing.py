@@ -17,7 +17,7 @@ SAMPLE_SECONDS = 1e-3
 _MOST_CALLS = 10_000
 
 
-def timed(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
+def time_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
     """The result of one call and its wall seconds, counted until every array of the result is ready."""
     start = time.perf_counter()
     result = fn(*args, **kwargs)

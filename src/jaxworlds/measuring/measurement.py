@@ -145,7 +145,7 @@ def measure(
     with CompileEvents() as events:
         stages: dict[str, Any] = {}
         if compiled:
-            fn, args = _jitted(fn, args)
+            fn, args = _jit(fn, args)
             stages = _stages(fn, args, events)
         donates = stages.pop("donates", True)
         with no_garbage_collection():
@@ -169,7 +169,7 @@ def measure(
     )
 
 
-def _jitted(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _jit(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """`fn` itself when it can be lowered; otherwise a fresh jit of it over its traceable arguments."""
     if hasattr(fn, "lower"):
         return fn, args

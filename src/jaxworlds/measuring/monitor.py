@@ -8,7 +8,7 @@ import numpy as np
 
 from ..compile_events import CompileEvents
 from ..text import format_seconds, show
-from ._timing import timed
+from ._timing import time_call
 
 
 class PerformanceMonitor:
@@ -31,14 +31,14 @@ class PerformanceMonitor:
 
     def time_function(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """The result and the seconds of one call, counted until the result is ready; nothing is recorded."""
-        return timed(fn, *args, **kwargs)
+        return time_call(fn, *args, **kwargs)
 
     def monitor(
         self, name: str, fn: Callable[..., Any], *args: Any, items: int | float | None = None, **kwargs: Any
     ) -> Any:
         """Call `fn`, record its time under `name`, and return its result."""
         with CompileEvents() as events:
-            result, seconds = timed(fn, *args, **kwargs)
+            result, seconds = time_call(fn, *args, **kwargs)
         self.record(name, seconds, items, compiled=events.compiles > 0)
         return result
 

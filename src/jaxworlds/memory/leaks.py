@@ -128,16 +128,16 @@ def track_memory(
     label = name or getattr(fn, "__qualname__", repr(fn))
 
     @functools.wraps(fn)
-    def tracked(*args: Any, **kwargs: Any) -> Any:
+    def tracker(*args: Any, **kwargs: Any) -> Any:
         if enabled is None and not _Switch.on:
             return fn(*args, **kwargs)
         with track_operation_memory(label, enabled=True, verbose=verbose) as use:
             result = jax.block_until_ready(fn(*args, **kwargs))
-        tracked.memory_use = use  # pyright: ignore[reportAttributeAccessIssue]
+        tracker.memory_use = use  # pyright: ignore[reportAttributeAccessIssue]
         return result
 
-    tracked.memory_use = MemoryUse(label)  # pyright: ignore[reportAttributeAccessIssue]
-    return tracked
+    tracker.memory_use = MemoryUse(label)  # pyright: ignore[reportAttributeAccessIssue]
+    return tracker
 
 
 def monitor_memory_usage(fn: Callable[..., Any], *args: Any, verbose: bool = False) -> tuple[Any, int, int]:

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from . import _token
-from ._lifeline import Card, Lifeline, MissingHostError, Noted, card_of, difference, say, say_last, shortened
+from ._lifeline import Card, Lifeline, MissingHostError, Noted, card_of, difference, say, say_last, shorten
 from ._wire import Wire, listen, listen_as, own_address, split_address, whole_number
 from .exits import LOST, end_at_once
 
@@ -77,7 +77,7 @@ class Hub(Lifeline):
         self.start()
         noted = Noted()
         while not self.complete.wait(0.1):
-            awaited = self._awaited()
+            awaited = self._missing_hosts()
             if self.refused is not None:
                 raise ValueError(self.refused)
             if time.monotonic() - noted.began > patience_s:
@@ -92,7 +92,7 @@ class Hub(Lifeline):
         self._tell(go=port)
         return port
 
-    def _awaited(self) -> str:
+    def _missing_hosts(self) -> str:
         """Who did not come yet; the first of them where there are many."""
         count = self.card.processes - 1 - len(self.members)
         missing = (str(k) for k in range(1, self.card.processes) if k not in self.members)
@@ -277,7 +277,7 @@ class Hub(Lifeline):
 
     def _end_all(self, text: str, code: int) -> None:
         say_last(text)
-        self._tell(over=shortened(text, _LONGEST_TEXT), code=code)
+        self._tell(over=shorten(text, _LONGEST_TEXT), code=code)
         self._await_parting()
         end_at_once(code)
 

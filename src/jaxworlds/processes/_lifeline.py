@@ -50,9 +50,9 @@ class Card:
     node: str = dataclasses.field(default_factory=socket.gethostname)
 
     def __post_init__(self) -> None:
-        facts = {shortened(name, 100): shortened(value) for name, value in self.facts.items()}
+        facts = {shorten(name, 100): shorten(value) for name, value in self.facts.items()}
         object.__setattr__(self, "facts", facts)
-        object.__setattr__(self, "node", shortened(self.node))
+        object.__setattr__(self, "node", shorten(self.node))
 
     def __str__(self) -> str:
         return f"host {self.process} ({self.node})"
@@ -173,10 +173,10 @@ class Noted:
 def say(text: str) -> None:
     """A line on the error stream, without characters that a terminal would obey."""
     with contextlib.suppress(OSError, ValueError):
-        print(_shown(text), file=sys.stderr, flush=True)
+        print(_plain_text(text), file=sys.stderr, flush=True)
 
 
-def _shown(text: str) -> str:
+def _plain_text(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
@@ -186,7 +186,7 @@ def say_last(text: str) -> None:
         sys.stderr.flush()
         kept = os.dup(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(kept, _shown(text).encode("utf-8", "replace") + b"\n")
+        os.write(kept, _plain_text(text).encode("utf-8", "replace") + b"\n")
 
 
 def difference(first: Card, other: Card) -> str | None:
@@ -235,7 +235,7 @@ def card_of(message: dict[str, str]) -> Card | None:
     return Card(process, processes, facts, message.get("node", "unknown"))
 
 
-def shortened(text: str, longest: int = 200) -> str:
+def shorten(text: str, longest: int = 200) -> str:
     """The text in one line; a long one is cut, and a digest tells it from others that begin so."""
     text = printable(text)
     if len(text) <= longest:

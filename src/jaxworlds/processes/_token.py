@@ -49,7 +49,7 @@ def is_nonce(text: str | None) -> bool:
 
 def proof(token: bytes, side: str, hub_nonce: str, member_nonce: str) -> str:
     """What only who has the token can answer to these two numbers; `side` keeps an answer from being sent back."""
-    return _derived(token, side, hub_nonce, member_nonce).hex()
+    return _derive(token, side, hub_nonce, member_nonce).hex()
 
 
 def proves(given: str | None, token: bytes, side: str, hub_nonce: str, member_nonce: str) -> bool:
@@ -60,10 +60,10 @@ def proves(given: str | None, token: bytes, side: str, hub_nonce: str, member_no
 
 def session_key(token: bytes, hub_nonce: str, member_nonce: str) -> bytes:
     """The key of one connection."""
-    return _derived(token, "key", hub_nonce, member_nonce)
+    return _derive(token, "key", hub_nonce, member_nonce)
 
 
-def _derived(token: bytes, purpose: str, hub_nonce: str, member_nonce: str) -> bytes:
+def _derive(token: bytes, purpose: str, hub_nonce: str, member_nonce: str) -> bytes:
     text = f"jaxworlds {purpose} {hub_nonce} {member_nonce}"
     return hmac.new(token, text.encode(), hashlib.sha256).digest()
 

@@ -80,7 +80,7 @@ class Wire:
             part, ended = b"", True
         self._unread += part
         while (body := self._next_frame()) is not None:
-            record = self._opened(body)
+            record = self._open(body)
             if record is None:
                 self.gone = self.foreign = True
                 return
@@ -101,7 +101,7 @@ class Wire:
         body, self._unread = self._unread[4 : 4 + length], self._unread[4 + length :]
         return body
 
-    def _opened(self, body: bytes) -> dict[str, str] | None:
+    def _open(self, body: bytes) -> dict[str, str] | None:
         """The record in a frame; None if it is none, or its tag is wrong."""
         if self._key is None:
             return unpack(body)

@@ -23,7 +23,7 @@ class Place:
     """How many there are on its node."""
 
 
-def told(environment: Mapping[str, str] = os.environ) -> Place | None:
+def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
     """What the launcher says of this process; None where there is none."""
     return _slurm(environment) or _open_mpi(environment)
 

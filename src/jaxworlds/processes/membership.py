@@ -60,7 +60,7 @@ def join(
     hold_aborts()
     _lifeline = line
     atexit.register(_part)
-    sys.excepthook = _raised
+    sys.excepthook = _on_error
     jax.distributed.initialize(
         where,
         processes,
@@ -74,7 +74,7 @@ def join(
     )
 
 
-def _raised(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _on_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """An error that nobody caught. One that comes of the loss of another process is better said by the lifeline."""
     assert _lifeline is not None
     _lifeline.await_judgement(f"{kind.__name__}: {error}")

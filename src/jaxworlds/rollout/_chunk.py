@@ -87,7 +87,7 @@ def advance(
         t, given = x
         arguments = (carry, given if program.has_inputs else t, *((shared,) if program.has_shared else ()))
         with ambient(step=t, period=period), spread_over(program.mesh):
-            result = called(step, arguments)
+            result = call_step(step, arguments)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise TypeError(
                 f"`step` must return (carry, out); got {type(result).__name__}. Return (carry, None) to record nothing."
@@ -135,7 +135,7 @@ def bytes_beyond(arguments: tuple[Any, ...], program: Program) -> int:
     return _BYTES[key]
 
 
-def called(step: Any, arguments: tuple[Any, ...]) -> Any:
+def call_step(step: Any, arguments: tuple[Any, ...]) -> Any:
     """What the step returns; one that takes other arguments is refused in words."""
     try:
         inspect.signature(step).bind(*arguments)

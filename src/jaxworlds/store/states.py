@@ -90,7 +90,7 @@ def load_state(
     from each name of now to the name in files.
     """
     targets, treedef = _flatten(like)
-    given = _given(excluded)
+    given = _leaves_of(excluded)
     added = {where: value for where, value in (added or {}).items() if targets.get(where) is not None}
     loaded: dict[str, Any] = dict.fromkeys(targets) | added
     with open_container(path) as reader:
@@ -99,7 +99,7 @@ def load_state(
         _demand_fit(header, targets, added)
         for row in header.leaves:
             if row.left_out:
-                loaded[row.path] = _verified(path, row, given.get(row.path, targets.get(row.path)))
+                loaded[row.path] = _verify(path, row, given.get(row.path, targets.get(row.path)))
             else:
                 data = reader.next_blob(row.nbytes) if row.has_blob else b""
                 loaded[row.path] = _restore(path, row, data, targets.get(row.path))
@@ -181,7 +181,7 @@ def _left_out(exclude: Any, paths: list[str]) -> set[str]:
     return {path for path in paths if any(_under(prefix, path) for prefix in prefixes)}
 
 
-def _given(excluded: Any) -> dict[str, Any]:
+def _leaves_of(excluded: Any) -> dict[str, Any]:
     """Leaves by path from `excluded`: prefixes with subtrees, or a whole tree."""
     if excluded is None:
         return {}
@@ -222,7 +222,7 @@ def _demand_fit(header: Header, targets: dict[str, Any], added: Mapping[str, Any
         )
 
 
-def _verified(path: PathLike, row: LeafInfo, leaf: Any) -> Any:
+def _verify(path: PathLike, row: LeafInfo, leaf: Any) -> Any:
     """The leaf that stands in for one that was left out, once its content is proven the same."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise StoreError(

@@ -261,7 +261,7 @@ class _Site:
     selected_axes: tuple[bool, ...]  # which of them the selection has
     operand_axes: tuple[tuple[bool, ...], ...]  # which of them each operand has
 
-    def batched(self, size: int, selected: bool, operands: Sequence[bool]) -> "_Site":
+    def with_batch(self, size: int, selected: bool, operands: Sequence[bool]) -> "_Site":
         """The same tap inside one more `vmap`."""
         return replace(
             self,
@@ -308,8 +308,8 @@ def _emit(site: _Site, selected: Bool[Array, "..."] | None, operands: Sequence[A
     def send(selected: Any, operands: Any) -> tuple[()]:
         def call() -> None:
             # A selection without axes is a gate: it has done its work, and the host takes everything.
-            on_host = None if selected is None or selected.ndim == 0 else _gathered(selected)
-            jax.debug.callback(site.receive, on_host, [_gathered(x) for x in operands])
+            on_host = None if selected is None or selected.ndim == 0 else _gather(selected)
+            jax.debug.callback(site.receive, on_host, [_gather(x) for x in operands])
 
         if conditional:
             jax.lax.cond(jnp.any(selected), call, lambda: None)
@@ -320,13 +320,13 @@ def _emit(site: _Site, selected: Bool[Array, "..."] | None, operands: Sequence[A
     @send.def_vmap
     def _(axis_size: int, in_batched: Any, selected: Any, operands: Any) -> tuple[tuple[()], tuple[()]]:
         selected_batched, operands_batched = in_batched
-        _emit(site.batched(axis_size, bool(selected_batched), operands_batched), selected, operands)
+        _emit(site.with_batch(axis_size, bool(selected_batched), operands_batched), selected, operands)
         return (), ()
 
     send(selected, list(operands))
 
 
-def _gathered(x: Array) -> Array:
+def _gather(x: Array) -> Array:
     """`x` replicated over its mesh, so that the host sees it whole.
 
     Without it XLA gathers as well, but complains about an "involuntary full rematerialization". The barrier

@@ -154,7 +154,7 @@ def test_zarr_is_what_xarray_expects(tmp_path, case):
 
 
 def test_zarr_chunks_are_cut_along_particles_and_times():
-    from jaxtrace.io.zarr_writing import CHUNK, chunk_shape
+    from jaxtrace.io.zarr.trajectories import CHUNK, chunk_shape
 
     assert chunk_shape((1000, 101), 4) == (1000, 101)
     assert chunk_shape((1_000_000, 101), 4) == (62_500, 13)

@@ -27,7 +27,7 @@ from jaxtrace.tracking.units import Shared, tables_of
 from jaxworlds import no_recompile, world_mesh
 from jaxworlds.rollout import Checkpoint, ResumeWarning
 from jaxworlds.rollout._chunk import advance
-from jaxworlds.rollout.driver import _Driver, _Job
+from jaxworlds.rollout._loop import Driver, Job
 
 pytestmark = [
     pytest.mark.devices,
@@ -151,8 +151,8 @@ def chunk_of(tracker: Any, begin: np.ndarray, mesh: Any) -> tuple[tuple[Any, ...
     job, _ = prepare(tracker.options, begin, plan)
     particles = start(job, job.motion, 0, len(begin))
     shared = Shared(job.motion, tables_of(plan, job.cutting), None)
-    driver = _Driver(
-        _Job(
+    driver = Driver(
+        Job(
             step=job.unit,
             inputs=None,
             shared=shared,

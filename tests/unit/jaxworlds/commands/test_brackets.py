@@ -9,7 +9,7 @@ import pytest
 import rich.console
 
 from jaxarc.tasks import load_folder
-from jaxworlds.commands import command_line, doctor
+from jaxworlds.commands import _output, doctor
 from jaxworlds.measuring import PerformanceMonitor, comparison, profiles
 from jaxworlds.text import render
 
@@ -19,7 +19,7 @@ NAME = "flow [m] [/x]"
 
 
 def test_tables_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    command_line.show_table(NAME, (NAME, "figure"), [(NAME, "1")], note=NAME)
+    _output.show_table(NAME, (NAME, "figure"), [(NAME, "1")], note=NAME)
     assert capsys.readouterr().out.count(NAME) == 4
 
 
@@ -27,7 +27,7 @@ def test_spinners(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     terminal = rich.console.Console(force_terminal=True, width=80, file=stream)
     monkeypatch.setattr(rich.console, "Console", lambda **_: terminal)
-    with command_line.working(NAME) as tell:
+    with _output.show_status(NAME) as tell:
         tell(f"now {NAME}")
     assert NAME in stream.getvalue()
     assert f"now {NAME}" in stream.getvalue()

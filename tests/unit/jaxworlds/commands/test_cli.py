@@ -15,8 +15,9 @@ import pytest
 import tyro
 
 from jaxarc.cli import main as play
+from jaxworlds import commands
 from jaxworlds.cli import main
-from jaxworlds.commands import benchmarks, command_line, doctor
+from jaxworlds.commands import _command, _installation, benchmarks, doctor
 from jaxworlds.commands import demo as demo_module
 from jaxworlds.processes._lifeline import MissingHostError
 from jaxworlds.processes.exits import Terminated
@@ -100,12 +101,12 @@ def test_doctor_knows_the_odd_settings() -> None:
     assert report is not None
     odd = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ("flags", "note")}
     with jax.debug_nans(True):
-        assert ("nans", "note") in [(f.name, f.level) for f in doctor._oddities(report, {})]
+        assert ("nans", "note") in [(f.name, f.level) for f in _installation.odd_settings(report, {})]
     with jax.disable_jit():
-        assert ("jit", "bad") in [(f.name, f.level) for f in doctor._oddities(report, {})]
-    assert [f for f in doctor._oddities(report, {"JAX_PLATFORMS": "cpu"}) if f.level == "bad"] == []
+        assert ("jit", "bad") in [(f.name, f.level) for f in _installation.odd_settings(report, {})]
+    assert [f for f in _installation.odd_settings(report, {"JAX_PLATFORMS": "cpu"}) if f.level == "bad"] == []
     for variable, expected in odd.items():
-        found = doctor._oddities(report, {variable: "1", "JAX_PLATFORMS": "cpu"})
+        found = _installation.odd_settings(report, {variable: "1", "JAX_PLATFORMS": "cpu"})
         assert expected in [(f.name, f.level) for f in found]
         assert all(f.remedy for f in found)
 
@@ -186,7 +187,7 @@ def test_figures_of_every_benchmark_become_rows() -> None:
     assert slower.times == pytest.approx(3.0), "of seconds, fewer are faster"
 
 
-class Ending(command_line.Computing):
+class Ending(commands.Command):
     """A command that ends as it is told to."""
 
     def __init__(self, error: BaseException | None) -> None:
@@ -220,7 +221,7 @@ def test_every_command_ends_with_its_code(
 ) -> None:
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(error))
     with pytest.raises(SystemExit) as ended:
-        command_line.run_command(Ending, "tool", "A tool.", [])
+        commands.run_command(Ending, "tool", "A tool.", [])
     assert ended.value.code == code
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "note: take care", "a warning is a line, without a place in our code"
@@ -238,9 +239,7 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
     object.__setattr__(ending, "run", lambda: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: ending)
     with pytest.raises(SystemExit) as ended:
-        command_line.run_command(
-            Ending, "tool", "A tool.", ["run"]
-        )  # from a shell the process would end at once
+        commands.run_command(Ending, "tool", "A tool.", ["run"])  # from a shell the process would end at once
     assert ended.value.code == 143
     assert capsys.readouterr().err == "stopped by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is handler
@@ -249,9 +248,9 @@ def test_sigterm_is_heeded_as_ctrl_c_is(
 def test_what_libraries_write_does_not_mix_with_what_a_command_says(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with command_line._our_output():
+    with _command._our_output():
         os.write(1, b"[Gloo] connected\n")
-        command_line.print_json({"steps": 3})
+        commands.print_json({"steps": 3})
     print("after")
     shown = capfd.readouterr()
     assert shown.out == '{\n "steps": 3\n}\nafter\n'
@@ -296,10 +295,10 @@ def test_tasks_that_do_not_share_the_work_are_noted(
 ) -> None:
     for name, value in (("SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
-    command_line._note_tasks()
+    _command._note_tasks()
     assert "each does all of the work; `--hosts 2` makes them share it" in capsys.readouterr().err
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    command_line._note_tasks()
+    _command._note_tasks()
     assert capsys.readouterr().err == ""
 
 
@@ -307,7 +306,7 @@ def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tyro, "cli", lambda *_, **__: Ending(RuntimeError("a bug")))
     monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)
     with pytest.raises(RuntimeError, match="a bug"):
-        command_line.run_command(Ending, "tool", "A tool.", [])
+        commands.run_command(Ending, "tool", "A tool.", [])
 
 
 @pytest.mark.own_process
@@ -318,7 +317,7 @@ def test_help_starts_no_jax(program: str) -> None:
 
 
 def test_what_json_cannot_hold_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
-    command_line.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
+    commands.print_json({"rate": float("nan"), "sizes": (np.int32(3), float("inf")), "file": Path("a")})
     assert json.loads(capsys.readouterr().out) == {"rate": None, "sizes": [3, None], "file": "a"}
 
 
@@ -327,10 +326,10 @@ def test_a_ctrl_c_in_the_collector_is_heeded() -> None:
     """Python swallows what is raised in a callback of the collector; JAX has one, and it runs often while tracing."""
     program = """
 import gc, signal, sys, time
-from jaxworlds.commands import heeded_interrupts
+from jaxworlds.commands import keep_interrupts
 gc.callbacks.append(lambda phase, info: signal.raise_signal(signal.SIGINT) if phase == "start" else None)
 try:
-    with heeded_interrupts():
+    with keep_interrupts():
         gc.collect()
         gc.callbacks.clear()
         time.sleep(20)
@@ -346,7 +345,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_with_its_code_also_while_threads_work() -> None:
     program = """
 import signal, sys, threading, time, tyro
-from jaxworlds.commands import command_line
+from jaxworlds import commands
 
 class Work:
     def run(self):
@@ -355,7 +354,7 @@ class Work:
 
 sys.argv = ["work"]
 tyro.cli = lambda *a, **k: Work()
-command_line.run_command(Work, "work", "Works.")
+commands.run_command(Work, "work", "Works.")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
     assert done.returncode == 130, done.stderr
@@ -364,13 +363,13 @@ command_line.run_command(Work, "work", "Works.")
 
 def test_a_missing_file_is_named_without_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     error = FileNotFoundError(2, "No such file or directory", "none.toml")
-    assert command_line.one_line(error) == "none.toml: No such file or directory"
+    assert commands.one_line(error) == "none.toml: No such file or directory"
 
 
 def test_outputs_are_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=r"`--out` must lie in a folder that can be written; .* cannot"):
-        command_line.checked_suffix(tmp_path / "a.png", (".png",), "out")
+        commands.demand_suffix(tmp_path / "a.png", (".png",), "out")
 
 
 def test_the_bare_name_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

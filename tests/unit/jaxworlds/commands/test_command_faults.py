@@ -16,8 +16,8 @@ from jaxtrace.cli import main as jaxtrace
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds import store
 from jaxworlds.commands import out_of_memory
-from jaxworlds.commands.command_line import special_file
 from jaxworlds.rollout import Checkpoint
+from jaxworlds.special_files import special_file
 
 pytestmark = pytest.mark.devices
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import xla_bridge
 
-from jaxworlds.commands import Spreading, is_first, print_json, run_command
+from jaxworlds.commands import DistributedCommand, is_first, print_json, run_command
 from jaxworlds.processes.exits import code_of
 from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
@@ -31,7 +31,7 @@ def rest(folder: Path) -> Rollout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk(Spreading):
+class Walk(DistributedCommand):
     """Walk slowly, and save at every chunk."""
 
     out: Path

@@ -31,7 +31,7 @@ from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import absorbing_boundary, reflective_boundary
 from jaxtrace.tracking.seeding import uniform_grid_seeds
 from jaxworlds import shard_worlds
-from jaxworlds.commands import Spreading
+from jaxworlds.commands import DistributedCommand
 from jaxworlds.rollout import resume, run, to_host
 
 MODELS, WORLDS = 8, 16
@@ -108,7 +108,7 @@ def core(mesh: Any, folder: Path) -> dict[str, Any]:
     return {"core carry": resume(walk, start, folder / "run", mesh=mesh, progress=False).carry}
 
 
-class Child(Spreading):
+class Child(DistributedCommand):
     """All of it."""
 
     folder = Path()

@@ -533,10 +533,10 @@ def test_the_mesh_program_compiles_once_and_needs_no_communication(devices: list
         run(counted, walkers(), 60, chunk=20, mesh=world_mesh())
     assert watch.compiles == 0
     from jaxworlds.rollout._chunk import advance
-    from jaxworlds.rollout.driver import _Driver, _Job
+    from jaxworlds.rollout._loop import Driver, Job
 
-    driver = _Driver(
-        _Job(
+    driver = Driver(
+        Job(
             step=counted,
             inputs=None,
             shared=None,

@@ -1,7 +1,5 @@
 """Trajectories as Zarr stores: the content of the NetCDF files, in chunks along particles and times."""
 
-import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,12 @@ from jaxtyping import Shaped
 
 from jaxworlds.store import atomic_folder
 
-from ..tracking.trajectory import Trajectory
-from .cf_trajectories import from_variables, trajectory_dataset
-from .zarr_reading import read_arrays
+from ...tracking.trajectory import Trajectory
+from ..cf_trajectories import from_variables, trajectory_dataset
+from .dataset import read_arrays
 
 CHUNK = 1 << 22
 """Bytes of a chunk before it is packed, at most."""
-_PACKED = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize": 0}
 
 
 def write_zarr(
@@ -35,35 +32,34 @@ def write_zarr(
     """
     refuse_other(path)
     dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
-    pack = _packer() if compress else None
+    try:
+        import zarr
+        from numcodecs import Blosc
+    except ImportError as error:
+        raise ImportError('Zarr stores need the package zarr: pip install "jaxworlds[trace]".') from error
+    packer = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE) if compress else None
     with atomic_folder(path) as folder:
-        listed: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": _plain(dataset.attrs)}
+        group = zarr.open_group(folder, mode="w", zarr_format=2, attributes=_plain(dataset.attrs))
         for name, variable in dataset.variables.items():
             values = _storable(str(name), variable.values)
-            chunks = chunk_shape(values.shape, values.dtype.itemsize)
-            listed[f"{name}/.zarray"] = {
-                "zarr_format": 2,
-                "shape": list(values.shape),
-                "chunks": list(chunks),
-                "dtype": values.dtype.str,
-                "order": "C",
-                "fill_value": None,
-                "filters": None,
-                "compressor": _PACKED if compress else None,
-                "dimension_separator": ".",
-            }
             around = variable.encoding.get("coordinates")
-            listed[f"{name}/.zattrs"] = {
-                "_ARRAY_DIMENSIONS": list(variable.dims),
-                **_plain(variable.attrs),
-                **({"coordinates": around} if around else {}),
-            }
-            (folder / str(name)).mkdir()
-            for key, part in _chunks(values, chunks):
-                (folder / str(name) / key).write_bytes(part.tobytes() if pack is None else pack(part))
-        whole = {"zarr_consolidated_format": 1, "metadata": listed}
-        for key, content in {**listed, ".zmetadata": whole}.items():
-            (folder / key).write_text(json.dumps(content, indent=1), encoding="utf-8")
+            array = group.create_array(
+                str(name),
+                shape=values.shape,
+                dtype=values.dtype,
+                chunks=chunk_shape(values.shape, values.dtype.itemsize),
+                compressors=packer,
+                filters=None,
+                fill_value=None,
+                attributes={
+                    "_ARRAY_DIMENSIONS": list(variable.dims),
+                    **_plain(variable.attrs),
+                    **({"coordinates": around} if around else {}),
+                },
+                config={"write_empty_chunks": True},
+            )
+            array[...] = values
+        zarr.consolidate_metadata(folder)
 
 
 def read_zarr(path: Path) -> Trajectory:
@@ -95,19 +91,6 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return sizes()
 
 
-def _chunks(values: Shaped[np.ndarray, "..."], chunks: tuple[int, ...]) -> Any:
-    """Keys and values of all chunks, those at the end filled up with zeros."""
-    numbers = [range(-(-n // size)) for n, size in zip(values.shape, chunks, strict=True)]
-    for index in itertools.product(*numbers):
-        cut = tuple(slice(k * size, (k + 1) * size) for k, size in zip(index, chunks, strict=True))
-        part = values[cut]
-        if part.shape != chunks:
-            whole = np.zeros(chunks, values.dtype)
-            whole[tuple(slice(n) for n in part.shape)] = part
-            part = whole
-        yield ".".join(map(str, index)) or "0", np.ascontiguousarray(part)
-
-
 def _storable(name: str, values: Any) -> Shaped[np.ndarray, "..."]:
     """Values as an array of a type that the format knows; texts get a fixed length."""
     found = np.asarray(values)
@@ -123,14 +106,3 @@ def _plain(attributes: dict[Any, Any]) -> dict[str, Any]:
         str(key): value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         for key, value in attributes.items()
     }
-
-
-def _packer() -> Any:
-    try:
-        from numcodecs import Blosc
-    except ImportError as error:
-        raise ImportError(
-            'Zarr stores need the package numcodecs: pip install "jaxworlds[trace]".'
-        ) from error
-    blosc = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE)
-    return lambda part: blosc.encode(part if part.dtype.kind in "biufc" else part.reshape(-1).view(np.uint8))

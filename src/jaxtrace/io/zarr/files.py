@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from .series import DatasetError
+from ..series import DatasetError
 
 _ZIP_ERRORS = (
     OSError,
@@ -24,7 +24,7 @@ _ZIP_ERRORS = (
 )
 
 
-class AbstractStore(abc.ABC):
+class AbstractFiles(abc.ABC):
     """Bytes by key, such as "u/zarr.json"."""
 
     path: Path
@@ -46,11 +46,12 @@ class AbstractStore(abc.ABC):
         """How many files lie below `prefix` and how many bytes they have; counted until there are `enough` bytes."""
 
 
-class FolderStore(AbstractStore):
+class FolderFiles(AbstractFiles):
     """A folder: each key is the path of a file in it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._root = path, os.path.realpath(path)
+        self._folders: dict[str, str] = {}
 
     def folders(self) -> list[str]:
         with os.scandir(self._root) as entries:
@@ -79,21 +80,33 @@ class FolderStore(AbstractStore):
 
     def _found(self, key: str) -> tuple[str, int] | None:
         """The file of a key and its size. Links are followed within the store only; pipes and devices never end."""
-        real = os.path.realpath(os.path.join(self._root, key))
-        if os.path.commonpath([self._root, real]) != self._root:
-            raise DatasetError(
-                f"{self.path}: {key!r} is a link that leads out of the store and is not followed."
-            )
+        folder, _, name = key.rpartition("/")
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = self._real(folder, key)
+        path = f"{real}/{name}"
         try:
-            facts = os.stat(real)
+            facts = os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
+                path = self._real(key, key)
+                facts = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISREG(facts.st_mode):
             raise DatasetError(f"{self.path}: {key!r} must be a file; it is a folder, a pipe or a device.")
-        return real, facts.st_size
+        return path, facts.st_size
+
+    def _real(self, place: str, key: str) -> str:
+        """Where a place in the store is on the disk, links followed."""
+        real = os.path.realpath(os.path.join(self._root, place))
+        if os.path.commonpath([self._root, real]) != self._root:
+            raise DatasetError(
+                f"{self.path}: {key!r} is a link that leads out of the store and is not followed."
+            )
+        return real
 
 
-class ZipStore(AbstractStore):
+class ZipFiles(AbstractFiles):
     """A zip archive: each key is the name of a member. All of them may lie in one folder, as in a folder that was packed."""
 
     def __init__(self, path: Path) -> None:
@@ -137,10 +150,10 @@ class ZipStore(AbstractStore):
         )
 
 
-def open_store(path: Path) -> AbstractStore:
+def open_files(path: Path) -> AbstractFiles:
     """The store at `path`: a folder, or a file that is a zip archive."""
     if path.is_dir():
-        return FolderStore(path)
+        return FolderFiles(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the store is missing.")
-    return ZipStore(path)
+    return ZipFiles(path)

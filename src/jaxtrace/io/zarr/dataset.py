@@ -2,19 +2,19 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .cf_attributes import numbers_checked
-from .cf_moments import Source
-from .opened import OpenedDataset, Options
-from .series import DatasetError
-from .xarray_reading import READING_ERRORS, open_sources
-from .zarr_arrays import ArrayReader
-from .zarr_contents import read_contents
-from .zarr_metadata import StoredArray
-from .zarr_stores import open_store
+from ..cf_attributes import numbers_checked
+from ..cf_moments import Source
+from ..opened import OpenedDataset, Options
+from ..series import DatasetError
+from ..xarray_reading import READING_ERRORS, open_sources
+from .arrays import Missing, StoredArray
+from .contents import Contents, read_contents
+from .files import open_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,25 +35,21 @@ def open_zarr(paths: Sequence[Path], options: Options) -> OpenedDataset:
     return open_sources([Source(name, data, data.refused) for name, data in found], options)
 
 
-def open_data(path: Path, missing: str = "land") -> StoreData:
+def open_data(path: Path, missing: Missing = "land") -> StoreData:
     """A Zarr store with its variables decoded by the CF conventions, times left as they are.
 
     Chunks that are not stored hold the fill value. Where that does not mark a missing value, reading one is an error
     unless `missing` is "fill", or "zero" and the fill value 0.
     """
-    try:
-        from xarray import Variable
-        from xarray.conventions import decode_cf_variable
-        from xarray.core.indexing import LazilyIndexedArray
-    except ImportError as error:
-        raise ImportError('Zarr stores need the package xarray: pip install "jaxworlds[trace]".') from error
-    store = open_store(path)
-    contents = read_contents(store)
+    contents = _contents(path, missing)
+    from xarray import Variable
+    from xarray.conventions import decode_cf_variable
+    from xarray.core.indexing import LazilyIndexedArray
+
     variables = {}
     for name, array in contents.arrays.items():
-        filled = missing == "fill" or (missing == "zero" and _is_zero(array))
-        lazy = LazilyIndexedArray(_lazy_type()(ArrayReader(store, array, filled)))
         try:
+            lazy = LazilyIndexedArray(_lazy_type()(array))
             raw = Variable(array.dims, lazy, numbers_checked(array.attributes))
             variables[name] = decode_cf_variable(
                 name, raw, concat_characters=False, decode_times=False, stack_char_dim=False
@@ -68,23 +64,26 @@ def open_data(path: Path, missing: str = "land") -> StoreData:
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """All values of a store as they are stored, its attributes, and those of its time. A chunk that is not there is an error."""
-    store = open_store(path)
-    contents = read_contents(store)
-    bare = (
-        (name, dataclasses.replace(array, fill=None, marked=False)) for name, array in contents.arrays.items()
-    )
+    contents = _contents(path, "refuse")
     clock = contents.arrays["time"].attributes if "time" in contents.arrays else {}
-    return {name: ArrayReader(store, array).read() for name, array in bare}, contents.attributes, clock
+    return {name: array.read() for name, array in contents.arrays.items()}, contents.attributes, clock
 
 
 def attributes_of(path: Path) -> dict[str, Any]:
     """The attributes of a store."""
-    return read_contents(open_store(path)).attributes
+    return _contents(path, "refuse").attributes
 
 
-def _is_zero(array: StoredArray) -> bool:
-    """Whether the fill value means the number 0."""
-    return bool(array.fill == 0) and not array.attributes.get("add_offset")
+def _contents(path: Path, missing: Missing) -> Contents:
+    try:
+        import numcodecs  # noqa: F401
+        import xarray  # noqa: F401
+        import zarr  # noqa: F401
+    except ImportError as error:
+        raise ImportError('Zarr stores need zarr and xarray: pip install "jaxworlds[trace]".') from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of types and codecs that have no specification
+        return read_contents(open_files(path), missing)
 
 
 @functools.cache
@@ -94,10 +93,10 @@ def _lazy_type() -> Any:
     from xarray.core.indexing import IndexingSupport, explicit_indexing_adapter
 
     class OnStore(BackendArray):
-        def __init__(self, reader: ArrayReader) -> None:
-            self.reader, self.shape, self.dtype = reader, reader.shape, reader.dtype
+        def __init__(self, array: StoredArray) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
 
         def __getitem__(self, key: Any) -> Any:
-            return explicit_indexing_adapter(key, self.shape, IndexingSupport.BASIC, self.reader.read)
+            return explicit_indexing_adapter(key, self.shape, IndexingSupport.BASIC, self.array.read)
 
     return OnStore

@@ -14,16 +14,17 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxworlds import _cache_entries, runtime
-from jaxworlds._cache_entries import remove_unfinished
+from jaxworlds import runtime
+from jaxworlds.processes import start_processes
 from jaxworlds.runtime import (
     RuntimeConflictError,
+    _cache,
     configure,
     device_words,
     runtime_report,
     settings,
-    start_processes,
 )
+from jaxworlds.runtime._cache import remove_unfinished
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -229,7 +230,7 @@ def test_start_processes_refuses_late_and_partial_calls() -> None:
     jax.devices()
     with pytest.raises(RuntimeConflictError, match="must come before the first JAX operation"):
         start_processes("localhost:1", 2, 0)
-    done = python("from jaxworlds.runtime import start_processes; start_processes(processes=2)")
+    done = python("from jaxworlds.processes import start_processes; start_processes(processes=2)")
     assert "must be given together" in done.stderr
 
 
@@ -245,7 +246,7 @@ def test_two_processes_compute_save_and_resume_together(tmp_path: Path) -> None:
             pytest.skip(f"no loopback network here ({error})")
     code = """
         import sys, json
-        from jaxworlds.runtime import configure, start_processes
+        from jaxworlds import configure, start_processes
         configure(device="cpu", cpu_devices=2, cache_dir="off")
         start_processes(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
         start_processes()   # harmless
@@ -359,7 +360,7 @@ def test_a_look_that_takes_long_goes_on_at_the_next_start(
         file.write_bytes(b"")
         os.utime(file, (1e9 + k, 1e9 + k))
     clock = itertools.count(0.0, 0.15)
-    monkeypatch.setattr(_cache_entries.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(_cache.time, "monotonic", lambda: next(clock))
     assert [remove_unfinished(tmp_path) for _ in range(5)] == [1, 1, 1, 1, 0]
 
 
@@ -369,7 +370,7 @@ def test_entries_of_one_time_are_looked_at_together(tmp_path: Path, monkeypatch:
         file.write_bytes(b"")
         os.utime(file, (1e9 + k // 3, 1e9 + k // 3))
     clock = itertools.count(0.0, 0.15)
-    monkeypatch.setattr(_cache_entries.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(_cache.time, "monotonic", lambda: next(clock))
     assert [remove_unfinished(tmp_path) for _ in range(3)] == [3, 1, 0]
 
 
@@ -384,7 +385,7 @@ def test_a_cache_that_is_gone_or_belongs_to_others_is_left_alone(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(_cache_entries.os, "unlink", refuse)
+    monkeypatch.setattr(_cache.os, "unlink", refuse)
     monkeypatch.setattr(Path, "touch", refuse)
     assert remove_unfinished(tmp_path) == 0
     assert [entry.name for entry in tmp_path.iterdir()] == ["theirs-cache"]

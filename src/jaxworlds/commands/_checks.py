@@ -1,0 +1,69 @@
+"""Checks of options, before a command computes: files to read and to write, numbers, checkpoints."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..special_files import special_file
+
+WRITTEN = ("out", "replay", "report", "checkpoint", "save")
+"""Options that name what a command writes."""
+
+
+def demand_plain_files(options: dict[str, Any]) -> None:
+    """Raise where an input is a named pipe, a socket or a device: to open one may wait for ever, or never end."""
+    for name, value in options.items():
+        many = value if isinstance(value, list | tuple) else (value,)
+        for one in many if name not in WRITTEN else ():
+            if not isinstance(one, str | Path) or not str(one) or "\0" in str(one):
+                continue
+            if kind := special_file(one):
+                raise ValueError(
+                    f"`{name}` must be a file or a folder; {one} is {kind}. Write what comes from it to a file first."
+                )
+
+
+_LARGEST = 2**31 - 1
+"""The largest whole number that a program compiled for 32 bits counts to."""
+_MOST = {"seed": 2**32 - 1, "hosts": 2**16, "devices": 2**20}
+_ROOM = ("environments",)
+"""Options of which a number that is too large is told with one that the memory holds."""
+
+
+def demand_sizes(options: dict[str, Any]) -> None:
+    """Raise where an option has a whole number that no program counts to; beyond 32 bits a seed would be another one."""
+    for name, value in options.items():
+        many = value if isinstance(value, list | tuple) else (value,)
+        for one in many if name not in _ROOM else ():
+            if not isinstance(one, int) or isinstance(one, bool):
+                continue
+            most = _MOST.get(name, _LARGEST)
+            typed = f"`--{name.replace('_', '-')}`"
+            if name == "seed" and not 0 <= one <= most:
+                raise ValueError(f"{typed} must be from 0 to {most}; got {one}.")
+            if one > most:
+                raise ValueError(f"{typed} must be at most {most}; got {one}.")
+
+
+def demand_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
+    """The suffix of a file that a command is to write: one of those known, in a folder that is there."""
+    if path.suffix.lower() not in known:
+        raise ValueError(f"`--{option}` must end in {', '.join(known)}; got {path.name!r}.")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"`--{option}` must lie in a folder that exists; {path.parent} does not. Make it first."
+        )
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ValueError(
+            f"`--{option}` must lie in a folder that can be written; {path.absolute().parent} cannot. Take another one."
+        )
+    return path.suffix.lower()
+
+
+def checkpoint_option(folder: Path | None, every: float) -> Any:
+    """The `Checkpoint` that `--checkpoint` and `--checkpoint-every` ask for; None without a folder."""
+    from ..rollout import Checkpoint
+
+    if not 0 <= every < float("inf"):
+        raise ValueError(f"`--checkpoint-every` must be at least 0 seconds; got {every}.")
+    return None if folder is None else Checkpoint(folder, every_seconds=every)

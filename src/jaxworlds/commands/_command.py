@@ -1,0 +1,198 @@
+"""What every command is: something that computes, here or on several devices and hosts."""
+
+import abc
+import contextlib
+import dataclasses
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from ..processes import start_processes
+from ..runtime import configure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(abc.ABC):
+    """A command that computes."""
+
+    def run(self) -> int:
+        """Settle the runtime, then do the work."""
+        configure()
+        return self.compute()
+
+    @abc.abstractmethod
+    def compute(self) -> int:
+        """The work of the command; the exit code."""
+
+    def own_options(self) -> dict[str, Any]:
+        """The options of this command without those that `DistributedCommand` has."""
+        shared = {field.name for field in dataclasses.fields(DistributedCommand)}
+        return {name: value for name, value in vars(self).items() if name not in shared}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributedCommand(Command):
+    """A command that computes on as many devices and hosts as are given."""
+
+    devices: int | None = None
+    """Devices to spread the work over, those of all hosts together; a CPU is split into as many. One unless given."""
+    hosts: int = 1
+    """Processes that run this same command together, one on each host or several on one."""
+    host: int | None = None
+    """Which of them this is, from 0; SLURM and Open MPI tell it by themselves."""
+    coordinator: str | None = None
+    """Where host 0 is reached by all, as name:port; SLURM and Open MPI tell it by themselves."""
+    patience: int = 120
+    """Seconds to wait for the other hosts at the start."""
+    silence: int = 60
+    """Seconds without a sign of life after which a host counts as lost; the end of a process is noticed at once."""
+
+    def run(self) -> int:
+        """Settle the runtime, meet the other hosts, then do the work; only host 0 speaks."""
+        self._settle()
+        if self.hosts == 1:
+            _note_tasks()
+            return self.compute()
+        self._join()
+        import jax
+
+        if jax.process_index() == 0:
+            with _our_output():
+                return self.compute()
+        with (
+            open(os.devnull, "w") as nowhere,
+            _our_output(),
+            contextlib.redirect_stdout(nowhere),
+            _no_warnings(),
+        ):
+            return self.compute()
+
+    def _join(self) -> None:
+        from ..processes.launchers import find_place
+        from ..processes.membership import code_facts, lifeline
+
+        if find_place() is None and (self.host is None or self.coordinator is None):
+            by_slurm = (
+                "start it with `srun`" if "SLURM_JOB_ID" in os.environ else "let SLURM or Open MPI start it"
+            )
+            raise ValueError(
+                f"`--hosts {self.hosts}` needs `--host`, the number of this one, and `--coordinator`, where host 0 is reached; "
+                f"got {self.host} and {self.coordinator}. Give both, or {by_slurm}."
+            )
+        package = type(self).__module__.split(".")[0]
+        apart = ("host", "coordinator", "patience", "silence", "hosts")
+        options = {
+            f"`--{name.replace('_', '-')}`": str(value)
+            for name, value in vars(self).items()
+            if name not in apart
+        }
+        same = {
+            "the command": f"{package} {type(self).__name__.lower()}",
+            **options,
+            **code_facts("jaxworlds", package),
+        }
+        start_processes(
+            self.coordinator,
+            self.hosts,
+            self.host,
+            timeout_s=self.patience,
+            silence_s=self.silence,
+            same=same,
+        )
+        line = lifeline()
+        if line is not None:
+            line.advice = self.advice
+
+    @property
+    def advice(self) -> str:
+        """What people can do when the run ended with a host that was lost."""
+        if not hasattr(self, "resume"):
+            return "Nothing was saved on the way: start the command again."
+        folder = getattr(self, "checkpoint", None)
+        if folder is None:
+            return "Start the command again; with `--checkpoint` it could go on."
+        return (
+            f"What was saved to {folder} is whole: the same command with --resume goes on, "
+            "on these or on another number of hosts."
+        )
+
+    def _settle(self) -> None:
+        for name in ("devices", "hosts", "patience", "silence"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`--{name}` must be at least 1; got {value}.")
+        if self.hosts == 1 and (self.host is not None or self.coordinator is not None):
+            raise ValueError("`--host` and `--coordinator` go with `--hosts`, how many there are; got 1.")
+        if self.devices is not None and self.devices % self.hosts:
+            raise ValueError(
+                f"`--devices` must be a multiple of the {self.hosts} hosts, which share them; got {self.devices}."
+            )
+        own = None if self.devices is None else self.devices // self.hosts
+        if own is not None and own > _DEVICES_OF_CPU:
+            raise ValueError(
+                f"`--devices` must be at most {_DEVICES_OF_CPU} for each host, since each takes its own threads; got "
+                f"{self.devices} for {self.hosts} host{'s' * (self.hosts > 1)}."
+            )
+        configure(cpu_devices=own)
+
+    @property
+    def mesh(self) -> Any:
+        """The devices to spread worlds over; None for one device."""
+        from ..batching import world_mesh
+
+        return None if self.devices is None and self.hosts == 1 else world_mesh(self.devices)
+
+
+def is_first() -> bool:
+    """Whether this process writes files: one of several does."""
+    import jax
+
+    return jax.process_index() == 0
+
+
+def _note_tasks() -> None:
+    """Say so where a launcher started several processes that know nothing of each other."""
+    from ..processes.launchers import find_place
+
+    place = find_place()
+    if place is not None and place.processes > 1 and place.process == 0:
+        print(
+            f"note: {place.launcher} started {place.processes} processes, and each does all of the work; "
+            f"`--hosts {place.processes}` makes them share it.",
+            file=sys.stderr,
+        )
+
+
+@contextlib.contextmanager
+def _our_output() -> Iterator[None]:
+    """Meanwhile what libraries write to the output goes to the error stream: the output is for what the command says.
+
+    Gloo, by which CPUs of several hosts talk, says there who is connected with whom.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # no output at all
+        yield
+        return
+    os.dup2(2, 1)
+    ours = os.fdopen(kept, "w", encoding="utf-8", closefd=False)
+    try:
+        with contextlib.redirect_stdout(ours):
+            yield
+    finally:
+        ours.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+_DEVICES_OF_CPU = 512

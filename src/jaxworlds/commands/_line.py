@@ -1,0 +1,166 @@
+"""From a command line to a command and its exit code.
+
+Exit codes: 0 done, 1 something is not healthy, 2 the input was wrong, 75 another host is missing or lost, 130 ended by
+Ctrl-C, 143 ended by SIGTERM.
+"""
+
+import _thread
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from .._version import __version__
+from ..processes.exits import (
+    BAD_INPUT,
+    LOST,
+    PIPE_CLOSED,
+    STOPPED,
+    TERMINATED,
+    Terminated,
+    end_at_once,
+    sigterm_raises,
+)
+from ..runtime import RuntimeConflictError
+from ._checks import demand_plain_files, demand_sizes
+from ._help import tidy, wrapped_output
+from ._messages import out_of_memory, plain_option_errors, plain_warnings, typed_message
+from ._output import degrade_output, plain_text, say
+
+# What a wrong file, option or machine raises, with a message for people; anything else is our mistake and keeps its traceback.
+_WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
+
+
+def run_command(
+    commands: Any, program: str, description: str, arguments: list[str] | None = None
+) -> NoReturn:
+    """Read the command line, run the command, and exit with its code; wrong input ends with one line and no traceback."""
+    import tyro
+
+    from_shell = arguments is None
+    arguments = sys.argv[1:] if arguments is None else arguments
+    description = f"{description} Version {__version__}, which `--version` prints alone."
+    tidy(commands)
+    degrade_output()
+    with end_with_reader(), wrapped_output(), plain_option_errors():
+        if arguments == ["--version"]:
+            say(f"{program} {__version__}")
+            sys.exit(0)
+        command = tyro.cli(
+            commands,
+            args=arguments or ["--help"],  # who types the bare name wants to know what there is
+            prog=program,
+            description=description,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    try:
+        with sigterm_raises():
+            options = vars(command) if hasattr(command, "__dict__") else {}
+            demand_plain_files(options)
+            demand_sizes(options)
+            code = _run(command)
+            sys.stdout.flush()  # a reader that has gone is noticed here, not while Python ends
+        sys.exit(code)
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, Terminated)
+        text = "stopped by SIGTERM" if terminated else "stopped"
+        _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
+    except BrokenPipeError:
+        _end_unread()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich makes 1 of it
+            _end_unread()
+        raise
+    except MemoryError as error:
+        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
+    except RuntimeError as error:
+        if isinstance(error, _WRONG):
+            _end(
+                f"{program}: {typed_message(command, error)}",
+                LOST if _is_missing(error) else BAD_INPUT,
+            )
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
+    except _WRONG as error:
+        code = LOST if _is_missing(error) else BAD_INPUT
+        _end(f"{program}: {typed_message(command, error)}", code)
+
+
+@contextlib.contextmanager
+def end_with_reader() -> Iterator[None]:
+    """Meanwhile a reader that has gone, such as `head`, ends the process without a word, and a full disk with a line."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, and not while Python ends
+    except BrokenPipeError:
+        _end_unread()
+    except OSError as error:
+        print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+        _end_unread(BAD_INPUT)
+
+
+def _end_unread(code: int = PIPE_CLOSED) -> NoReturn:
+    """End where a reader such as `head` has seen enough."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _run(command: Any) -> int:
+    with plain_warnings(command), keep_interrupts():
+        return command.run()
+
+
+@contextlib.contextmanager
+def keep_interrupts() -> Iterator[None]:
+    """Meanwhile a Ctrl-C that comes while garbage is collected is not lost: Python would only print it and go on."""
+    usual = sys.unraisablehook
+
+    def again(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            return usual(lost)
+        # A moment later, when the main thread is out of the collector.
+        return threading.Timer(0.05, _interrupt_main).start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
+def _interrupt_main() -> None:
+    """Ctrl-C for the main thread, also where it sleeps or waits."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
+def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
+    """End with a line; where there are other hosts, with them."""
+    line = _lifeline()
+    if line is not None:
+        line.fail(text, code)
+    print(plain_text(text), file=sys.stderr)
+    if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
+        end_at_once(code)
+    sys.exit(code)
+
+
+def _lifeline() -> Any:
+    """The connection with the other hosts; None without any."""
+    module = sys.modules.get("jaxworlds.processes.membership")
+    return None if module is None else module.lifeline()
+
+
+def _is_missing(error: BaseException) -> bool:
+    module = sys.modules.get("jaxworlds.processes._lifeline")
+    return module is not None and isinstance(error, module.MissingHostError)

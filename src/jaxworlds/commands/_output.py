@@ -1,0 +1,133 @@
+"""What commands print: lines, tables and JSON, on terminals that show less than Unicode too."""
+
+import codecs
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..text import printable
+
+_SIMPLER = str.maketrans(
+    dict.fromkeys("─━═╌┄", "-") | dict.fromkeys("│┃║╎┆", "|") | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼╞╡╪┏┓┗┛┡┩┳┻╇", "+")
+    | {"×": "x", "…": "...", "−": "-", "–": "-", "—": "-", "°": " deg", "µ": "u", "μ": "u", "→": "->", "←": "<-"}
+    | {"≥": ">=", "≤": "<=", "±": "+-", "·": "-", "²": "^2", "³": "^3", "█": "#", "▏": "|", "•": "*", "‘": "'", "’": "'"}
+    | {"“": '"', "”": '"', "√": "sqrt", "✓": "ok"}
+)  # fmt: skip
+
+
+def _simplify(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal that knows fewer characters is shown in place of one that it lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end].translate(_SIMPLER)
+    return lost.encode(error.encoding, "replace").decode(error.encoding), error.end
+
+
+def degrade_output() -> None:
+    """Let output that knows no Unicode (`LANG=C`) be shown in simpler characters instead of ending in an error.
+
+    Where there is no output at all (`>&-`), what is said goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
+    codecs.register_error("jaxworlds-simplify", _simplify)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors in ("strict", "surrogateescape")):
+            stream.reconfigure(errors="jaxworlds-simplify")
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout, for scripts; numbers that JSON does not know become null."""
+    print(json.dumps(_finite(value), indent=1, allow_nan=False, default=_plain))
+
+
+def say(text: str) -> None:
+    """A line for people, in one piece however narrow the terminal is."""
+    print(plain_text(text), flush=True)
+
+
+def plain_text(text: str) -> str:
+    """The text with a space for every character that a terminal would obey: names in files may hold some."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def people_console() -> Any:
+    """A console as wide as the terminal; a file or a pipe has no width to keep to, and a cut table could not be read there."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+@contextlib.contextmanager
+def show_status(words: str) -> Iterator[Callable[[str], Any]]:
+    """Meanwhile a terminal shows that something goes on, on stderr; call what is given to say what."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.text import Text
+
+    with console.status(Text(words)) as status:
+        yield lambda said: status.update(Text(said))
+
+
+def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:
+    """A table: words on the left of their column, figures on the right."""
+    from rich.table import Table
+
+    console = people_console()
+    table = Table()
+    for number, name in enumerate(head):
+        figures = all(not row[number] or row[number][0] in "+-0123456789" for row in rows)
+        table.add_column(name, justify="right" if figures and number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    for part in (plain_text(title), table, plain_text(note)):
+        if part:
+            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+def show_facts(facts: dict[str, str]) -> None:
+    """Names and values, one pair to a line."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        say(f"{name:<{width}}  {value}")
+
+
+def machine() -> dict[str, Any]:
+    """Where a figure was measured, as much of it as a reader needs."""
+    from ..measuring import environment
+
+    found = environment()
+    names = ("backend", "device_kind", "device_count", "cpu_model", "cores", "python", "jax", "date")
+    return {name: found[name] for name in names}
+
+
+def machine_words(found: dict[str, Any]) -> str:
+    """`machine` as a phrase."""
+    return (
+        f"{found['device_count']} × {found['device_kind']} ({found['cpu_model']}, {found['cores']} cores), "
+        f"jax {found['jax']}, Python {found['python']}"
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
