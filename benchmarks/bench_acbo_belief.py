@@ -270,7 +270,7 @@ def strategies() -> dict[str, tuple[Any, int]]:
     policy = acbo.pretrained_policy()
     return {
         "policy": (policy, 2000),
-        "policy, smooth": (dataclasses.replace(policy, settings=bent), 40),
+        "policy, smooth": (dataclasses.replace(policy, settings=bent), 400),
         "expected improvement, smooth": (ExpectedImprovement(settings=bent), 10),
     }
 

@@ -13,13 +13,7 @@ from .fields.apart import apart
 from .fields.base import AbstractField, AbstractMoment, Sample
 from .fields.series import AbstractSeries
 from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
-from .integrators.diffusion import AbstractRandomWalk
-from .integrators.dopri5 import StepControl
-from .integrators.euler import Euler
-from .integrators.inertial import Inertial
-from .integrators.midpoint import Midpoint
-from .integrators.on_sphere import step_on_sphere, steps_in_metres
-from .integrators.rk4 import RK4
+from .integrators.on_sphere import step_on_sphere
 
 
 class Motion(eqx.Module):
@@ -71,8 +65,8 @@ def move(
     key = particle_key(motion.key, identity, row) if integrator.stochastic else None
     own = jnp.zeros_like(position) if velocity is None else velocity
     yes = jnp.ones((), bool)
-    sphere = motion.field.sphere if steps_in_metres(integrator) else None
-    differs = sphere is not None or sees_differences(integrator)
+    sphere = motion.field.sphere if integrator.steps_in_metres else None
+    differs = sphere is not None or integrator.adds_increments
 
     def step(position: Vector, state: ParticleState) -> ParticleState:
         field = motion.field
@@ -102,9 +96,10 @@ def move(
     if slope is not None and sphere is not None:
         slope = sphere.rates(position, slope)  # the way is in degrees
     share = share_of_time(bounced, position, new, None if slope is None else slope * dt)
-    early, broken = exhausted(state.memory), jnp.zeros((), bool)
-    if isinstance(state.memory, StepControl):
-        broken, share = state.memory.broken, share * state.memory.reached
+    early = broken = jnp.zeros((), bool)
+    progress = integrator.progress(state.memory)
+    if progress is not None:
+        early, broken, share = progress.exhausted, progress.broken, share * progress.reached
     return Moved(bounced, rest, state.hint, state.memory, inside, early, broken, finite, share)
 
 
@@ -163,20 +158,3 @@ class MomentAround(AbstractMoment):
 
     def sample(self, x: Vector, hint: PyTree) -> Sample:
         return self.moment.sample(self.origin + x, hint)
-
-
-def sees_differences(integrator: AbstractIntegrator) -> bool:
-    """Whether only differences of positions matter to it; tolerances and diffusivities look at the place itself."""
-    return type(integrator) in (Euler, Midpoint, RK4, Inertial)
-
-
-def has_inertia(integrator: AbstractIntegrator) -> bool:
-    """Whether a particle's velocity is its own and lasts from step to step."""
-    if isinstance(integrator, AbstractRandomWalk):
-        return has_inertia(integrator.advection)
-    return bool(getattr(integrator, "inertia", isinstance(integrator, Inertial)))
-
-
-def exhausted(memory: PyTree) -> Bool[Array, ""]:
-    """Whether an adaptive integrator ever ran out of steps."""
-    return memory.exhausted if isinstance(memory, StepControl) else jnp.zeros((), bool)

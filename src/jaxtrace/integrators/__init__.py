@@ -2,6 +2,7 @@
 
 from .base import AbstractIntegrator as AbstractIntegrator
 from .base import ParticleState as ParticleState
+from .base import Progress as Progress
 from .base import particle_key as particle_key
 from .diffusion import EulerMaruyama as EulerMaruyama
 from .diffusion import Milstein as Milstein

@@ -1,7 +1,7 @@
-"""What every integrator shares: the state of one particle and the signature of one step."""
+"""What every integrator shares: the state of one particle, the signature of one step, and the traits it declares."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Integer, Key, PyTree, UInt32
 
 from ..fields.base import AbstractField
+from ..fields.chart import InChart
 
 AnyKey = Key[Array, ""] | UInt32[Array, " 2"]
 
@@ -28,17 +29,39 @@ class ParticleState(eqx.Module):
     memory: PyTree = ()
 
 
+class Progress(NamedTuple):
+    """How far an adaptive integrator came within the last interval."""
+
+    exhausted: Bool[Array, ""]
+    """Whether it ever ran out of attempts: the particle then ends with the outcome `STEP_LIMIT`."""
+    broken: Bool[Array, ""]
+    """Whether it gave up because the field has no finite velocity further on; the outcome is then `NOT_FINITE`."""
+    reached: Float[Array, ""]
+    """The share of the interval that it took; 1 for all of it."""
+
+
 class AbstractIntegrator(eqx.Module):
     """Advances one particle by one interval: `x(t + dt)` from `x(t)` where `dx/dt` is the field's velocity.
 
-    `dt` may be negative: the particle then goes back in time.
+    `dt` may be negative: the particle then goes back in time. What a method is, it declares in the traits below: nothing asks
+    for its type, so a method of your own is treated as the built-in ones are.
     """
 
     order: ClassVar[int]
-    # Whether `step` needs a key.
-    stochastic: ClassVar[bool]
-    # Whether a negative `dt` makes sense.
-    reversible: ClassVar[bool]
+    """The order of convergence."""
+    stochastic: ClassVar[bool] = False
+    """Whether `step` draws random numbers: it is then given a `key`."""
+    reversible: ClassVar[bool] = True
+    """Whether a negative `dt` makes sense."""
+    adds_increments: ClassVar[bool] = False
+    """Whether a step uses the position only to sample the field and to add to it, so that it may be given differences to a
+    place near the particle. What rounding loses of each sum is then carried to the next step."""
+    adaptive: ClassVar[bool] = False
+    """Whether `step` divides its interval by itself. Without `dt` and without walls it is then given whole recorded intervals."""
+    inertia: ClassVar[bool] = False
+    """Whether `state.velocity` is the particle's own and lasts from step to step."""
+    steps_in_metres: ClassVar[bool] = False
+    """Whether it may step on a sphere in metres: positions and velocities are then those of a flat chart around the particle."""
 
     def start(
         self,
@@ -61,6 +84,14 @@ class AbstractIntegrator(eqx.Module):
     def remember(self, position: Float[Array, " dim"]) -> PyTree:
         """What `memory` holds before the first step."""
         return ()
+
+    def progress(self, memory: PyTree) -> Progress | None:
+        """How far the last interval was taken, read from `memory`; None for a method that always reaches its end."""
+        return None
+
+    def in_chart(self, view: InChart) -> "AbstractIntegrator":
+        """The same method for a step in metres, where some of its parameters are given in degrees."""
+        return self
 
     @abc.abstractmethod
     def step(

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields.base import AbstractField
-from .base import AbstractIntegrator, AnyKey, ParticleState, required_key
+from ..fields.chart import InChart
+from .base import AbstractIntegrator, AnyKey, ParticleState, Progress, required_key
 from .euler import Euler
 
 # Diffusivity at one point and time: one value for all directions or one per axis.
@@ -30,9 +31,34 @@ class AbstractRandomWalk(AbstractIntegrator):
     advection: eqx.AbstractVar[AbstractIntegrator]
     drift_correction: eqx.AbstractVar[bool]
 
+    stochastic: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
+
+    @property
+    def inertia(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the advection."""
+        return self.advection.inertia
+
     def remember(self, position: Float[Array, " dim"]) -> Any:
         """What the advection remembers."""
         return self.advection.remember(position)
+
+    def progress(self, memory: Any) -> Progress | None:
+        """That of the advection."""
+        return self.advection.progress(memory)
+
+    def in_chart(self, view: InChart) -> AbstractIntegrator:
+        """A function of longitude and latitude is asked at the place in the chart."""
+        if not self.advection.steps_in_metres:
+            raise ValueError(
+                f"`advection` of a random walk on longitudes and latitudes must declare `steps_in_metres = True`; "
+                f"{type(self.advection).__name__} does not. Use RK4, or declare it where that is so."
+            )
+        walk = eqx.tree_at(lambda i: i.advection, self, self.advection.in_chart(view))
+        if not callable(self.diffusivity):
+            return walk
+        seen = DiffusivityInChart(cast(Diffusivity, self.diffusivity), view)
+        return eqx.tree_at(lambda i: i.diffusivity, walk, seen, is_leaf=callable)
 
     def step(
         self,
@@ -74,6 +100,20 @@ class AbstractRandomWalk(AbstractIntegrator):
         return along(x), jnp.diagonal(jax.jacfwd(along)(x))
 
 
+class DiffusivityInChart(eqx.Module):
+    """A diffusivity in m²/s given over longitude and latitude, at positions in a chart."""
+
+    diffusivity: Diffusivity
+    view: InChart
+
+    def __call__(self, x: Float[Array, " dim"], t: Float[Array, ""]) -> Float[Array, "*axes"]:
+        place, _ = self.view.where(x)
+        if isinstance(self.diffusivity, AbstractField):
+            field = self.diffusivity.in_metres
+            return field.sample(place, t, field.start(place)).velocity
+        return self.diffusivity(place, t)
+
+
 class EulerMaruyama(AbstractRandomWalk):
     """`dx = u dt + K' dt + sqrt(2 K) dW`; weak order 1, strong order 1/2 where `K` varies, else 1.
 
@@ -87,8 +127,6 @@ class EulerMaruyama(AbstractRandomWalk):
     drift_correction: bool = eqx.field(static=True, default=True)
 
     order: ClassVar[int] = 1
-    stochastic: ClassVar[bool] = True
-    reversible: ClassVar[bool] = True
 
     def kick(
         self,
@@ -114,8 +152,6 @@ class Milstein(AbstractRandomWalk):
     drift_correction: bool = eqx.field(static=True, default=True)
 
     order: ClassVar[int] = 1
-    stochastic: ClassVar[bool] = True
-    reversible: ClassVar[bool] = True
 
     def kick(
         self,

@@ -11,7 +11,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..fields.base import AbstractField
-from .base import AbstractIntegrator, AnyKey, ParticleState
+from ..fields.chart import InChart
+from .base import AbstractIntegrator, AnyKey, ParticleState, Progress
 
 # J. R. Dormand, P. J. Prince, "A family of embedded Runge-Kutta formulae", J. Comput. Appl. Math. 6 (1980), table 2.
 NODES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
@@ -75,8 +76,8 @@ class Dopri5(AbstractIntegrator):
     differentiable: bool = eqx.field(static=True, default=False)
 
     order: ClassVar[int] = 5
-    stochastic: ClassVar[bool] = False
-    reversible: ClassVar[bool] = True
+    adaptive: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         """Refuses tolerances and limits that cannot work."""
@@ -96,6 +97,16 @@ class Dopri5(AbstractIntegrator):
         real, none = jnp.zeros((), position.dtype), jnp.zeros((), jnp.int32)
         no, one = jnp.zeros((), bool), jnp.ones_like(real)
         return StepControl(real, one, none, none, none, no, no, one)
+
+    def progress(self, memory: StepControl) -> Progress:
+        """As the last step left it."""
+        return Progress(memory.exhausted, memory.broken, memory.reached)
+
+    def in_chart(self, view: InChart) -> "Dopri5":
+        """Tolerances are given for degrees; in metres they are those of the step's way: 0° is no nearer to zero than 180°."""
+        atol = self.atol + self.rtol * jnp.abs(view.chart.origin)  # of other coordinates, such as depth
+        atol = atol.at[:2].set(self.atol * view.chart.sphere.metres_per_degree)
+        return eqx.tree_at(lambda i: i.atol, self, atol)
 
     def step(
         self,

@@ -12,8 +12,8 @@ class Euler(AbstractIntegrator):
     """`x' = x + dt u(x, t)`."""
 
     order: ClassVar[int] = 1
-    stochastic: ClassVar[bool] = False
-    reversible: ClassVar[bool] = True
+    adds_increments: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
 
     def step(
         self,

@@ -26,8 +26,10 @@ class Inertial(AbstractIntegrator):
     )
 
     order: ClassVar[int] = 2
-    stochastic: ClassVar[bool] = False
     reversible: ClassVar[bool] = False
+    adds_increments: ClassVar[bool] = True
+    inertia: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
 
     def step(
         self,

@@ -13,8 +13,8 @@ class Midpoint(AbstractIntegrator):
     """`x' = x + dt u(x + dt/2 u(x, t), t + dt/2)`, the Runge–Kutta method also called RK2."""
 
     order: ClassVar[int] = 2
-    stochastic: ClassVar[bool] = False
-    reversible: ClassVar[bool] = True
+    adds_increments: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
 
     def step(
         self,

@@ -12,8 +12,8 @@ class RK4(AbstractIntegrator):
     """`x' = x + dt/6 (k1 + 2 k2 + 2 k3 + k4)` with samples at the beginning, twice in the middle, and at the end."""
 
     order: ClassVar[int] = 4
-    stochastic: ClassVar[bool] = False
-    reversible: ClassVar[bool] = True
+    adds_increments: ClassVar[bool] = True
+    steps_in_metres: ClassVar[bool] = True
 
     def step(
         self,

@@ -54,6 +54,10 @@ class AbstractKernel(abc.ABC):
     def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
         """The layouts that it reads of this field."""
 
+    def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
+        """The layout to read with so many particles, and the reason; None where the rule for XLA serves."""
+        return None
+
     @abc.abstractmethod
     def step(
         self,

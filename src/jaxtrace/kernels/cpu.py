@@ -76,6 +76,17 @@ class CpuKernel(AbstractKernel):
         wanted: dict[Layout, Any] = {"direct": field.data.dtype, "rows": field.clock.coordinates.dtype}
         return tuple(layout for layout, dtype in wanted.items() if dtype == _real())
 
+    def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
+        """Blended rows where there are enough particles for each row of the grid."""
+        choices = self.layouts(field)
+        if not choices:
+            return None
+        slices = 1 if field.clock.count == 1 else _SLICES[field.time_interpolation]
+        enough = particles >= _PARTICLES_PER_ROW[slices] * field.grid.size
+        if "direct" in choices and not ("rows" in choices and enough):
+            return "direct", "the kernel reads the slices that count"
+        return "rows", "slices are blended once for all particles"
+
     def step(
         self,
         motion: Motion,
@@ -93,18 +104,6 @@ class CpuKernel(AbstractKernel):
 
 
 CPU = CpuKernel()
-
-
-def ruled_layout(field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
-    """The layout for so many particles and why, where the kernel can read any."""
-    choices = CPU.layouts(field)
-    if not choices:
-        return None
-    slices = 1 if field.clock.count == 1 else _SLICES[field.time_interpolation]
-    much = particles >= _PARTICLES_PER_ROW[slices] * field.grid.size
-    if "direct" in choices and not ("rows" in choices and much):
-        return "direct", "the kernel reads the slices that count"
-    return "rows", "slices are blended once for all particles"
 
 
 def _real() -> Any:

@@ -18,8 +18,6 @@ from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from ..integrators.naming import INTEGRATORS, integrator_named
-from ..integrators.on_sphere import steps_in_metres
-from ..motion import sees_differences
 from ..settings import DOUBLE, HELD, WATER
 from .particles import Outcome
 
@@ -117,8 +115,8 @@ def barred_seeds(
         return None
     first = int(np.flatnonzero(barred)[0])
     message = (
-        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_counted(barred)}, the "
-        f"first is number {first} at {written(seeds[first])}"
+        f"`initial_positions` must lie within `boundary_condition` ({type(boundary).__name__}); {_count_text(barred)}, the "
+        f"first is number {first} at {point_text(seeds[first])}"
     )
     remedy = f"{HELD}."
     if barred.all():
@@ -143,17 +141,17 @@ def tell_seeds_outside(
         return
     grid = getattr(field, "grid", None)
     where = "in water" if getattr(grid, "land_rows", None) is not None else "inside"
-    message = f"`initial_positions` must lie in the field and not on land; {_counted(lost)}"
+    message = f"`initial_positions` must lie in the field and not on land; {_count_text(lost)}"
     if grid is not None:
         low, high = np.asarray(grid.bounds)
         turned = np.asarray(jax.vmap(lambda x: on_turn_of(grid, x))(jnp.asarray(seeds)))
         beyond = int(((turned < low) | (turned > high)).any(1)[lost].sum())
         rest = int(lost.sum()) - beyond
-        parts = [f"{beyond:,} beyond {written(low)} to {written(high)}"] if beyond else []
+        parts = [f"{beyond:,} beyond {point_text(low)} to {point_text(high)}"] if beyond else []
         parts += [f"{rest:,} on land or in holes"] if rest else []
         message += f" ({', '.join(parts)})"
     first = int(np.flatnonzero(lost)[0])
-    message += f". The first is number {first} at {written(seeds[first])}"
+    message += f". The first is number {first} at {point_text(seeds[first])}"
     remedy = f"{WATER.format(where=where)}."
     if began.all():
         raise ValueError(f"{message}. Are they in the field's coordinates? {remedy}")
@@ -163,12 +161,12 @@ def tell_seeds_outside(
     )
 
 
-def written(point: Any) -> str:
+def point_text(point: Any) -> str:
     """A point with the digits that matter."""
     return f"({', '.join(f'{value:g}' for value in np.asarray(point))})"
 
 
-def _counted(wrong: Bool[np.ndarray, " particles"]) -> str:
+def _count_text(wrong: Bool[np.ndarray, " particles"]) -> str:
     count = int(wrong.sum())
     if count == len(wrong):
         return "none does" if count > 1 else "it does not"
@@ -180,7 +178,7 @@ def tell_lost_steps(
 ) -> None:
     """Warn where steps are lost beside large positions; integrators that only add to a position keep what is lost."""
     sphere = getattr(field, "sphere", None)
-    if sees_differences(integrator) or (sphere is not None and steps_in_metres(integrator)):
+    if integrator.adds_increments or (sphere is not None and integrator.steps_in_metres):
         return
     largest = float(np.abs(seeds).max())
     unit = float(np.spacing(seeds.dtype.type(largest)))
@@ -212,10 +210,10 @@ def tell_units_on_sphere(field: Any, integrator: AbstractIntegrator) -> None:
     sphere = getattr(field, "sphere", None)
     if sphere is None:
         return
-    if not steps_in_metres(integrator):
+    if not integrator.steps_in_metres:
         warnings.warn(
-            f"{type(integrator).__name__} is not an integrator of jaxtrace: it sees longitude and latitude and velocities in "
-            "degrees per second, which is right away from the poles and rough within a few steps of them.",
+            f"{type(integrator).__name__} does not declare `steps_in_metres = True`, so that it gets longitude and latitude and "
+            "velocities in degrees per second: right away from the poles and rough within a few steps of them.",
             stacklevel=3,
         )
     amount = getattr(integrator, "diffusivity", None)

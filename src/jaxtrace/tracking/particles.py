@@ -12,10 +12,8 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from ..boundaries.reinjection import InletBoundary, ranks_in_place
 from ..fields.series import AbstractSeries
 from ..integrators.base import particle_key
-from ..integrators.dopri5 import StepControl
-from ..integrators.on_sphere import steps_in_metres
 from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
-from ..motion import Motion, has_inertia, move
+from ..motion import Motion, move
 
 NEVER = np.iinfo(np.int32).max
 """The edge at which a living particle ends, and at which padding is released."""
@@ -97,11 +95,11 @@ def begin(
 ) -> Particles:
     """Particles before the first step; those with inertia start with the field's velocity at their own time."""
     integrator, field = motion.integrator, motion.field
-    if steps_in_metres(integrator):
+    if integrator.steps_in_metres:
         field = field.in_metres
     count = position.shape[0]
     velocity = None
-    if has_inertia(integrator):
+    if integrator.inertia:
         state = jax.vmap(lambda x, t: integrator.start(field, x, t))(position, t)
         velocity, hint, memory = state.velocity, state.hint, state.memory
     else:
@@ -117,7 +115,7 @@ def begin(
         begun=begun,
         ended=jnp.full(count, NEVER, jnp.int32),
         cause=jnp.full(count, NOTHING, jnp.int32),
-        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, memory) else None,
+        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, position[0]) else None,
         generation=jnp.zeros(count, jnp.int32) if isinstance(motion.boundary, InletBoundary) else None,
         hits=jnp.zeros(len(motion.boundary.patches), jnp.int32),
         owed=jnp.zeros((), position.dtype),
@@ -125,8 +123,11 @@ def begin(
     )
 
 
-def _ends_within_steps(motion: Motion, memory: PyTree) -> bool:
-    return motion.boundary._ends_some or isinstance(memory, StepControl)
+def _ends_within_steps(motion: Motion, position: Float[Array, " dim"]) -> bool:
+    """Whether a particle may end within a step: at a wall, or where an adaptive integrator gives up."""
+    method = motion.integrator
+    progress = jax.eval_shape(lambda x: method.progress(method.remember(x)), position)
+    return motion.boundary._ends_some or progress is not None
 
 
 def axes_of(particles: Particles) -> Particles:
@@ -135,7 +136,7 @@ def axes_of(particles: Particles) -> Particles:
     return eqx.tree_at(lambda p: (p.hits, p.owed, p.missed), axes, (None, None, None))
 
 
-def moving_at(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
+def moving_mask(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
     """Which particles are on their way at an edge."""
     return (particles.begun <= edge) & (edge < particles.ended)
 
@@ -161,7 +162,7 @@ def step_particles(
             motion, x, rest, own, hint, memory, number, row, t, dt
         )
     )(*batched)
-    moving = moving_at(p, row)
+    moving = moving_mask(p, row)
     lost, broken = moving & ~moved.inside, moving & moved.inside & ~moved.finite
     goes = moving & moved.inside & moved.finite
     stops = goes & (~moved.bounced.alive | moved.exhausted)
@@ -234,7 +235,7 @@ def refill(
     alive = p.ended == NEVER
     reborn = boundary._reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
 
-    def renewed(p: Particles) -> Particles:
+    def renew(p: Particles) -> Particles:
         begun = jnp.full_like(p.begun, row + 1)
         fresh = begin(motion, reborn.position, p.identity, begun, jnp.broadcast_to(t, begun.shape))
         assert p.generation is not None
@@ -250,7 +251,7 @@ def refill(
         )
 
     p = dataclasses.replace(p, owed=reborn.carry, missed=p.missed + reborn.missed)
-    return jax.lax.cond(reborn.born.any(), renewed, lambda p: p, p)
+    return jax.lax.cond(reborn.born.any(), renew, lambda p: p, p)
 
 
 def where(condition: Bool[Array, " n"], yes: PyTree, no: PyTree) -> PyTree:

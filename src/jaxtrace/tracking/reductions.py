@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ..boundaries.base import AbstractBoundary
 from ..boundaries.box import Bounds, box_corners
-from .units import Snapshot
+from .segment import Snapshot
 
 
 class AbstractReduction(eqx.Module):

@@ -96,7 +96,7 @@ def plan_schedule(
     start, end = _checked_span(time_span)
     span = abs(end - start)
     n_timesteps, dt = _checked_counts(n_timesteps, dt, record_every, span)
-    inner = _between(slice_times, start, end)
+    inner = _strictly_inside(slice_times, start, end)
     dt, reason = _largest_step(dt, n_timesteps, span, slice_times, whole_intervals)
     _check_resolution(dt, start, end)
     if n_timesteps is None:
@@ -106,11 +106,11 @@ def plan_schedule(
         dt = min(dt, span / steps)
     else:
         times = np.linspace(start, end, n_timesteps)
-    stops = _merged(times, inner if land_on_slices else inner[:0], start, end)
+    stops = _merge(times, inner if land_on_slices else inner[:0], start, end)
     wanted = _checked_releases(release_times, particles, start, end)
-    distinct = _between(np.unique(wanted), start, end)
+    distinct = _strictly_inside(np.unique(wanted), start, end)
     if len(distinct) <= _RELEASES_PER_STEP * max(_steps(span, dt), len(stops) - 1):
-        stops = _merged(stops, distinct, start, end)
+        stops = _merge(stops, distinct, start, end)
     edges = _edges(stops, dt)
     sign = 1.0 if end > start else -1.0
     # The next edge from the wanted time on; rounding must not put a release one step too late.
@@ -206,7 +206,7 @@ def _steps(length: Any, dt: float) -> Any:
     return np.maximum(np.ceil(np.asarray(length) / dt * (1 - 1e-9)), 1).astype(np.int64)
 
 
-def _between(times: Times | None, start: float, end: float) -> Times:
+def _strictly_inside(times: Times | None, start: float, end: float) -> Times:
     """Those strictly inside the span."""
     if times is None:
         return np.zeros(0)
@@ -214,7 +214,7 @@ def _between(times: Times | None, start: float, end: float) -> Times:
     return times[(times > min(start, end)) & (times < max(start, end))]
 
 
-def _merged(stops: Times, more: Times, start: float, end: float) -> Times:
+def _merge(stops: Times, more: Times, start: float, end: float) -> Times:
     """Both in the order of travel; one of `more` that rounding alone parts from a stop is left out."""
     sign = 1.0 if end > start else -1.0
     more = np.unique(sign * more)

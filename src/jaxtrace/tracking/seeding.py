@@ -22,7 +22,7 @@ from ..boundaries.base import AbstractBoundary, lie_inside
 from ..boundaries.box import AXES, Bounds, box_corners
 from ..fields.base import AbstractField, AbstractGrid
 from ..integrators.base import AnyKey
-from .checks import written
+from .checks import point_text
 
 Seeds = Float[Array, "n dim"]
 Point = Sequence[float] | Float[Array | np.ndarray, " dim"]
@@ -52,8 +52,8 @@ def seeds_inside(
     held = _held(np.asarray(points), inside, time)
     if not held.any():
         raise ValueError(
-            f"`inside` must hold some of the {len(held):,} seeds; it holds none. They span {written(points.min(0))} to "
-            f"{written(points.max(0))}: are they in the coordinates of `inside`?"
+            f"`inside` must hold some of the {len(held):,} seeds; it holds none. They span {point_text(points.min(0))} to "
+            f"{point_text(points.max(0))}: are they in the coordinates of `inside`?"
         )
     return points[jnp.asarray(np.flatnonzero(held))]
 
@@ -104,7 +104,7 @@ def _drawn(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
         kept.append(found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))])
         drawn += count
     if sum(map(len, kept)) < n:
-        low, high = written(found.min(0)), written(found.max(0))
+        low, high = point_text(found.min(0)), point_text(found.max(0))
         raise ValueError(
             f"`inside` must hold more of where seeds are drawn, {low} to {high}: of {drawn:,} points {sum(map(len, kept)):,} lie "
             f"inside, and `n` is {n:,}. Choose other `bounds`."

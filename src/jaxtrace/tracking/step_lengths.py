@@ -13,10 +13,6 @@ from jaxtyping import Array, Float
 from ..fields.analytic import AnalyticField
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
-from ..integrators.diffusion import AbstractRandomWalk
-from ..integrators.euler import Euler
-from ..integrators.midpoint import Midpoint
-from ..integrators.rk4 import RK4
 from .schedule import Schedule
 
 # A formula is looked at where so many particles begin, always the same number: compiled once.
@@ -32,9 +28,9 @@ _AHEAD = (0.0, 0.0271, 0.0913, 0.2939)
 def tell_long_steps(
     field: Any, integrator: AbstractIntegrator, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
 ) -> None:
-    """Warn where steps are clearly too long, which ends anywhere without an error. Integrators that choose steps are exempt."""
-    advection = integrator.advection if isinstance(integrator, AbstractRandomWalk) else integrator
-    if type(advection) not in (Euler, Midpoint, RK4):
+    """Warn where steps are clearly too long, which ends anywhere without an error. Adaptive ones are exempt."""
+    advection = getattr(integrator, "advection", integrator)
+    if advection.adaptive or advection.inertia:
         return
     longest = float(np.abs(np.diff(schedule.edges)).max())
     if isinstance(field, AnalyticField):

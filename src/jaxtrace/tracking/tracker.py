@@ -20,7 +20,6 @@ from ..fields.analytic import try_formula
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of, in_seconds, step_seconds, without_epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
-from ..integrators.dopri5 import Dopri5
 from .checks import (
     Positions,
     barred_seeds,
@@ -38,12 +37,11 @@ from .checks import (
     tell_seeds_outside,
     tell_units_on_sphere,
 )
-from .collecting import collect
-from .compiled import compiled_simulate, compiled_step
-from .driving import Job, run_job, warm_up
-from .explaining import Report
-from .preparing import Options, prepare
+from .driver import Job, compiled_simulate, compiled_step, run_job, warm_up
+from .plan import TrackerOptions, plan_run
 from .reductions import AbstractReduction
+from .report import Report
+from .results import collect
 from .schedule import Schedule, plan_schedule
 from .step_lengths import tell_long_steps
 from .trajectory import Trajectory
@@ -138,7 +136,7 @@ def create_tracker(
     if callable(amount) and not isinstance(amount, AbstractField):
         try_formula(amount, field.dim, "diffusivity")
     return Tracker(
-        Options(
+        TrackerOptions(
             field=without_epoch(field),
             integrator=chosen,
             boundary=boundary,
@@ -165,7 +163,7 @@ def create_tracker(
 class Tracker:
     """Field, integrator and boundary, ready to move particles. Made by `create_tracker`."""
 
-    options: Options
+    options: TrackerOptions
     _seen: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     """The last run and the programs compiled so far, for `explain`."""
 
@@ -205,7 +203,7 @@ class Tracker:
         barred = barred_seeds(seeds, self.options.boundary, self.options.field)
         tell_lost_steps(self.options.field, self.options.integrator, seeds, schedule.dt)
         tell_long_steps(self.options.field, self.options.integrator, seeds, schedule)
-        job, report = prepare(self.options, seeds, schedule)
+        job, report = plan_run(self.options, seeds, schedule)
         where = self.options.checkpoint if checkpoint is None else checkpoint
         if resume and where is None:
             raise ValueError("`resume` needs `checkpoint`, the folder of the run that goes on; got None.")
@@ -249,8 +247,7 @@ class Tracker:
             particles=particles,
             slice_times=slice_times(self.options.field),
             land_on_slices=self.options.land_on_slices,
-            whole_intervals=isinstance(self.options.integrator, Dopri5)
-            and isinstance(self.options.boundary, Unbounded),
+            whole_intervals=self.options.integrator.adaptive and isinstance(self.options.boundary, Unbounded),
         )
         if schedule.backward and not self.options.integrator.reversible:
             raise ValueError(
@@ -333,7 +330,7 @@ class Tracker:
         if n_timesteps is None and dt is None:
             n_timesteps, dt = last.get("times", 2), last.get("dt")
         schedule = self.plan(span, n_timesteps, dt, count, record_every)
-        return prepare(
+        return plan_run(
             self.options, np.zeros((count, self.options.field.dim), jnp.result_type(float)), schedule
         )
 
@@ -352,5 +349,5 @@ class Tracker:
 
 def _program_of(job: Job) -> str:
     """What a program depends on, of what changes from run to run of one tracker."""
-    cutting = dataclasses.replace(job.cutting, units=0)
-    return f"program {job.batch} {cutting} {job.unit} {getattr(job.motion.field, 'layout', None)}"
+    chunks = dataclasses.replace(job.chunks, segments=0)
+    return f"program {job.batch} {chunks} {job.segment} {getattr(job.motion.field, 'layout', None)}"

@@ -26,7 +26,7 @@ import jaxtrace as jt
 from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.io import load_optimized_dataset
-from jaxtrace.tracking import collecting
+from jaxtrace.tracking import results
 from jaxtrace.tracking.boundary import (
     clamping_boundary,
     continuous_inlet_boundary_factory,
@@ -560,8 +560,8 @@ def test_the_rate_counts_the_call_from_its_beginning_to_its_results(monkeypatch:
         time.sleep(0.4)
         return outcomes(*arguments)
 
-    outcomes = collecting._outcomes
-    monkeypatch.setattr(collecting, "_outcomes", slow)
+    outcomes = results._outcomes
+    monkeypatch.setattr(results, "_outcomes", slow)
     begin = time.perf_counter()
     info = tracker.track_particles(seeds(), (0.0, 2.0), 3, 0.1).info
     passed = time.perf_counter() - begin

@@ -16,8 +16,8 @@ from jaxtrace.integrators.base import ParticleState
 from jaxtrace.kernels import GPU, KernelState
 from jaxtrace.kernels.gpu import fused_step
 from jaxtrace.motion import Motion
-from jaxtrace.tracking.sorting import curve_order, curve_places, in_slots
-from jaxtrace.tracking.tuning import layouts_for, ruled_layout, tuned_layout
+from jaxtrace.tracking.layout import layouts_for, ruled_layout, tuned_layout
+from jaxtrace.tracking.space_order import curve_order, curve_places, put_in_slots
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 RNG = np.random.default_rng(4)
@@ -249,7 +249,7 @@ def test_the_curve_keeps_neighbours_together(dim):
 def test_sorted_particles_return_to_their_slots():
     x = points(uniform(3), 50)
     order = curve_order(x, jnp.zeros(3), jnp.ones(3))
-    back = in_slots({"x": x[order]}, (order + 7).astype(jnp.int32))
+    back = put_in_slots({"x": x[order]}, (order + 7).astype(jnp.int32))
     np.testing.assert_array_equal(back["x"], x)
     assert not np.array_equal(x[order], x)
 

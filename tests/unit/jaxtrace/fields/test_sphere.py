@@ -40,7 +40,7 @@ from jaxtrace.tracking.boundary import absorbing_boundary, box_boundary
 from jaxtrace.tracking.particles import NOT_FINITE, OUTSIDE, Outcome, begin, step_particles
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxtrace.tracking.seeding import seeds_inside
-from jaxtrace.tracking.simulating import simulate
+from jaxtrace.tracking.simulation import simulate
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 needs_compiler = pytest.mark.skipif(
@@ -360,7 +360,7 @@ class OwnStep(AbstractIntegrator):
 
 def test_own_integrators_go_on_seeing_degrees_and_are_told():
     seed = np.array([[10.0, 60.0]], np.float32)
-    with pytest.warns(UserWarning, match=r"OwnStep .* degrees per second, .* within a few steps of them"):
+    with pytest.warns(UserWarning, match=r"OwnStep .* degrees per second: .* within a few steps of them"):
         own = create_tracker(integrator=OwnStep(), field=globe())
     ends = [
         tracker.track_particles(seed, (0.0, 6000.0), 2, 600.0, progress=False).positions[-1]

@@ -129,11 +129,11 @@ def test_files_in_time_and_components_in_files(tmp_path):
 
 
 def test_files_on_another_grid_or_in_another_unit_are_refused(tmp_path):
-    def written(name, data):
+    def point_text(name, data):
         data.to_netcdf(tmp_path / name, engine="h5netcdf")
         return tmp_path / name
 
-    first = written("a.nc", box(hours=HOURS[:2]))
+    first = point_text("a.nc", box(hours=HOURS[:2]))
     late = box(hours=HOURS[2:])
     others = {
         "'y' differs": late.isel(y=slice(None, None, -1)),
@@ -144,9 +144,9 @@ def test_files_on_another_grid_or_in_another_unit_are_refused(tmp_path):
     }
     for k, (said, other) in enumerate(others.items()):
         with pytest.raises(DatasetError, match=rf"b{k}\.nc: (coordinate|variable) {said}"):
-            load([first, written(f"b{k}.nc", other)])
+            load([first, point_text(f"b{k}.nc", other)])
     late = late.drop_vars("y").transpose("x", "time", "y")  # without coordinates, and turned: the same places
-    assert_linear(load([first, written("b.nc", late)]), inside())
+    assert_linear(load([first, point_text("b.nc", late)]), inside())
 
 
 def test_components_in_files_with_units_of_their_own(tmp_path):

@@ -22,11 +22,11 @@ from jaxtrace.tracking.boundary import (
     continuous_inlet_boundary_factory,
     inlet_outlet_boundary_factory,
 )
-from jaxtrace.tracking.compiled import compiled_step
-from jaxtrace.tracking.driving import start as begun
-from jaxtrace.tracking.preparing import prepare
+from jaxtrace.tracking.driver import compiled_step
+from jaxtrace.tracking.driver import start as begun
+from jaxtrace.tracking.plan import plan_run
 from jaxtrace.tracking.schedule import plan_schedule
-from jaxtrace.tracking.simulating import simulate
+from jaxtrace.tracking.simulation import simulate
 from jaxworlds.kernels import native as core
 
 pytestmark = [
@@ -180,7 +180,7 @@ def test_a_nan_ends_a_particle_and_no_other() -> None:
         start = seeds(field.dim, 200)
         tracker = create_tracker(field=field, layout="direct", fused=True)
         plan = plan_schedule((0.0, 1.0), 3, 0.05, particles=200)
-        job, _ = prepare(tracker.options, start, plan)
+        job, _ = plan_run(tracker.options, start, plan)
         step = compiled_step(job)
         particles = begun(job, job.motion, 0, 200)
         broken = particles.position.at[7, 1].set(jnp.nan)

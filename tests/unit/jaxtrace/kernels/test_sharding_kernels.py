@@ -19,11 +19,11 @@ from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
 from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import box_boundary, inlet_outlet_boundary_factory
-from jaxtrace.tracking.driving import in_order, start
+from jaxtrace.tracking.driver import sort_by_number, start
 from jaxtrace.tracking.particles import axes_of
-from jaxtrace.tracking.preparing import prepare
+from jaxtrace.tracking.plan import plan_run
 from jaxtrace.tracking.reductions import histogram
-from jaxtrace.tracking.units import Shared, tables_of
+from jaxtrace.tracking.segment import Shared, device_tables
 from jaxworlds import no_recompile, world_mesh
 from jaxworlds.rollout import Checkpoint, ResumeWarning
 from jaxworlds.rollout._chunk import advance
@@ -148,12 +148,12 @@ def test_the_kernel_for_gpus_has_the_bits_of_one_device(kind: str, devices: list
 def chunk_of(tracker: Any, begin: np.ndarray, mesh: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the core's program for a chunk of this tracker's run."""
     plan = tracker.plan((0.0, 1.0), 3, 0.1, particles=len(begin))
-    job, _ = prepare(tracker.options, begin, plan)
+    job, _ = plan_run(tracker.options, begin, plan)
     particles = start(job, job.motion, 0, len(begin))
-    shared = Shared(job.motion, tables_of(plan, job.cutting), None)
+    shared = Shared(job.motion, device_tables(plan, job.chunks), None)
     driver = Driver(
         Job(
-            step=job.unit,
+            step=job.segment,
             inputs=None,
             shared=shared,
             shared_at=None,
@@ -261,7 +261,7 @@ def test_a_sorted_run_goes_on_with_another_number_of_devices(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jaxtrace.tracking.cutting._CHUNK_STEPS_CPU", 400)
+    monkeypatch.setattr("jaxtrace.tracking.chunks._CHUNK_STEPS_CPU", 400)
     before_mesh, after_mesh = (None if count is None else world_mesh(count) for count in (before, after))
     assert saved(tmp_path, before_mesh, 4, stop=True).outcome == "stopped"
     with warnings.catch_warnings(record=True) as said:
@@ -278,14 +278,14 @@ def test_a_sorted_run_goes_on_with_another_number_of_devices(
 def test_particles_of_a_checkpoint_lie_as_devices_want_them(devices: list[jax.Device]) -> None:
     tracker = create_tracker(**problem("box"))
     plan = tracker.plan((0.0, 1.0), 3, 0.1, particles=8)
-    job, _ = prepare(tracker.options, seeds(8), plan)
+    job, _ = plan_run(tracker.options, seeds(8), plan)
     particles = start(job, job.motion, 0, 8)
     mixed = np.array([1, 0, 3, 2, 5, 4, 7, 6])
     held = dataclasses.replace(
         particles, identity=particles.identity[mixed], position=particles.position[mixed]
     )
-    assert in_order(held, 4, sorts=True) is held  # each of four devices has its own two
-    for found in (in_order(held, 8, sorts=True), in_order(held, 1, sorts=False)):
+    assert sort_by_number(held, 4, sorts=True) is held  # each of four devices has its own two
+    for found in (sort_by_number(held, 8, sorts=True), sort_by_number(held, 1, sorts=False)):
         np.testing.assert_array_equal(found.identity, np.arange(8))
         np.testing.assert_array_equal(found.position, particles.position)
 
@@ -307,7 +307,7 @@ def test_batches_are_planned_for_one_device_with_its_kernel(
     devices: list[jax.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that is planned with gathers nothing: eight devices hold eight times as many particles as one."""
-    monkeypatch.setattr("jaxtrace.tracking.arranging.CHUNK_BYTES", 2**18)
+    monkeypatch.setattr("jaxtrace.tracking.batches.CHUNK_BYTES", 2**18)
     most = []
     for mesh in (world_mesh(1), world_mesh()):
         tracker = create_tracker(mesh=mesh, memory_limit_gb=0.08, sort_every=4, **problem("box"))

@@ -8,7 +8,7 @@ import pytest
 from jaxtrace.fields import UniformGrid
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.tracking.checks import checked_span
-from jaxtrace.tracking.cutting import bucket, cut, unit_edges
+from jaxtrace.tracking.chunks import bucket, plan_chunks, segment_edges
 from jaxtrace.tracking.schedule import plan_schedule
 from jaxworlds.arguments import demand_no_dates
 
@@ -163,20 +163,22 @@ def test_spans_of_time_are_no_dates_of_slices() -> None:
 def test_units_cover_the_steps_once_and_end_on_records() -> None:
     plan = plan_schedule((0.0, 2.0), n_timesteps=7, dt=0.013, slice_times=SLICES)
     for batch in (1, 100_000, 10_000_000):
-        cutting = cut(plan, batch, 12 * batch)
-        ends = unit_edges(plan, cutting.parts, cutting.table)
+        chunks = plan_chunks(plan, batch, 12 * batch)
+        ends = segment_edges(plan, chunks.parts, chunks.table)
         assert (np.diff(ends) >= 0).all()
-        np.testing.assert_array_equal(ends[cutting.parts - 1 :: cutting.parts][:7], plan.marks)
+        np.testing.assert_array_equal(ends[chunks.parts - 1 :: chunks.parts][:7], plan.marks)
         assert ends[-1] == ends[-2] == plan.steps  # the last unit is empty
-        assert cutting.units % cutting.chunk == 0
-        assert cutting.chunk % cutting.parts == 0
-        assert cutting.units >= 7 * cutting.parts
-        times = cutting.times_of(0, cutting.units // cutting.every)
+        assert chunks.segments % chunks.chunk == 0
+        assert chunks.chunk % chunks.parts == 0
+        assert chunks.segments >= 7 * chunks.parts
+        times = chunks.times_of(0, chunks.segments // chunks.every)
         np.testing.assert_array_equal(times[:7], np.arange(7))
-    assert cutting.parts > 1  # ten million particles: a unit of all steps would be too long to stop
+    assert chunks.parts > 1  # ten million particles: a unit of all steps would be too long to stop
 
 
 def test_similar_runs_share_the_sizes_of_a_program() -> None:
-    many, some = (cut(plan_schedule((0.0, 1.0), n_timesteps=n, dt=1.0), 1000, 12_000) for n in (1500, 1490))
+    many, some = (
+        plan_chunks(plan_schedule((0.0, 1.0), n_timesteps=n, dt=1.0), 1000, 12_000) for n in (1500, 1490)
+    )
     assert (many.chunk, many.rows, many.table) == (some.chunk, some.rows, some.table)
     assert [bucket(count) for count in (1, 7, 9, 17, 1000, 1025)] == [1, 7, 9, 18, 1024, 1152]

@@ -11,11 +11,11 @@ import pytest
 from jaxtrace.fields import TimeSeriesField, UniformGrid, constant_flow, double_gyre
 from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import continuous_inlet_boundary_factory, reflective_boundary
-from jaxtrace.tracking.driving import start
+from jaxtrace.tracking.driver import start
 from jaxtrace.tracking.particles import axes_of
-from jaxtrace.tracking.preparing import prepare
+from jaxtrace.tracking.plan import plan_run
 from jaxtrace.tracking.reductions import histogram
-from jaxtrace.tracking.units import Shared, tables_of
+from jaxtrace.tracking.segment import Shared, device_tables
 from jaxworlds import no_recompile, shard_worlds, world_mesh
 from jaxworlds.batching import spread_over
 
@@ -53,15 +53,15 @@ def test_steps_send_nothing_between_devices(devices: list[jax.Device]) -> None:
         field=field, boundary_condition=reflective_boundary(BOX), mesh=mesh, layout="rows", fused=False
     )
     plan = tracker.plan((0.0, 1.0), 3, 0.1, particles=4 * len(devices))
-    job, _ = prepare(tracker.options, seeds(4 * len(devices)), plan)
+    job, _ = plan_run(tracker.options, seeds(4 * len(devices)), plan)
     particles = start(job, job.motion, 0, 4 * len(devices))
-    shared = Shared(job.motion, tables_of(plan, job.cutting), None)
+    shared = Shared(job.motion, device_tables(plan, job.chunks), None)
     spread = shard_worlds((particles, shared), mesh, (axes_of(particles), None))
 
     @eqx.filter_jit
     def program(particles: Any, shared: Shared) -> Any:
         with spread_over(mesh):
-            return job.unit(particles, jnp.int32(1), shared)
+            return job.segment(particles, jnp.int32(1), shared)
 
     text = program.lower(*spread).compile().compiled.as_text()
     for word in ("all-gather", "all-to-all", "collective-permute"):

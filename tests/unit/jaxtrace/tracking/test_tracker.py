@@ -39,7 +39,7 @@ from jaxtrace.tracking.reductions import (
     count_in,
     histogram,
 )
-from jaxtrace.tracking.units import Snapshot
+from jaxtrace.tracking.segment import Snapshot
 from jaxworlds.compiling import no_recompile
 from jaxworlds.rollout import Checkpoint
 from jaxworlds.store import StoreError
@@ -223,7 +223,7 @@ def _stopped(folder: Path, after: int, **options: Any) -> Trajectory:
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few recorded times, so that a small run has many."""
-    monkeypatch.setattr("jaxtrace.tracking.cutting._CHUNK_STEPS_CPU", 400)
+    monkeypatch.setattr("jaxtrace.tracking.chunks._CHUNK_STEPS_CPU", 400)
 
 
 @pytest.mark.usefixtures("short_chunks")

@@ -192,11 +192,11 @@ def test_checkpoints_come_as_often_as_asked(
 def test_tracking_is_saved_as_often_as_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from jaxtrace.tracking import driving
+    from jaxtrace.tracking import driver
 
     seen = []
-    usual = driving.run
-    monkeypatch.setattr(driving, "run", lambda *a, **k: (seen.append(k["checkpoint"]), usual(*a, **k))[1])
+    usual = driver.run
+    monkeypatch.setattr(driver, "run", lambda *a, **k: (seen.append(k["checkpoint"]), usual(*a, **k))[1])
     line = ["run", "double_gyre", "--particles", "2", "--times", "3", "--dt", "0.1"]
     with pytest.raises(SystemExit) as end:
         jaxtrace([*line, "--checkpoint", str(tmp_path / "run"), "--checkpoint-every", "7.5", "--json"])

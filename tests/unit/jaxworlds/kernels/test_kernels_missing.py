@@ -62,12 +62,12 @@ def test_who_has_kernels_or_wants_none_is_not_warned(source: Path) -> None:
 def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jaxarc.kernels import native as arc_kernels
     from jaxtrace.fields import TimeSeriesField
-    from jaxtrace.tracking import create_tracker, driving
+    from jaxtrace.tracking import create_tracker, driver
 
     def enough(*_: object) -> None:
         raise InterruptedError("a run would begin here")
 
-    monkeypatch.setattr(driving, "_run_batch", enough)
+    monkeypatch.setattr(driver, "_run_batch", enough)
     monkeypatch.setenv("CXX", "/nowhere/c++")
     rows = np.stack(np.meshgrid(*[np.linspace(0, 1, 6, dtype=np.float32)] * 2, indexing="ij"), -1)
     field = TimeSeriesField(0.1 * np.ones((2, 36, 2), np.float32), np.array([0.0, 1.0]), rows.reshape(-1, 2))

@@ -13,17 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxworlds.compiling import Compiled, compile_ahead
 from jaxworlds.kernels import warn_of_missing_kernels
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 from jaxworlds.store import MisfitError
 
 from ..boundaries.reinjection import InletBoundary
 from ..motion import Motion
-from .cutting import Cutting, unit_edges, unit_times
-from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin
-from .recording import Records
+from .chunks import ChunkPlan, segment_edges, segment_times
+from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin, step_particles
+from .records import Records
 from .schedule import Schedule
-from .units import Shared, Unit, tables_of
+from .segment import Segment, Shared, device_tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Job:
     seeds: Float[np.ndarray, "particles dim"]
     barred: Bool[np.ndarray, " particles"] | None
     """Which particles begin where the boundary would not let them: they end at once, where they are."""
-    unit: Unit
+    segment: Segment
     reduction: Any
     batch: int
     """Particles of a batch, a multiple of the devices."""
-    cutting: Cutting
+    chunks: ChunkPlan
     stream: Any = None
     stream_limit: int | None = None
     mesh: Any = None
@@ -90,11 +91,11 @@ def warm_up(job: Job) -> Rollout:
                 lambda s: (s.tables.first, s.tables.last), shared["shared"], (none, none)
             )
         return run(
-            job.unit,
+            job.segment,
             particles,
-            job.cutting.chunk,
-            chunk=job.cutting.chunk,
-            record_every=job.cutting.every,
+            job.chunks.chunk,
+            chunk=job.chunks.chunk,
+            record_every=job.chunks.every,
             axes=axes_of(particles),
             mesh=job.mesh,
             keep_records=False,
@@ -111,20 +112,20 @@ def shapes_of(job: Job) -> Particles:
 
 def _run_batch(job: Job, number: int, records: Records) -> Batch:
     first, last = job.rows_of(number)
-    cutting = job.cutting
+    chunks = job.chunks
     folder = None if job.checkpoint is None else Path(job.checkpoint.folder) / f"batch-{number:05d}"
     goes_on = job.resume and folder is not None and any(folder.glob("step-*.jwstate"))
     keep = job.checkpoint is not None
-    edges = unit_edges(job.schedule, cutting.parts, cutting.units)
+    edges = segment_edges(job.schedule, chunks.parts, chunks.segments)
 
     def on_chunk(chunk: Chunk) -> Any:
         if chunk.records is not None and not keep:
             count = len(chunk.records["missed"])
-            records.take(chunk.records, cutting, chunk.step - count * cutting.every, first, last)
+            records.take(chunk.records, chunks, chunk.step - count * chunks.every, first, last)
         if job.callback is None:
             return None
         steps = job.schedule.steps
-        done = int(edges[min(chunk.step, cutting.units) - 1])
+        done = int(edges[min(chunk.step, chunks.segments) - 1])
         return job.callback(number * steps + done, job.batches * steps)
 
     with _shared(job, number) as (motion, shared):
@@ -143,11 +144,11 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             devices = 1 if job.mesh is None else job.mesh.size
 
             def restored(particles: Particles) -> Particles:
-                return in_order(particles, devices, sorts=job.unit.sort > 0)
+                return sort_by_number(particles, devices, sorts=job.segment.sort > 0)
 
             try:
                 rollout = resume(
-                    job.unit, particles, saved, restored=restored, added=_added(particles), **options
+                    job.segment, particles, saved, restored=restored, added=_added(particles), **options
                 )
             except MisfitError as error:
                 raise MisfitError(
@@ -156,27 +157,27 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
                 ) from error
         else:
             rollout = run(
-                job.unit,
+                job.segment,
                 particles,
-                cutting.units,
-                chunk=cutting.chunk,
-                record_every=cutting.every,
+                chunks.segments,
+                chunk=chunks.chunk,
+                record_every=chunks.every,
                 checkpoint=saved,
                 donate_carry=True,
                 **options,
             )
     if rollout.records is not None:
-        records.take(rollout.records, cutting, 0, first, last)
-    return Batch(rollout, min(rollout.step // cutting.parts, len(job.schedule.times)))
+        records.take(rollout.records, chunks, 0, first, last)
+    return Batch(rollout, min(rollout.step // chunks.parts, len(job.schedule.times)))
 
 
 @contextlib.contextmanager
 def _shared(job: Job, number: int) -> Iterator[tuple[Motion, dict[str, Any]]]:
-    """What moves the particles at first, and what all units share as the core takes it."""
+    """What moves the particles at first, and what all segments share as the core takes it."""
     first, last = job.rows_of(number)
-    cutting = job.cutting
+    chunks = job.chunks
     motion = _share_of_inlet(job.motion, (last - first) / len(job.seeds))
-    tables = tables_of(job.schedule, cutting)
+    tables = device_tables(job.schedule, chunks)
     origin = None if job.checkpoint is None else _fingerprint(job, first, last)
     if job.stream is None:
         yield motion, {"shared": Shared(motion, tables, job.reduction, origin)}
@@ -188,10 +189,10 @@ def _shared(job: Job, number: int) -> Iterator[tuple[Motion, dict[str, Any]]]:
     where = None
     if job.mesh is not None:
         where = jax.sharding.NamedSharding(job.mesh, jax.sharding.PartitionSpec())
-    times = unit_times(job.schedule, cutting.parts, cutting.units)
-    keeper = job.stream.open(times, job.stream_limit, longest=cutting.chunk, sharding=where, into=into)
+    times = segment_times(job.schedule, chunks.parts, chunks.segments)
+    keeper = job.stream.open(times, job.stream_limit, longest=chunks.chunk, sharding=where, into=into)
     with keeper:
-        ring = keeper.field_at(0, cutting.chunk)
+        ring = keeper.field_at(0, chunks.chunk)
         yield dataclasses.replace(motion, field=ring), {"shared_at": keeper.shared_at}
 
 
@@ -228,8 +229,8 @@ def _added(particles: Particles) -> dict[str, Any]:
     return {".share": ones, "['share']": ones, **steps}
 
 
-def in_order(particles: Particles, devices: int, sorts: bool) -> Particles:
-    """Particles of a checkpoint as a unit wants them: on each device those that follow one another, sorted or by number.
+def sort_by_number(particles: Particles, devices: int, sorts: bool) -> Particles:
+    """Particles of a checkpoint as a segment wants them: on each device those that follow one another, sorted or by number.
 
     The run may have sorted them on fewer devices, or where this one does not.
     """
@@ -271,3 +272,25 @@ def _fingerprint(job: Job, first: int, last: int) -> Any:
     for values in (job.seeds[first:last], job.schedule.releases[first:last], np.asarray([first, last])):
         digest.update(np.ascontiguousarray(values).tobytes())
     return jnp.asarray(np.frombuffer(digest.digest(), np.uint32))
+
+
+def compiled_step(job: Job) -> Compiled:
+    """One step of a batch: `(motion, particles, row, t, dt) -> (particles, hits)`."""
+    real = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    row = jax.ShapeDtypeStruct((), jnp.int32)
+    return compile_ahead(_step, job.motion, shapes_of(job), row, real, real)
+
+
+def compiled_simulate(job: Job) -> Compiled:
+    """The steps up to a recorded time: `(particles, number of the time, shared) -> (particles, record)`."""
+    shared = Shared(job.motion, device_tables(job.schedule, job.chunks), job.reduction)
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    return compile_ahead(_run_segment, job.segment, shapes_of(job), number, shared)
+
+
+_step = eqx.filter_jit(step_particles)
+
+
+@eqx.filter_jit
+def _run_segment(segment: Segment, particles: Any, number: Any, shared: Shared) -> Any:
+    return segment(particles, number, shared)

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .cutting import Cutting
+from .chunks import ChunkPlan
 
 # Kept for the whole batch, not for each particle; several batches add up.
 SUMMED = ("hits", "missed", "reduced")
@@ -19,15 +19,17 @@ class Records:
         self.arrays: dict[str, np.ndarray] = {}
         self.sums: dict[str, Any] = {}
 
-    def take(self, part: dict[str, Any], cutting: Cutting, first_unit: int, first: int, last: int) -> None:
-        """Records of consecutive units of the particles from `first` to `last`."""
+    def take(
+        self, part: dict[str, Any], chunks: ChunkPlan, first_segment: int, first: int, last: int
+    ) -> None:
+        """Records of consecutive segments of the particles from `first` to `last`."""
         count = len(part["missed"])
-        numbers = cutting.times_of(first_unit, count)
+        numbers = chunks.times_of(first_segment, count)
         rows = np.flatnonzero((numbers >= 0) & (numbers < self.times))
         if not rows.size:
             return
         # Recorded times follow one another, so that both sides of every copy are plain slices.
-        begin, stride = int(rows[0]), cutting.parts // cutting.every
+        begin, stride = int(rows[0]), chunks.parts // chunks.every
         from_rows = slice(begin, int(rows[-1]) + 1, stride)
         to_rows = slice(int(numbers[begin]), int(numbers[begin]) + len(rows))
         for name, values in part.items():

@@ -1,4 +1,4 @@
-"""From what was asked for to a run as it will be done: layout, kernel, batches and chunks, and a report of all that."""
+"""The plan of a run: layout, kernel, batches and chunks, and a report that explains them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,26 +16,25 @@ from ..boundaries.base import AbstractBoundary
 from ..boundaries.reinjection import InletBoundary
 from ..fields.epoch import Epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
-from ..kernels import CPU, KERNELS, default_kernel, on_default_backend
-from ..kernels.cpu import ruled_layout
+from ..kernels import KERNELS, default_kernel, on_default_backend
 from ..motion import Motion
-from .accelerating import fills_in_place, sort_period
-from .arranging import Batching, arranged, array_bytes, described_ring, plan_batches, record_bytes
+from .batches import Batching, array_bytes, plan_batches, record_bytes
 from .checks import is_streamed
-from .cutting import cut, cut_for_ring, unit_times
-from .driving import Job
-from .explaining import Report
+from .chunks import plan_chunks, plan_ring_chunks, segment_times
+from .driver import Job
+from .layout import Tuning, choose_layout, ring_shapes, tuned_layout
 from .reductions import AbstractReduction
+from .report import Report
 from .schedule import Schedule
-from .tuning import Tuning, tuned_layout
-from .units import Unit
+from .segment import Segment
+from .space_order import fills_in_place, sort_period
 
 # The most particles that a layout is tuned with.
 _TUNED = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class TrackerOptions:
     """What a tracker was made with; see `create_tracker`."""
 
     field: Any
@@ -59,10 +58,10 @@ class Options:
     """The date of time 0; `field` is without it."""
 
 
-def prepare(
-    options: Options, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
+def plan_run(
+    options: TrackerOptions, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
 ) -> tuple[Job, Report]:
-    """The run as it will be done, and what there is to say about it."""
+    """Plan a run: the job, and a report that explains the choices."""
     if isinstance(options.reduce, AbstractReduction):
         options = dataclasses.replace(options, reduce=options.reduce._begun(seeds))
     devices = 1 if options.mesh is None else options.mesh.size
@@ -72,13 +71,20 @@ def prepare(
         some = seeds[: min(count, _TUNED)]
         return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
 
-    field, why = _arranged(options, count, tune)
-    stream = field if is_streamed(field) else None
-    motion, why_xla = _motion(options, field if stream is None else described_ring(stream))
-    unit = _unit(options, motion, schedule, count)
+    stream = options.field if is_streamed(options.field) else None
+    resident = ring_shapes(stream) if stream is not None else options.field
+    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
+    by_kernel = options.fused is not False and on_default_backend(options.mesh)
+    kernel = default_kernel() if by_kernel else None
+    field, why = choose_layout(options.field, options.layout, count, motion, tune, kernel)
+    stream = field if stream is not None else None
+    motion = dataclasses.replace(motion, field=field if stream is None else ring_shapes(stream))
+    why_xla = _why_xla(options, motion)
+    motion = dataclasses.replace(motion, fused=why_xla is None)
+    segment = _segment(options, motion, schedule, count)
     batching = plan_batches(
         motion,
-        unit,
+        segment,
         options.reduce,
         schedule,
         len(seeds),
@@ -86,19 +92,19 @@ def prepare(
         options.memory_limit_gb,
         options.mesh,
     )
-    cutting = cut(schedule, batching.size, record_bytes(motion, unit, batching.size))
+    chunks = plan_chunks(schedule, batching.size, record_bytes(motion, segment, batching.size))
     ring_limit = _ring_limit(options, stream, batching)
     if stream is not None:
-        cutting = cut_for_ring(schedule, stream, ring_limit, cutting)
+        chunks = plan_ring_chunks(schedule, stream, ring_limit, chunks)
     job = Job(
         motion=motion,
         schedule=schedule,
         seeds=seeds,
         barred=None,
-        unit=unit,
+        segment=segment,
         reduction=options.reduce,
         batch=batching.size,
-        cutting=cutting,
+        chunks=chunks,
         stream=stream,
         stream_limit=ring_limit,
         mesh=options.mesh,
@@ -110,37 +116,29 @@ def prepare(
         )
     ring = None
     if stream is not None:
-        times = unit_times(schedule, cutting.parts, cutting.units)
-        ring = stream.plan(times, ring_limit, longest=cutting.chunk)
+        times = segment_times(schedule, chunks.parts, chunks.segments)
+        ring = stream.plan(times, ring_limit, longest=chunks.chunk)
     return job, _report(options, job, batching, (why, why_xla), ring)
 
 
-def _arranged(options: Options, count: int, tune: Callable[[], Tuning]) -> tuple[Any, str]:
-    """The field laid out for the kernel that will take its steps, or for XLA; and why in this way."""
-    given = options.field
-    resident = described_ring(given) if is_streamed(given) else given
-    free = options.fused is not False and options.layout == "auto" and on_default_backend(options.mesh)
-    if free and CPU.refusal(options.integrator, resident, options.boundary) is None:
-        found = ruled_layout(resident, count)
-        if found is not None:
-            return given.arranged(found[0]), found[1]
-    return arranged(given, options.integrator, options.layout, count, tune)
-
-
-def _motion(options: Options, resident: Any) -> tuple[Motion, str | None]:
-    """What moves the particles, by a kernel where one takes the steps; and why not where none does."""
-    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
+def _why_xla(options: TrackerOptions, motion: Motion) -> str | None:
+    """Why XLA takes the steps; None where a kernel does."""
     here = on_default_backend(options.mesh)
     if options.fused and not here:
         raise ValueError(
             f"`fused` must be False or None with this `mesh`: kernels are made for {jax.default_backend()!r}, the default "
             f"backend; got devices of {options.mesh.devices.flat[0].platform!r}."
         )
-    if options.fused and all(kernel.why_not(motion) for kernel in KERNELS):
-        reasons = "; ".join(f"the {kernel.name}: {kernel.why_not(motion)}" for kernel in KERNELS)
-        raise ValueError(f"`fused` must be False or None here, where no kernel takes the steps ({reasons}).")
-    why_not = _why_not(motion, here) if options.fused is None else None if options.fused else "`fused=False`"
-    return dataclasses.replace(motion, fused=why_not is None), why_not
+    if options.fused is None:
+        return _why_not(motion, here)
+    if not options.fused:
+        return "`fused=False`"
+    refusals = [f"the {kernel.name}: {why}" for kernel in KERNELS if (why := kernel.why_not(motion))]
+    if len(refusals) == len(KERNELS):
+        raise ValueError(
+            f"`fused` must be False or None here: no kernel takes these steps ({'; '.join(refusals)})."
+        )
+    return None
 
 
 def _why_not(motion: Motion, here: bool) -> str | None:
@@ -154,7 +152,7 @@ def _why_not(motion: Motion, here: bool) -> str | None:
     return None if why_not is None else f"the {kernel.name}: {why_not}"
 
 
-def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> Unit:
+def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count: int) -> Segment:
     """What is recorded, and how often particles are sorted."""
     if options.reduce is not None and not callable(options.reduce):
         raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
@@ -164,7 +162,7 @@ def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> U
             "`sort_every` must be 0 or None with `mesh` and an inlet with a rate whose steps no kernel takes: slots are then "
             f"filled in the order in which they lie; got {options.sort_every}."
         )
-    return Unit(
+    return Segment(
         positions=options.keep_positions,
         velocities=options.record_velocities,
         births=isinstance(options.boundary, InletBoundary),
@@ -173,7 +171,7 @@ def _unit(options: Options, motion: Motion, schedule: Schedule, count: int) -> U
     )
 
 
-def _ring_limit(options: Options, stream: Any, batching: Batching) -> int | None:
+def _ring_limit(options: TrackerOptions, stream: Any, batching: Batching) -> int | None:
     """Bytes that a ring may take where it has no limit of its own: what the particles leave."""
     if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
         return None
@@ -181,9 +179,9 @@ def _ring_limit(options: Options, stream: Any, batching: Batching) -> int | None
 
 
 def _report(
-    options: Options, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
+    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
 ) -> Report:
-    schedule, cutting, mesh = job.schedule, job.cutting, options.mesh
+    schedule, chunks, mesh = job.schedule, job.chunks, options.mesh
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
     return Report(
         integrator=type(options.integrator).__name__,
@@ -196,7 +194,7 @@ def _report(
         layout_reason=reasons[0],
         fused=job.motion.fused,
         step_reason=reasons[1],
-        sort_every=job.unit.sort,
+        sort_every=job.segment.sort,
         particles=len(job.seeds),
         batches=job.batches,
         batch_size=batching.size,
@@ -207,11 +205,11 @@ def _report(
         dt=schedule.dt,
         dt_reason=schedule.reason,
         slices_met=schedule.slices_met,
-        chunk=max(cutting.chunk // cutting.parts, 1),
+        chunk=max(chunks.chunk // chunks.parts, 1),
         field_bytes=array_bytes(job.motion.field) if ring is None else ring.nbytes,
         ring=None if ring is None else str(ring),
         particle_bytes=batching.predicted_bytes,
-        record_bytes=len(schedule.times) * record_bytes(job.motion, job.unit, len(job.seeds)),
+        record_bytes=len(schedule.times) * record_bytes(job.motion, job.segment, len(job.seeds)),
         limit_bytes=batching.limit_bytes,
         compiled=False,
         compile_seconds=None,

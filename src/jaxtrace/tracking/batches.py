@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,14 +11,11 @@ import jax.numpy as jnp
 from jaxworlds.batching import plan_batch_size, spread_over
 from jaxworlds.memory import device_memory_limit, live_bytes
 
-from ..integrators.base import AbstractIntegrator
 from ..motion import Motion
-from .checks import is_streamed
-from .cutting import CHUNK_BYTES, cut
+from .chunks import CHUNK_BYTES, plan_chunks
 from .particles import Particles, axes_of, begin
 from .schedule import Schedule
-from .tuning import Tuning, ruled_layout
-from .units import Shared, Unit, tables_of
+from .segment import Segment, Shared, device_tables
 
 # Arrays of a particle's size that a step holds at once besides its state: samples, stencils, what a wall made of it.
 # Counted in programs of all integrators (RK4 with cubic walls: 22); a bound, not a prediction.
@@ -39,54 +35,9 @@ class Batching:
     limit_bytes: int
 
 
-def arranged(
-    field: Any, integrator: AbstractIntegrator, layout: str, particles: int, tune: Callable[[], Tuning]
-) -> tuple[Any, str]:
-    """The field laid out for so many particles, and why in this way; fields without slices stay as they are."""
-    if not hasattr(field, "arranged"):
-        if layout not in ("auto", "tune"):
-            raise ValueError(
-                f"`layout` must be 'auto' for a {type(field).__name__}, which holds no slices; got {layout!r}."
-            )
-        return field, "it holds no slices"
-    if layout == "auto":
-        resident = described_ring(field) if is_streamed(field) else field
-        found = ruled_layout(resident, integrator, particles)
-    elif layout == "tune":
-        found = tune()
-    else:
-        return field.arranged(layout), "as given"
-    return field.arranged(found.layout), found.reason
-
-
-def _slices_read(field: Any) -> int:
-    """How many slices one sample reads."""
-    return min(len(field.times), {"nearest": 1, "linear": 2, "cubic": 4}[field.time_interpolation])
-
-
-def described_ring(stream: Any) -> Any:
-    """The shapes of what a streamed field keeps on the device, the smallest ring: what programs are planned with."""
-    from ..fields.ring import RingField
-
-    def smallest() -> RingField:
-        return RingField(
-            data=jnp.zeros((_slices_read(stream), stream.grid.size, stream.dim), stream.dtype),
-            clock=stream.clock,
-            grid=stream.grid,
-            within=jnp.zeros(2, jnp.int32),
-            scale=jnp.ones((), jnp.result_type(float)),
-            dim=stream.dim,
-            time_interpolation=stream.time_interpolation,
-            extrapolation=stream.extrapolation,
-            layout=stream.layout,
-        )
-
-    return eqx.filter_eval_shape(smallest)
-
-
 def plan_batches(
     motion: Motion,
-    unit: Unit,
+    segment: Segment,
     reduction: Any,
     schedule: Schedule,
     particles: int,
@@ -107,11 +58,11 @@ def plan_batches(
         return Batching(size, "all at once; they surely fit", _bound(size, each, devices), limit)
     # What the field takes is live already; the core would count it a second time as an argument.
     field_bytes = array_bytes(motion.field)
-    shared = Shared(motion, tables_of(schedule, cut(schedule, 1, 1)), reduction)
+    shared = Shared(motion, device_tables(schedule, plan_chunks(schedule, 1, 1)), reduction)
 
     def program(particles: Particles, shared: Shared) -> Any:
         with spread_over(mesh):
-            return unit(particles, jnp.int32(1), shared)
+            return segment(particles, jnp.int32(1), shared)
 
     found = plan_batch_size(
         program,
@@ -135,11 +86,11 @@ def bytes_each(motion: Motion) -> int:
     return int(2 * state + _TEMPORARIES * motion.field.dim * real)
 
 
-def record_bytes(motion: Motion, unit: Unit, particles: int) -> int:
+def record_bytes(motion: Motion, segment: Segment, particles: int) -> int:
     """Bytes of one recorded time."""
     real = jnp.dtype(jnp.result_type(float)).itemsize
-    vectors = int(unit.positions) + int(unit.positions and unit.velocities)
-    return particles * (vectors * motion.field.dim * real + (16 if unit.births else 0))
+    vectors = int(segment.positions) + int(segment.positions and segment.velocities)
+    return particles * (vectors * motion.field.dim * real + (16 if segment.births else 0))
 
 
 def array_bytes(tree: Any) -> int:
@@ -152,8 +103,8 @@ def _bound(size: int, each: int, devices: int) -> int:
     return size // devices * each + 2 * CHUNK_BYTES
 
 
-def _multiple(count: int, unit: int) -> int:
-    return -(-count // unit) * unit
+def _multiple(count: int, of: int) -> int:
+    return -(-count // of) * of
 
 
 def _some(motion: Motion, count: int) -> Particles:

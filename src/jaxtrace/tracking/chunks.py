@@ -1,4 +1,4 @@
-"""How a run is cut: units between records, chunks of units that share one program, batches that fit into memory."""
+"""How a run is cut: segments between records, chunks of segments that share one program, batches that fit into memory."""
 
 import dataclasses
 from typing import Any
@@ -17,8 +17,8 @@ _MOST_UNITS = 2048
 
 
 @dataclasses.dataclass(frozen=True)
-class Cutting:
-    """How a schedule is cut into units and chunks, and how large its tables are."""
+class ChunkPlan:
+    """How a schedule is cut into segments and chunks, and how large its tables are."""
 
     parts: int
     """Units for each recorded time; the last of them ends there."""
@@ -26,20 +26,20 @@ class Cutting:
     """Units from one fetched record to the next: `parts`, or 1 where chunks must end between recorded times."""
     chunk: int
     """Units in one compiled program."""
-    units: int
+    segments: int
     """Units of the whole run, empty ones at its end included: a multiple of the chunk."""
     rows: int
     """Length of the table of steps."""
     table: int
-    """Length of the table of units; its last one is empty, and stands for all behind it."""
+    """Length of the table of segments; its last one is empty, and stands for all behind it."""
 
-    def times_of(self, first_unit: int, count: int) -> np.ndarray:
-        """The number of the recorded time for each of `count` records from `first_unit` on; -1 between them."""
-        ends = first_unit + self.every * np.arange(1, count + 1)
+    def times_of(self, first_segment: int, count: int) -> np.ndarray:
+        """The number of the recorded time for each of `count` records from `first_segment` on; -1 between them."""
+        ends = first_segment + self.every * np.arange(1, count + 1)
         return np.where(ends % self.parts == 0, ends // self.parts - 1, -1)
 
 
-def cut(schedule: Schedule, batch: int, record_bytes: int) -> Cutting:
+def plan_chunks(schedule: Schedule, batch: int, record_bytes: int) -> ChunkPlan:
     """Chunks that take a fraction of a second; all sizes are rounded so that similar runs share one program."""
     records, target = len(schedule.times), chunk_target()
     most = schedule.steps_per_record[1]
@@ -47,37 +47,37 @@ def cut(schedule: Schedule, batch: int, record_bytes: int) -> Cutting:
     mean = max(schedule.steps / (records - 1), 1)
     in_time, in_memory = target / (mean * batch), CHUNK_BYTES / max(record_bytes, 1)
     chunk = min(power_below(min(in_time, in_memory, _MOST_UNITS / parts)), power_above(records)) * parts
-    units = -(-records * parts // chunk) * chunk
-    return Cutting(
-        parts, parts, chunk, units, bucket(schedule.steps + 1, 1024), bucket(records * parts + 1, 256)
+    segments = -(-records * parts // chunk) * chunk
+    return ChunkPlan(
+        parts, parts, chunk, segments, bucket(schedule.steps + 1, 1024), bucket(records * parts + 1, 256)
     )
 
 
-def cut_for_ring(schedule: Schedule, field: Any, limit_bytes: int | None, whole: Cutting) -> Cutting:
-    """The same for a field of which a few slices are present: units that are not longer than from slice to slice."""
+def plan_ring_chunks(schedule: Schedule, field: Any, limit_bytes: int | None, whole: ChunkPlan) -> ChunkPlan:
+    """The same for a field of which a few slices are present: segments that are not longer than from slice to slice."""
     span = np.abs(np.diff(schedule.times)).max()
     slices = np.asarray(field.times, np.float64)
     spacing = np.diff(slices).min() if len(slices) > 1 else span
     parts = max(whole.parts, power_above(span / spacing * (1 - 1e-6)))
     parts = min(parts, power_above(schedule.steps_per_record[1]))
-    units = len(schedule.times) * parts
-    times = unit_times(schedule, parts, units)
+    segments = len(schedule.times) * parts
+    times = segment_times(schedule, parts, segments)
     chunk = field.plan(times, limit_bytes, longest=whole.chunk).chunk
-    padded = -(-units // chunk) * chunk
-    return Cutting(parts, 1, chunk, padded, whole.rows, bucket(units + 1, 256))
+    padded = -(-segments // chunk) * chunk
+    return ChunkPlan(parts, 1, chunk, padded, whole.rows, bucket(segments + 1, 256))
 
 
-def unit_edges(schedule: Schedule, parts: int, units: int) -> np.ndarray:
-    """The edge at which each unit ends; units behind the last recorded time are empty."""
+def segment_edges(schedule: Schedule, parts: int, segments: int) -> np.ndarray:
+    """The edge at which each segment ends; segments behind the last recorded time are empty."""
     ends = np.concatenate([[0], schedule.marks])
     shares = np.arange(1, parts + 1) / parts
     last = (ends[:-1, None] + np.round(np.diff(ends)[:, None] * shares)).astype(np.int64).reshape(-1)
-    return np.concatenate([last, np.full(units - len(last), schedule.steps)])
+    return np.concatenate([last, np.full(segments - len(last), schedule.steps)])
 
 
-def unit_times(schedule: Schedule, parts: int, units: int) -> np.ndarray:
-    """The beginning of every unit, and the end of the last."""
-    return schedule.edges[np.concatenate([[0], unit_edges(schedule, parts, units)])]
+def segment_times(schedule: Schedule, parts: int, segments: int) -> np.ndarray:
+    """The beginning of every segment, and the end of the last."""
+    return schedule.edges[np.concatenate([[0], segment_edges(schedule, parts, segments)])]
 
 
 def chunk_target() -> int:
@@ -98,5 +98,5 @@ def power_above(value: float) -> int:
 def bucket(count: int, least: int = 1) -> int:
     """The next of eight sizes for each power of two, from `least` on: similar counts share one program."""
     count = max(count, least)
-    unit = max(power_below(count) // 8, 1)
-    return -(-count // unit) * unit
+    step = max(power_below(count) // 8, 1)
+    return -(-count // step) * step

@@ -18,10 +18,10 @@ from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
-from .cutting import unit_edges
-from .driving import Batch, Job
+from .chunks import segment_edges
+from .driver import Batch, Job
 from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome, Particles
-from .recording import Records
+from .records import Records
 from .reductions import AbstractReduction
 from .trajectory import Trajectory
 
@@ -41,16 +41,16 @@ def collect(
     ends = _ends(job, batches)
     alive = ages = None
     kept = {name: values[:reached] for name, values in records.arrays.items()}
-    if job.unit.positions and not kept:
+    if job.segment.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
-    if job.unit.births and "begun" in kept:
+    if job.segment.births and "begun" in kept:
         begun, ended = (kept[name] for name in ("begun", "ended"))
         alive, ages = _lives(job, reached, begun, ended, kept.get("share", np.ones((1, 1))))
-    elif job.unit.positions:
+    elif job.segment.positions:
         alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
         sizes = [b - a for a, b in map(job.rows_of, range(job.batches))]
-        alive = alive & (np.arange(reached)[:, None] < np.repeat(_computed(job, batches), sizes))
+        alive = alive & (np.arange(reached)[:, None] < np.repeat(_record_counts(job, batches), sizes))
     outcomes = _outcomes(job, batches, ends)
     hits = records.sums.get("hits")
     names = job.motion.boundary.patches
@@ -92,19 +92,19 @@ def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
         first, last = job.rows_of(number)
         carry = batch.rollout.carry
         # Particles may have been sorted in space; batches are padded at their end.
-        order = np.argsort(to_host(carry.identity)) if job.unit.sort else slice(None)
+        order = np.argsort(to_host(carry.identity)) if job.segment.sort else slice(None)
         for name, values in found.items():
             if (leaf := getattr(carry, name)) is not None:
                 values[first:last] = to_host(leaf)[order][: last - first]
-        if batch.records == len(job.schedule.times) and not job.unit.births:
+        if batch.records == len(job.schedule.times) and not job.segment.births:
             rows = np.arange(first, last)
             moving = (found["ended"][rows] == NEVER) & (job.schedule.releases[rows] <= job.schedule.steps)
-            rows = rows[moving & _found_outside(job, carry)[order][: last - first]]
+            rows = rows[moving & _ends_outside(job, carry)[order][: last - first]]
             found["ended"][rows], found["cause"][rows] = job.schedule.steps, OUTSIDE
     return found
 
 
-def _found_outside(job: Job, carry: Particles) -> np.ndarray:
+def _ends_outside(job: Job, carry: Particles) -> np.ndarray:
     """Which particles the last step led out of the field: steps find that at their beginning, and there is no other one."""
     motion, stream = job.motion, job.stream
     if not motion.stop_outside or not isinstance(motion.field, AbstractSeries):
@@ -134,7 +134,7 @@ def _end_times(job: Job, ends: dict[str, np.ndarray]) -> np.ndarray:
     return np.where(ends["ended"] != NEVER, _times_within(job, ends["ended"], ends["share"]), np.nan)
 
 
-def _computed(job: Job, batches: list[Batch]) -> np.ndarray:
+def _record_counts(job: Job, batches: list[Batch]) -> np.ndarray:
     """How many times each batch recorded."""
     counts = [batch.records for batch in batches]
     return np.asarray(counts + [0] * (job.batches - len(counts)))
@@ -191,7 +191,7 @@ def _info(job: Job, batches: list[Batch], records: Records, reached: int, second
     """What ran, where, and how fast: over the whole call, and in the compiled loop alone, both without compiling."""
     compiling = sum(batch.rollout.compile_seconds for batch in batches)
     running = sum(batch.rollout.seconds for batch in batches)
-    edges = np.concatenate([[0], unit_edges(job.schedule, job.cutting.parts, job.cutting.table)])
+    edges = np.concatenate([[0], segment_edges(job.schedule, job.chunks.parts, job.chunks.table)])
     work = 0
     for number, batch in enumerate(batches):
         first, last = job.rows_of(number)

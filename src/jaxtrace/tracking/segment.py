@@ -12,23 +12,22 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from jaxworlds.batching import on_each_device, spreading_mesh
 
 from ..fields.series import AbstractSeries
-from ..integrators.on_sphere import steps_in_metres
 from ..motion import Motion
-from .cutting import Cutting, unit_edges
-from .particles import Particles, axes_of, moving_at, step_particles
+from .chunks import ChunkPlan, segment_edges
+from .particles import Particles, axes_of, moving_mask, step_particles
 from .schedule import Schedule
-from .sorting import curve_order, in_slots
+from .space_order import curve_order, put_in_slots
 
 
 class Tables(eqx.Module):
-    """A schedule on the device. Unit i takes the steps `first[i]` to `last[i]` (not included)."""
+    """A schedule on the device. Segment i takes the steps `first[i]` to `last[i]` (not included)."""
 
     t: Float[Array, " rows"]
     dt: Float[Array, " rows"]
-    first: Int32[Array, " units"]
-    last: Int32[Array, " units"]
+    first: Int32[Array, " segments"]
+    last: Int32[Array, " segments"]
     parts: Int32[Array, ""]
-    """How many units lie between two recorded times."""
+    """How many segments lie between two recorded times."""
 
 
 class Snapshot(eqx.Module):
@@ -44,7 +43,7 @@ class Snapshot(eqx.Module):
 
 
 class Shared(eqx.Module):
-    """What all units read: arguments of the program that stay as they are."""
+    """What all segments read: arguments of the program that stay as they are."""
 
     motion: Motion
     tables: Tables
@@ -54,7 +53,7 @@ class Shared(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Unit:
+class Segment:
     """The core's step: a stretch of the schedule without records inside, then the record at its end.
 
     Over a mesh every device steps and sorts the particles it holds, whose numbers follow one another.
@@ -70,7 +69,7 @@ class Unit:
     def __call__(
         self, particles: Particles, number: Int32[Array, ""], shared: Shared
     ) -> tuple[Particles, dict[str, Any]]:
-        """Take the unit's steps and say what is recorded at its end."""
+        """Take the segment's steps and say what is recorded at its end."""
         motion, tables = shared.motion, shared.tables
         first, last = tables.first[number], tables.last[number]
         axes = axes_of(particles)
@@ -89,7 +88,7 @@ class Unit:
         first: Int32[Array, ""],
         last: Int32[Array, ""],
     ) -> tuple[Particles, Int32[Array, "1 patches"]]:
-        """The steps of a unit by one device, sorted in space every so often, and how often each patch was met."""
+        """The steps of a segment by one device, sorted in space every so often, and how often each patch was met."""
         none = jnp.zeros((1, particles.hits.shape[0]), jnp.int32)
         mesh = spreading_mesh()
         devices = () if mesh is None else mesh.axis_names
@@ -103,7 +102,7 @@ class Unit:
             particles, hits = carry
             begin = first + number * self.sort
             end = jnp.minimum(begin + self.sort, last)
-            return jax.lax.fori_loop(begin, end, step, (in_space(motion, particles), hits))
+            return jax.lax.fori_loop(begin, end, step, (sort_in_space(motion, particles), hits))
 
         if self.sort:
             stretches = (last - first + self.sort - 1) // self.sort
@@ -133,14 +132,14 @@ class Unit:
                 out |= {} if particles.share is None else {"share": particles.share}
         if self.sort:
             each = {name: values for name, values in out.items() if name not in ("hits", "missed")}
-            out |= on_each_device(in_slots, 0, 0)(each, particles.identity)
+            out |= on_each_device(put_in_slots, 0, 0)(each, particles.identity)
         if self.reduced:
-            moving = moving_at(particles, edge)
+            moving = moving_mask(particles, edge)
             out["reduced"] = reduction(Snapshot(particles.position, velocity, moving, particles.identity, t))
         return out
 
 
-def in_space(motion: Motion, particles: Particles) -> Particles:
+def sort_in_space(motion: Motion, particles: Particles) -> Particles:
     """Particles that are near in space near in memory, of those that this device holds."""
     assert isinstance(motion.field, AbstractSeries)
     order = curve_order(particles.position, *motion.field.grid.bounds)
@@ -155,7 +154,7 @@ def in_space(motion: Motion, particles: Particles) -> Particles:
 def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
     """The field's velocities where the particles are, or their own."""
     if particles.velocity is not None:
-        sphere = motion.field.sphere if steps_in_metres(motion.integrator) else None
+        sphere = motion.field.sphere if motion.integrator.steps_in_metres else None
         if sphere is None:
             return particles.velocity
         return jax.vmap(sphere.rates)(particles.position, particles.velocity)
@@ -163,15 +162,15 @@ def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Flo
     return jax.vmap(lambda x, hint: moment.sample(x, hint).velocity)(particles.position, particles.hint)
 
 
-def tables_of(schedule: Schedule, cutting: Cutting) -> Tables:
-    """The schedule as arrays of the planned sizes; rows and units behind the last are empty."""
+def device_tables(schedule: Schedule, chunks: ChunkPlan) -> Tables:
+    """The schedule as arrays of the planned sizes; rows and segments behind the last are empty."""
     real = jnp.result_type(float)
-    last = unit_edges(schedule, cutting.parts, cutting.table)
-    t = np.concatenate([schedule.edges, np.full(cutting.rows - len(schedule.edges), schedule.edges[-1])])
+    last = segment_edges(schedule, chunks.parts, chunks.table)
+    t = np.concatenate([schedule.edges, np.full(chunks.rows - len(schedule.edges), schedule.edges[-1])])
     return Tables(
         t=jnp.asarray(t, real),
         dt=jnp.asarray(np.diff(t, append=t[-1]), real),
         first=jnp.asarray(np.concatenate([[0], last[:-1]]), jnp.int32),
         last=jnp.asarray(last, jnp.int32),
-        parts=jnp.asarray(cutting.parts, jnp.int32),
+        parts=jnp.asarray(chunks.parts, jnp.int32),
     )

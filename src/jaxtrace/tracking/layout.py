@@ -1,8 +1,10 @@
-"""Choosing the layout of a field's moments: by a rule at once, or by measuring for about a second."""
+"""The layout of a field's moments: chosen for a kernel, by a rule, or by measuring for about a second."""
 
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,9 +14,11 @@ from jaxtyping import Array, Float
 
 from ..fields.base import AbstractField
 from ..fields.moments import Layout
+from ..fields.ring import RingField
 from ..fields.series import AbstractSeries
 from ..integrators.base import AbstractIntegrator, particle_key
-from ..integrators.dopri5 import Dopri5
+from ..kernels import AbstractKernel
+from ..motion import Motion
 
 # Blending pays from so many particles for each row of the grid on. On two CPU cores (64³ rows, cubic in time) a particle
 # that reads all slices itself takes 0.9 µs for a step, and blending three moments 12 ns for a row; on an H200 1.2 ns and
@@ -35,6 +39,37 @@ class Tuning:
         return f"layout {self.layout!r}: {self.reason}"
 
 
+def choose_layout(
+    field: Any,
+    layout: str,
+    particles: int,
+    motion: Motion,
+    tune: Callable[[], Tuning],
+    kernel: AbstractKernel | None,
+) -> tuple[Any, str]:
+    """`field` in the `layout` asked for, or for "auto" in the best one for `kernel` or XLA; and the reason.
+
+    `motion` has the field as it lies on a device, and a field without slices stays as it is.
+    """
+    if not isinstance(motion.field, AbstractSeries):
+        if layout not in ("auto", "tune"):
+            raise ValueError(
+                f"`layout` must be 'auto' for a {type(field).__name__}, which holds no slices; got {layout!r}."
+            )
+        return field, "it holds no slices"
+    if layout == "tune":
+        found = tune()
+        return field.arranged(found.layout), found.reason
+    if layout != "auto":
+        return field.arranged(layout), "as given"
+    if kernel is not None and kernel.refusal(motion.integrator, motion.field, motion.boundary) is None:
+        best = kernel.best_layout(motion.field, particles)
+        if best is not None:
+            return field.arranged(best[0]), best[1]
+    found = ruled_layout(motion.field, motion.integrator, particles)
+    return field.arranged(found.layout), found.reason
+
+
 def layouts_for(field: AbstractField, half: bool = False) -> tuple[Layout, ...]:
     """The layouts a field can have; those in 16 bits only where `half` precision is allowed."""
     if not isinstance(field, AbstractSeries):
@@ -47,7 +82,7 @@ def ruled_layout(field: AbstractField, integrator: AbstractIntegrator, particles
     """The layout that a rule of thumb picks without measuring; the same for the same sizes on the same backend."""
     if not isinstance(field, AbstractSeries):
         return Tuning("direct", "the field has no slices to blend", {})
-    if isinstance(integrator, Dopri5):
+    if integrator.adaptive:
         return Tuning("direct", "adaptive steps have a time of their own for each particle", {})
     on_cpu = jax.default_backend() == "cpu"
     enough = _PARTICLES_PER_ROW_CPU if on_cpu else _PARTICLES_PER_ROW
@@ -72,7 +107,7 @@ def tuned_layout(
 ) -> Tuning:
     """The fastest layout for these particles, measured for about `seconds` in all, compilation apart."""
     choices = layouts_for(field, half)
-    if len(choices) == 1 or isinstance(integrator, Dopri5):
+    if len(choices) == 1 or integrator.adaptive:
         return ruled_layout(field, integrator, len(positions))
     assert isinstance(field, AbstractSeries)
     start = jnp.asarray(positions, float)
@@ -124,3 +159,27 @@ def _steps(
         return jax.vmap(one)(state, numbers)
 
     return jax.lax.fori_loop(0, _STEPS, step, state).position
+
+
+def _slices_read(field: Any) -> int:
+    """How many slices one sample reads."""
+    return min(len(field.times), {"nearest": 1, "linear": 2, "cubic": 4}[field.time_interpolation])
+
+
+def ring_shapes(stream: Any) -> Any:
+    """The shapes of what a streamed field keeps on the device, the smallest ring: what programs are planned with."""
+
+    def smallest() -> RingField:
+        return RingField(
+            data=jnp.zeros((_slices_read(stream), stream.grid.size, stream.dim), stream.dtype),
+            clock=stream.clock,
+            grid=stream.grid,
+            within=jnp.zeros(2, jnp.int32),
+            scale=jnp.ones((), jnp.result_type(float)),
+            dim=stream.dim,
+            time_interpolation=stream.time_interpolation,
+            extrapolation=stream.extrapolation,
+            layout=stream.layout,
+        )
+
+    return eqx.filter_eval_shape(smallest)
