@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxworlds import run, runtime_report
-from jaxworlds.commands import doctor
+from jaxworlds.commands import _installation
 from jaxworlds.kernels import native
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="kernels for CPUs")
@@ -110,16 +110,16 @@ def test_the_doctor_names_compiler_kernels_and_their_effect(tmp_path: Path) -> N
 
 
 def test_the_doctor_is_content_with_a_compiler() -> None:
-    if not any(f.name == "compiler" and f.level == "ok" for f in doctor._kernels("cpu")):
+    if not any(f.name == "compiler" and f.level == "ok" for f in _installation.kernel_findings("cpu")):
         pytest.skip("no C++ compiler")
-    levels = {f.name: f.level for f in doctor._kernels("cpu")}
+    levels = {f.name: f.level for f in _installation.kernel_findings("cpu")}
     assert levels == {"compiler": "ok", "jaxarc kernels": "ok", "jaxtrace kernels": "ok"}
-    assert doctor._kernels("gpu") == []
+    assert _installation.kernel_findings("gpu") == []
 
 
 def test_the_doctor_names_the_extra_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: name != "networkx")
-    found = {f.name: f for f in doctor._extras()}
+    monkeypatch.setattr(_installation, "_is_installed", lambda name: name != "networkx")
+    found = {f.name: f for f in _installation.extra_findings()}
     assert found["extra causal"].level == "note"
     assert found["extra causal"].detail == "networkx is absent: what needs them says so"
     assert found["extra causal"].remedy == "pip install 'jaxworlds[causal]'"
@@ -127,7 +127,7 @@ def test_the_doctor_names_the_extra_of_a_missing_package(monkeypatch: pytest.Mon
 
 
 needs_compiler = pytest.mark.skipif(
-    not any(f.level == "ok" for f in doctor._kernels("cpu")[:1]), reason="no C++ compiler"
+    not any(f.level == "ok" for f in _installation.kernel_findings("cpu")[:1]), reason="no C++ compiler"
 )
 
 
@@ -168,7 +168,7 @@ def test_a_folder_that_others_can_write_keeps_no_library(
     assert not list(folder.rglob("*.so"))
     assert f"others can write to {folder}" in caplog.text
     report = dataclasses.replace(runtime_report(), cache_dir=str(folder))
-    found = doctor._cache(report)
+    found = _installation.cache_finding(report)
     assert found.level == "note"
     assert f"others can write to {folder}: compiled programs" in found.detail
     assert f"chmod go-w {folder}" in found.remedy

@@ -13,6 +13,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxworlds import runtime
+from jaxworlds.runtime import _settings
 from jaxworlds.memory import (
     MemoryUnknownError,
     device_memory_limit,
@@ -214,7 +215,7 @@ def test_device_limit_is_what_the_host_has_shared_by_its_devices(devices):
 
 
 def test_device_limit_honours_the_configured_one(monkeypatch):
-    monkeypatch.setattr(runtime, "_settings", runtime.Settings(memory_limit_gb=0.001))
+    monkeypatch.setattr(_settings, "_settings", runtime.Settings(memory_limit_gb=0.001))
     assert device_memory_limit() == 2**30 // 1000
 
 
