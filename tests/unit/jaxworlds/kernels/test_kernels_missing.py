@@ -39,7 +39,7 @@ def walk(worlds: int, steps: int) -> None:
 def test_a_long_run_without_kernels_warns_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     walk(1000, 200)  # nobody has looked for kernels
-    assert native.registered(source, ("probe",), "probing") is None
+    assert native.kernel_targets(source, ("probe",), "probing") is None
     walk(10, 10)  # short
     with pytest.warns(
         native.MissingKernelsWarning,
@@ -73,13 +73,13 @@ def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.Monkey
     field = TimeSeriesField(0.1 * np.ones((2, 36, 2), np.float32), np.array([0.0, 1.0]), rows.reshape(-1, 2))
     tracker = create_tracker(field=field)
     seeds = np.random.default_rng(0).uniform(0.2, 0.6, (10_000, 2)).astype(np.float32)
-    native._registered.cache_clear()
+    native._register.cache_clear()
     try:
         assert arc_kernels.names() is None
         with pytest.raises(InterruptedError), pytest.warns(native.MissingKernelsWarning) as caught:
             tracker.track_particles(seeds, (0.0, 1.0), 2, 0.05, progress=False)
     finally:
-        native._registered.cache_clear()
+        native._register.cache_clear()
     assert len(caught) == 1
     assert "jaxarc is about 9 times slower and jaxtrace is about 5 times slower on" in str(caught[0].message)
 

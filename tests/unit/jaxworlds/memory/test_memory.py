@@ -13,7 +13,6 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxworlds import runtime
-from jaxworlds.runtime import _settings
 from jaxworlds.memory import (
     MemoryUnknownError,
     device_memory_limit,
@@ -25,6 +24,7 @@ from jaxworlds.memory import (
     process_memory,
     tree_bytes,
 )
+from jaxworlds.runtime import _settings
 
 GRIDS = jax.ShapeDtypeStruct((64, 30, 30), jnp.int32)
 GRID_BYTES = 64 * 30 * 30 * 4
