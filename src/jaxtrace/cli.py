@@ -22,13 +22,13 @@ class Reading(Command):
     velocity: tuple[str, ...] = ()
     """The vector, or one name for each component (none: zero), where several could be meant."""
     missing: Missing | None = None
-    """What values that are missing mean, land unless given; fill: chunks that a Zarr store lacks are its fill value."""
+    """Meaning of missing values (default: land); fill: chunks missing from a Zarr store hold its fill value."""
     partly_missing: Literal["land", "zero"] | None = None
-    """What nodes with one missing component are, land unless given."""
+    """Meaning of nodes with one missing component (default: land)."""
     cell_data: Literal["linear", "average", "nearest"] | None = None
-    """How values of cells are read; linear unless given."""
+    """How values of cells are read (default: linear)."""
     earth_radius: float | None = None
-    """In metres, where m/s meet longitudes and latitudes; 6371000 unless given."""
+    """In metres, for velocities in m/s on longitudes and latitudes (default: 6371000)."""
     select: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "DIMENSION=N ..."})
     """One index along a dimension of NetCDF or Zarr, such as depth=0."""
     attributes: tuple[str, ...] = dataclasses.field(
@@ -38,15 +38,15 @@ class Reading(Command):
     keep_units: bool = False
     """Leave velocities as they are in the file, in place of converting them to units of the coordinates."""
     dim: int | None = None
-    """2 or 3 dimensions; a flat grid without flow across it has two unless given."""
+    """2 or 3 dimensions (default: 2 for a flat grid without flow across it)."""
     slice_times: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "TIME ..."})
     """The time or date of each slice, in place of those in the files."""
     origin: tuple[float, ...] = ()
     """Subtracted from all coordinates, whose digits are lost where they are large."""
     interpolation: Literal["nearest", "linear", "cubic"] | None = None
-    """In space; linear unless given."""
+    """In space (default: linear)."""
     dtype: Literal["float16", "bfloat16", "float32", "float64"] | None = None
-    """How velocities are stored; float32 unless given."""
+    """How velocities are stored (default: float32)."""
     since: str | None = dataclasses.field(default=None, metadata={"word": "DATE"})
     """Date of time 0, such as 2015-11-16, where the files say none; what comes out then shows dates."""
 
@@ -123,25 +123,25 @@ class Run(Reading, DistributedCommand):
     problem: tyro.conf.Positional[str]
     """A field, or a problem in a .toml file."""
     particles: int | None = None
-    """How many, spread evenly over the field; 1000 unless given."""
+    """How many, spread evenly over the field (default: 1000)."""
     lattice: tuple[int, ...] = ()
-    """Instead: how many along each axis."""
+    """Number along each axis, instead of `--particles`."""
     seeds: Path | None = None
-    """Instead: a CSV file with the columns x, y and z."""
+    """CSV file with the columns x, y and z, instead of `--particles`."""
     bounds: tuple[float, ...] = ()
-    """Lower and then upper corner of where particles begin and of the boundary; the field's own unless given."""
+    """Lower, then upper corner of the box for seeds and boundary (default: that of the field)."""
     boundary: Literal["none", "reflective", "periodic", "absorbing", "clamping"] | None = None
-    """What happens at the walls of that box; nothing unless given: who leaves the field then ends with a whole step."""
+    """What happens at the walls of that box (default: none; particles that leave the field end after a whole step)."""
     integrator: str | None = None
-    """rk4 unless given; euler, midpoint, dopri5, euler_maruyama, milstein."""
+    """rk4 (default), euler, midpoint, dopri5, euler_maruyama or milstein."""
     option: tuple[str, ...] = dataclasses.field(default=(), metadata={"word": "NAME=VALUE ..."})
     """Options of the integrator, such as diffusivity=0.1 or rtol=1e-6."""
     dt: float | None = None
-    """Largest step in time, in the field's unit; unless given, a twentieth of the time between two slices."""
+    """Largest time step, in the field's unit (default: a twentieth of the time between two slices)."""
     span: tuple[str, str] | None = dataclasses.field(default=None, metadata={"word": "X X"})
-    """First and last time or date (2015-11-16, 2015-11-16T06:00); the field's own unless given. Backwards goes back in time."""
+    """First and last time or date (2015-11-16, 2015-11-16T06:00) (default: those of the field). The later one first goes back in time."""
     times: int | None = None
-    """How many times are recorded; 101 unless given."""
+    """How many times are recorded (default: 101)."""
     out: Path | None = None
     """Trajectories to write: .nc, .zarr, .npz, .vtp (paths for ParaView) or .pvd (an animation for it)."""
     checkpoint: Path | None = None
@@ -149,11 +149,11 @@ class Run(Reading, DistributedCommand):
     checkpoint_every: float = 30.0
     """Seconds between two saves; 0 saves after every chunk of steps."""
     resume: bool = False
-    """Go on with the run in that folder; where there is none, begin."""
+    """Continue the run in that folder, or start one if the folder has none."""
     seed: int | None = None
     """Seed of random walks."""
     plan: bool = False
-    """Say what would be done and what memory it needs, and stop."""
+    """Print the plan and its memory, and stop."""
     json: bool = False
     """Print one JSON object for scripts."""
 
@@ -180,17 +180,17 @@ class Plot(Reading):
     field: str | None = None
     """Field to draw behind trajectories."""
     color: Literal["speed", "age", "time", "id", "outcome", "patch"] = "speed"
-    """What the colours of particles mean."""
+    """Quantity that colours particles."""
     at: str | None = dataclasses.field(default=None, metadata={"word": "X"})
-    """Time or date to draw; of a field its first time, of trajectories all of them unless given."""
+    """Time or date to draw (default: the first time of a field, all times of trajectories)."""
     dims: str | None = None
     """Axes, such as xz; of a field in space a cut through its middle."""
     bounds: tuple[float, ...] = ()
     """Lower and then upper corner of what to draw of a flow that has no grid."""
     length_unit: str = ""
-    """Written on the axes, such as m."""
+    """Unit on the axes, such as m."""
     time_unit: str = ""
-    """Written beside times, such as s."""
+    """Unit of times, such as s."""
 
     spellings: ClassVar[Mapping[str, str]] = {**Reading.spellings, "time": "--at"}
 
@@ -208,13 +208,13 @@ class Bench(Command):
     """
 
     particles: int = 10_000
-    """How many at once."""
+    """Number of particles."""
     steps: int = 200
     """Steps of one timed run."""
     rounds: int = 3
     """Timed runs; the median counts."""
     integrators: tuple[str, ...] = ("euler", "rk4", "dopri5")
-    """What to time."""
+    """Integrators to time."""
     json: bool = False
     """Print one JSON object for scripts."""
 

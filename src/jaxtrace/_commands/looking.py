@@ -12,8 +12,8 @@ from jaxworlds.memory import device_memory_limit
 from ..fields.epoch import Epoch
 from ..io import load_trajectory, open_dataset
 from ..io.dataset import SHARE
-from ..io.series import find_files, is_store
-from ..io.vtk_files import SUFFIXES
+from ..io.files import find_files, is_store
+from ..io.vtk.frames import SUFFIXES
 from ..tracking.trajectory import Trajectory
 from .sources import FLOWS, dated_as_said, is_trajectory
 
@@ -38,13 +38,13 @@ def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
     say(file)
     show_facts(
         {
-            name: format_bytes(value) if name.startswith("bytes") else _written(value)
+            name: format_bytes(value) if name.startswith("bytes") else _format_value(value)
             for name, value in facts.items()
             if name != "variables"
         }
     )
     say("variables of the first file")
-    show_facts({f"  {name}": _written(shape) for name, shape in facts["variables"].items()})
+    show_facts({f"  {name}": _format_value(shape) for name, shape in facts["variables"].items()})
     return 0
 
 
@@ -90,7 +90,7 @@ def _variables(file: str) -> dict[str, Any]:
     """The arrays of the first file, with their shapes."""
     first = find_files(file)[0].paths
     if first[0].suffix.lower() in SUFFIXES:
-        from ..io.vtk_files import read_frame
+        from ..io.vtk.frames import read_frame
 
         arrays = read_frame(first).arrays
         return {f"{name} ({place} data)": list(np.shape(values)) for (place, name), values in arrays.items()}
@@ -98,7 +98,7 @@ def _variables(file: str) -> dict[str, Any]:
         from ..io.zarr.dataset import open_data
 
         return _shapes(open_data(first[0]))
-    from ..io.xarray_reading import open_file
+    from ..io.cf.dataset import open_file
 
     with open_file(first[0]) as dataset:
         return _shapes(dataset)
@@ -130,7 +130,7 @@ def trajectory_facts(found: Trajectory) -> dict[str, Any]:
     }
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case bool():
             return "yes" if value else "no"
@@ -139,8 +139,8 @@ def _written(value: Any) -> str:
         case float():
             return f"{value:g}"
         case dict():
-            return ", ".join(f"{name} {_written(part)}" for name, part in value.items())
+            return ", ".join(f"{name} {_format_value(part)}" for name, part in value.items())
         case list() | tuple():
             joint = "; " if value and isinstance(value[0], str) else ", "
-            return joint.join(map(_written, value))
+            return joint.join(map(_format_value, value))
     return str(value)

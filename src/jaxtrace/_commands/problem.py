@@ -31,7 +31,7 @@ import numpy as np
 from jaxworlds.arguments import short, suggestion
 
 from ..fields.epoch import as_epoch
-from ..io.series import is_elsewhere
+from ..io.files import is_elsewhere
 from ..tracking import boundary, seeding
 from .sources import FLOWS, box_of, open_field, span_of, velocity_names
 
@@ -101,7 +101,7 @@ def read_problem(path: Path) -> Problem:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be TOML; {str(error)[:200]}.") from error
-    _known(said, tuple(field.name for field in dataclasses.fields(Problem)), str(path))
+    _check_word(said, tuple(field.name for field in dataclasses.fields(Problem)), str(path))
     if not isinstance(said.get("field"), str):
         raise ValueError(f"{path} must say `field`: a file, a pattern, or one of {', '.join(FLOWS)}.")
     walls = said.get("boundary", [])
@@ -274,10 +274,10 @@ def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], wher
     """What a table describes: the function of its `kind`, called with the rest; `bounds` are the problem's unless said."""
     arguments = dict(said)
     kind = arguments.pop("kind", None)
-    _known({str(kind): None}, tuple(kinds), f"`{where}`")
+    _check_word({str(kind): None}, tuple(kinds), f"`{where}`")
     function = kinds[str(kind)]
     names = tuple(inspect.signature(function).parameters)
-    _known(arguments, names, f"`{where}` of kind {kind}")
+    _check_word(arguments, names, f"`{where}` of kind {kind}")
     if "bounds" in names:
         arguments["bounds"] = _corners(arguments.get("bounds", box))
     missing = [
@@ -310,7 +310,7 @@ def _corners(bounds: Any) -> Any:
     return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
 
 
-def _known(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
+def _check_word(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:
     for word in said:
         if word not in words:
             raise ValueError(

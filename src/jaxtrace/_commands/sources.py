@@ -13,8 +13,8 @@ from jaxworlds.arguments import suggestion
 from ..fields import abc_flow, double_gyre, peninsula, solid_rotation
 from ..fields.epoch import Epoch, as_epoch, epoch_of, is_date
 from ..io import load_optimized_dataset, load_trajectory
-from ..io.series import is_store
-from ..io.xarray_reading import NETCDF_SUFFIXES, open_file
+from ..io.cf.dataset import NETCDF_SUFFIXES, open_file
+from ..io.files import is_store
 from ..io.zarr.dataset import attributes_of
 from ..tracking.trajectory import Trajectory
 

@@ -15,13 +15,13 @@ from ..fields.series import Extrapolation
 from ..fields.sphere import EARTH_RADIUS
 from ..fields.streaming import StreamedField
 from ..fields.time_series import TimeSeriesField
+from .cf.dataset import NETCDF_SUFFIXES, open_netcdf, open_xarray
+from .files import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store
 from .geometry import CellData
-from .naming import VelocityNames
-from .opened import OpenedDataset, Options, checked_dtype
-from .series import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store
-from .vtk_files import SUFFIXES
-from .vtk_reading import open_vtk
-from .xarray_reading import NETCDF_SUFFIXES, open_netcdf, open_xarray
+from .slices import OpenedDataset, ReadOptions, checked_dtype
+from .velocity import VelocityNames
+from .vtk.dataset import open_vtk
+from .vtk.frames import SUFFIXES
 from .zarr.dataset import open_zarr
 
 Pattern = PathLike | Sequence[PathLike]
@@ -145,7 +145,7 @@ def open_dataset(
     ):
         if given not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {given!r}.")
-    chosen = Options(
+    chosen = ReadOptions(
         velocity=velocity,
         times=times,
         time_range=time_range,

@@ -15,7 +15,7 @@ from jaxworlds.store import atomic_write, read_archive
 
 from ..fields.epoch import Epoch
 from ..tracking.trajectory import Trajectory
-from .series import ZARR_SUFFIXES, DatasetError, PathLike, is_elsewhere
+from .files import ZARR_SUFFIXES, DatasetError, PathLike, is_elsewhere
 
 ARRAYS = (
     "positions",
@@ -55,7 +55,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
     if target.suffix.lower() not in (".npz", ".nc", ".zarr", ".vtp", ".pvd"):
         raise ValueError(f"`path` must end in .npz, .nc, .zarr, .vtp or .pvd; got {os.fspath(path)!r}.")
     if target.suffix.lower() == ".nc":
-        from .cf_trajectories import write_netcdf
+        from .cf.trajectories import write_netcdf
 
         write_netcdf(trajectory, target, **options)
         return target
@@ -69,7 +69,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike, **options: Any) -> P
     if target.suffix.lower() == ".npz":
         _write_npz(trajectory, target)
     else:
-        from .vtk_writing import write_frames, write_paths
+        from .vtk.trajectories import write_frames, write_paths
 
         (write_paths if target.suffix.lower() == ".vtp" else write_frames)(trajectory, target)
     return target
@@ -91,7 +91,7 @@ def load_trajectory(path: PathLike) -> Trajectory:
     if not source.is_file():
         raise FileNotFoundError(f"{source}: the file is missing.")
     if source.suffix.lower() == ".nc":
-        from .cf_trajectories import read_netcdf
+        from .cf.trajectories import read_netcdf
 
         return read_netcdf(source)
     return _read_npz(source)
@@ -122,8 +122,8 @@ def header_text(trajectory: Trajectory, arrays: dict[str, np.ndarray]) -> str:
         "patch_counts": {name: int(count) for name, count in trajectory.patch_counts.items()},
         "outcome": trajectory.outcome,
         "outcome_names": list(trajectory.outcome_names),
-        "info": _flattened(trajectory.info, "info", None),
-        "reduced": _flattened(trajectory.reduced, "reduced", arrays),
+        "info": _flatten(trajectory.info, "info", None),
+        "reduced": _flatten(trajectory.reduced, "reduced", arrays),
         "types": wide_types({**{name: getattr(trajectory, name) for name in ARRAYS}, **arrays}),
         "epoch": None if trajectory.epoch is None else dataclasses.asdict(trajectory.epoch),
     }
@@ -158,8 +158,8 @@ def from_parts(
             patch_counts=plain["patch_counts"],
             outcome=plain["outcome"],
             outcome_names=tuple(plain["outcome_names"]),
-            info=_as_dict(_restored(plain["info"], extra)),
-            reduced=_restored(plain["reduced"], extra),
+            info=_as_dict(_restore(plain["info"], extra)),
+            reduced=_restore(plain["reduced"], extra),
             epoch=_epoch(plain.get("epoch"), since),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -224,18 +224,16 @@ def _unreadable(path: Path, error: BaseException) -> DatasetError:
     )
 
 
-def _flattened(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> Any:
+def _flatten(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> Any:
     """A value as JSON: containers are tagged, arrays go to `arrays`. In `info` (no `arrays`) the rest becomes text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if type(value) is dict:
-        return {
-            "dict": [[str(key), _flattened(item, f"{where}_{key}", arrays)] for key, item in value.items()]
-        }
+        return {"dict": [[str(key), _flatten(item, f"{where}_{key}", arrays)] for key, item in value.items()]}
     if type(value) in (list, tuple):
-        items = [_flattened(item, f"{where}_{k}", arrays) for k, item in enumerate(value)]
+        items = [_flatten(item, f"{where}_{k}", arrays) for k, item in enumerate(value)]
         return items if type(value) is list else {"tuple": items}
     if arrays is None:
         return str(value)
@@ -266,14 +264,14 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return value
 
 
-def _restored(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _restore(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     match value:
         case list():
-            return [_restored(item, arrays) for item in value]
+            return [_restore(item, arrays) for item in value]
         case {"tuple": items}:
-            return tuple(_restored(item, arrays) for item in items)
+            return tuple(_restore(item, arrays) for item in items)
         case {"dict": items}:
-            return {key: _restored(item, arrays) for key, item in items}
+            return {key: _restore(item, arrays) for key, item in items}
         case {"array": name}:
             return arrays[name]
     return value

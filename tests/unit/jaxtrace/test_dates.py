@@ -14,7 +14,7 @@ from jaxtrace.fields import UniformGrid
 from jaxtrace.fields.epoch import CALENDARS
 from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset
-from jaxtrace.io.cf_units import decode_times
+from jaxtrace.io.cf.units import decode_times
 from jaxtrace.visualization import animate, player_html, plot_paths, plot_positions, plot_speed
 from jaxworlds.compiling import CompileWatch
 
@@ -306,7 +306,8 @@ def test_files_for_paraview_say_their_dates(run, tmp_path, suffix):
 
 def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monkeypatch):
     pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
-    from jaxtrace.io import cf_trajectories, saving
+    from jaxtrace.io import saving
+    from jaxtrace.io.cf import trajectories as cf_trajectories
 
     def older(trajectory, extra):
         header = json.loads(saving.header_text(trajectory, extra))

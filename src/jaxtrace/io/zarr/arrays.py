@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
-from ..series import DatasetError
+from ..files import DatasetError
 from .codecs import chunk_store, register_guard
 from .encoding import ArrayEncoding, Shards
+from .event_loop import wait_for
 from .files import AbstractFiles
 from .guard import UnsupportedError
-from .waiting import wait_for
 
 SPARSE = 1 << 26
 """Bytes that an array may declare without storing them: chunks that hold only the fill value are often left out."""
@@ -117,7 +117,7 @@ class StoredArray:
         kept, room = {}, KEPT
         for piece in self._pieces(whole):
             values = self._kept.get(piece)
-            values = self._decode(piece) if values is None else values
+            values = self._decode_whole(piece) if values is None else values
             common = [range(max(a[0], b[0]), min(a[-1], b[-1]) + 1) for a, b in zip(piece, box, strict=True)]
             to = tuple(slice(c[0] - b[0], c[-1] + 1 - b[0]) for c, b in zip(common, box, strict=True))
             of = tuple(slice(c[0] - p[0], c[-1] + 1 - p[0]) for c, p in zip(common, piece, strict=True))
@@ -139,26 +139,26 @@ class StoredArray:
         for half in (range(whole[axis].start, cut), range(cut, whole[axis].stop)):
             yield from self._pieces((*whole[:axis], half, *whole[axis + 1 :]))
 
-    def _decode(self, box: tuple[range, ...]) -> np.ndarray:
+    def _decode_whole(self, box: tuple[range, ...]) -> np.ndarray:
         """The values of whole chunks, through zarr-python."""
         self._check_shards(box)
         try:
-            return self._decoded(box)
+            return self._decode_box(box)
         except (DatasetError, ImportError):
             raise
         except Exception as error:  # of many kinds, and without the chunk
-            raise self._error(f"{self._damaged(box, error)}. It is damaged") from error
+            raise self._error(f"{self._damage(box, error)}. It is damaged") from error
 
-    def _decoded(self, box: tuple[range, ...]) -> np.ndarray:
+    def _decode_box(self, box: tuple[range, ...]) -> np.ndarray:
         values = wait_for(self._values.getitem(tuple(slice(one.start, one.stop) for one in box)))
         return np.asarray(values).astype(self.dtype, copy=False).reshape([len(one) for one in box])
 
-    def _damaged(self, box: tuple[range, ...], error: Exception) -> str:
+    def _damage(self, box: tuple[range, ...], error: Exception) -> str:
         """Which chunk of a box cannot be decoded, and why."""
         for index in self._chunk_indices(box, self._encoding.chunks):
             parts = zip(index, self._encoding.chunks, self.shape, strict=True)
             try:
-                self._decoded(tuple(range(k * n, min((k + 1) * n, end)) for k, n, end in parts))
+                self._decode_box(tuple(range(k * n, min((k + 1) * n, end)) for k, n, end in parts))
             except Exception as own:  # noqa: BLE001 (the one that is looked for)
                 return f"chunk {self._key_of(index)!r} cannot be unpacked: {str(own)[:200] or type(own).__name__}"
         return f"it cannot be read: {str(error)[:200] or type(error).__name__}"

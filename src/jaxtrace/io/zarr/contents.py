@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..series import DatasetError
+from ..files import DatasetError
 from .arrays import RATIO, SPARSE, Missing, StoredArray
 from .encoding import encoding_2, encoding_3
 from .files import AbstractFiles

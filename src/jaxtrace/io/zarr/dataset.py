@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cf_attributes import numbers_checked
-from ..cf_moments import Source
-from ..opened import OpenedDataset, Options
-from ..series import DatasetError
-from ..xarray_reading import READING_ERRORS, open_sources
+from ..cf.attributes import numbers_checked
+from ..cf.dataset import READING_ERRORS, open_sources
+from ..cf.times import NamedDataset
+from ..files import DatasetError
+from ..slices import OpenedDataset, ReadOptions
 from .arrays import Missing, StoredArray
 from .contents import Contents, read_contents
 from .files import open_files
@@ -29,10 +29,10 @@ class StoreData:
     refused: dict[str, str]
 
 
-def open_zarr(paths: Sequence[Path], options: Options) -> OpenedDataset:
+def open_zarr(paths: Sequence[Path], options: ReadOptions) -> OpenedDataset:
     """Open Zarr stores; each may hold several times, or one of the components."""
     found = [(str(path), open_data(path, options.missing)) for path in paths]
-    return open_sources([Source(name, data, data.refused) for name, data in found], options)
+    return open_sources([NamedDataset(name, data, data.refused) for name, data in found], options)
 
 
 def open_data(path: Path, missing: Missing = "land") -> StoreData:

@@ -66,7 +66,7 @@ def encoding_3(told: dict[str, Any], shape: tuple[int, ...]) -> ArrayEncoding:
     itemsize = _itemsize(told.get("data_type"), 3)
     names = [name for name, _ in named_codecs(told.get("codecs"))]
     if "sharding_indexed" in names:
-        return _sharded(told, chunks, itemsize)
+        return _shard_encoding(told, chunks, itemsize)
     count = math.prod(chunks)
     codecs, largest = guarded_codecs_3(told["codecs"], count * itemsize, count)
     return ArrayEncoding({**told, "codecs": codecs}, chunks, largest)
@@ -90,7 +90,7 @@ def _itemsize(told: Any, version: Literal[2, 3]) -> int:
         ) from error
 
 
-def _sharded(told: dict[str, Any], shape: tuple[int, ...], itemsize: int) -> ArrayEncoding:
+def _shard_encoding(told: dict[str, Any], shape: tuple[int, ...], itemsize: int) -> ArrayEncoding:
     """The encoding of an array in shards of this shape."""
     (_, settings), *others = named_codecs(told["codecs"])
     if others or "chunk_shape" not in settings:

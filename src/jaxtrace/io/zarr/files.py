@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from ..series import DatasetError
+from ..files import DatasetError
 
 _ZIP_ERRORS = (
     OSError,

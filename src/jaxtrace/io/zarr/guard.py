@@ -52,14 +52,14 @@ def guarded_codecs_2(told: Mapping[str, Any], nbytes: int, count: int) -> tuple[
     if packer is not None and not isinstance(packer, dict):
         raise ValueError(f"its compressor must be an object or null; it is {str(packer)[:80]!r}")
     named = [(str(one.get("id")), one) for one in [*filters, *([packer] if packer else [])]]
-    guarded, largest = _guarded(named, nbytes, count, lambda limits: {"id": GUARD, **limits})
+    guarded, largest = _guard_codecs(named, nbytes, count, lambda limits: {"id": GUARD, **limits})
     return guarded[: len(filters)], guarded[len(filters)] if packer else None, largest
 
 
 def guarded_codecs_3(told: Any, nbytes: int, count: int) -> GuardedCodecs:
     """Codecs of the chunks of an array of format 3, guarded, without those of shards."""
     named = named_codecs(told)
-    return _guarded(named, nbytes, count, lambda limits: {"name": GUARD, "configuration": limits})
+    return _guard_codecs(named, nbytes, count, lambda limits: {"name": GUARD, "configuration": limits})
 
 
 def named_codecs(told: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -76,7 +76,7 @@ def named_codecs(told: Any) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _guarded(
+def _guard_codecs(
     named: list[tuple[str, dict[str, Any]]], nbytes: int, count: int, guard: Callable[[dict[str, Any]], Any]
 ) -> GuardedCodecs:
     """The codecs with the guard in place of each compressor, which may unpack to the size that remains at its place."""
@@ -174,7 +174,7 @@ def _unpack_lz4(data: memoryview, limit: int) -> Any:
     return lz4.decompress(data)
 
 
-def _limited(make: Callable[[], Any]) -> Callable[[memoryview, int], bytes]:
+def _limit(make: Callable[[], Any]) -> Callable[[memoryview, int], bytes]:
     """Unpacking with a decompressor of the standard library, which stops at the limit; streams may follow streams."""
 
     def unpack_streams(packed: memoryview, limit: int) -> bytes:
@@ -197,15 +197,15 @@ def _limited(make: Callable[[], Any]) -> Callable[[memoryview, int], bytes]:
     return unpack_streams
 
 
-_inflate = _limited(lambda: zlib.decompressobj(47))  # 32 + 15: zlib or gzip, as the first bytes say
+_inflate = _limit(lambda: zlib.decompressobj(47))  # 32 + 15: zlib or gzip, as the first bytes say
 _UNPACKERS: dict[str, Callable[[memoryview, int], Any]] = {
     "blosc": _unpack_blosc,
     "zstd": _unpack_zstd,
     "lz4": _unpack_lz4,
     "gzip": _inflate,
     "zlib": _inflate,
-    "bz2": _limited(bz2.BZ2Decompressor),
-    "lzma": _limited(lambda: lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)),
+    "bz2": _limit(bz2.BZ2Decompressor),
+    "lzma": _limit(lambda: lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)),
 }
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 from jaxworlds.store import atomic_folder
 
 from ...tracking.trajectory import Trajectory
-from ..cf_trajectories import from_variables, trajectory_dataset
+from ..cf.trajectories import from_variables, trajectory_dataset
 from .dataset import read_arrays
 
 CHUNK = 1 << 22

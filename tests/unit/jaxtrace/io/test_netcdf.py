@@ -8,7 +8,7 @@ import pytest
 
 from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, UniformGrid
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
-from jaxtrace.io.series import find_files
+from jaxtrace.io.files import find_files
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")

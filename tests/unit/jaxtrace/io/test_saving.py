@@ -16,8 +16,8 @@ from jaxtrace.io import (
     save_trajectory,
     trajectory_dataset,
 )
+from jaxtrace.io.files import find_files
 from jaxtrace.io.saving import whole_file
-from jaxtrace.io.series import find_files
 from jaxtrace.tracking.trajectory import Trajectory
 
 RNG = np.random.default_rng(0)
@@ -277,7 +277,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, suffix):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     pytest.importorskip("vtkmodules", reason="vtk is not installed")
-    from jaxtrace.io import vtk_writing
+    from jaxtrace.io.vtk import trajectories as vtk_writing
 
     path = save_trajectory(trajectory(), tmp_path / "a.vtp")
     before = path.read_bytes()

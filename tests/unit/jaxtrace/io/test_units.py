@@ -9,8 +9,8 @@ import pytest
 
 from jaxtrace.cli import main
 from jaxtrace.io import DatasetError, open_dataset
-from jaxtrace.io.cf_attributes import cf_attributes
-from jaxtrace.io.cf_units import decode_times, parse_calendar
+from jaxtrace.io.cf.attributes import cf_attributes
+from jaxtrace.io.cf.units import decode_times, parse_calendar
 
 xarray = pytest.importorskip("xarray", reason="xarray is not installed")
 pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")

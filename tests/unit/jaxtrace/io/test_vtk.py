@@ -14,9 +14,9 @@ from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.fields.unstructured import UnstructuredGrid
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
 from jaxtrace.io.geometry import in_dimensions
-from jaxtrace.io.vtk_cells import sort_cells
-from jaxtrace.io.vtk_data import VtkData
-from jaxtrace.io.vtk_files import read_frame
+from jaxtrace.io.vtk.cells import sort_cells
+from jaxtrace.io.vtk.data import VtkData
+from jaxtrace.io.vtk.frames import read_frame
 
 vtk_core = pytest.importorskip("vtkmodules.vtkCommonCore", reason="vtk is not installed")
 from vtkmodules import vtkCommonDataModel as model  # noqa: E402

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrace.io import DatasetError, open_dataset, vtk_process
+from jaxtrace.io import DatasetError, open_dataset
+from jaxtrace.io.vtk import process as vtk_process
 
 pytest.importorskip("vtkmodules.vtkCommonCore", reason="vtk is not installed")
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -28,7 +28,7 @@ from jaxarc.envs.adapter import config_from_yaml
 from jaxarc.tasks import load
 from jaxarc.tasks.mapped import open_task_file
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset, save_trajectory
-from jaxtrace.io.netcdf_sizes import check_hdf5
+from jaxtrace.io.cf.netcdf_sizes import check_hdf5
 from jaxtrace.tracking.seeding import table_seeds
 from jaxworlds.measuring import Baseline, BaselineError
 from jaxworlds.store import (
@@ -193,7 +193,7 @@ def test_compressed_blocks_that_lie_about_their_size(tmp_path: Path, mode: str) 
 def test_all_ways_to_pack_arrays_give_what_vtk_wrote(tmp_path: Path) -> None:
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
-    from jaxtrace.io.vtk_files import read_frame
+    from jaxtrace.io.vtk.frames import read_frame
 
     for suffix, make in (("vti", fuzz_trace._image), ("vtr", fuzz_trace._rectilinear), ("vts", fuzz_trace._curved),
                          ("vtu", fuzz_trace._mesh), ("vtp", fuzz_trace._polygons)):  # fmt: skip

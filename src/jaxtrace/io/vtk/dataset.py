@@ -6,18 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from .geometry import Cells, Centring, Curved, Geometry, Lattice, in_dimensions, place, same
-from .naming import Choice, choose_vector
-from .opened import OpenedDataset, Options, selected_times
-from .series import DatasetError, Entry
-from .vtk_files import Frame, read_frame, read_time
-from .vtk_process import FORMATS, time_steps
+from ..files import DatasetError, Entry
+from ..geometry import Cells, Centring, Curved, Geometry, Lattice, in_dimensions, place, same
+from ..slices import OpenedDataset, ReadOptions, selected_times
+from ..velocity import Choice, choose_vector
+from .frames import Frame, read_frame, read_time
+from .process import FORMATS, time_steps
 
 ACROSS = 1e-6
 """Flow across a flat grid up to this part of the largest speed is rounding."""
 
 
-def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
+def open_vtk(entries: Sequence[Entry], options: ReadOptions) -> OpenedDataset:
     """Open VTK files. The grid and the velocity's name come from the first; the others must agree with it."""
     entries = _with_steps(entries)
     names = [entry.name for entry in entries]
@@ -29,7 +29,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     frame = read_frame(first.paths, step=first.step)
     choice, centring = _choose(frame, options, first.name)
     try:
-        geometry, kept = in_dimensions(_shifted(frame.geometry, options), options.dim)
+        geometry, kept = in_dimensions(_shift(frame.geometry, options), options.dim)
         placed = place(
             geometry,
             centring,
@@ -83,7 +83,7 @@ def _with_steps(entries: Sequence[Entry]) -> list[Entry]:
     return found
 
 
-def _cells_told(geometry: Geometry, options: Options) -> tuple[str]:
+def _cells_told(geometry: Geometry, options: ReadOptions) -> tuple[str]:
     """How values of cells are read, and what asks for it."""
     way = "nearest" if options.interpolation == "nearest" else "linear"
     way = options.cell_data or way
@@ -102,7 +102,7 @@ def _title(choice: Choice) -> str:
     return ", ".join(repr(name) if name else "zero" for name in choice.names)
 
 
-def _choose(frame: Frame, options: Options, where: str) -> tuple[Choice, Centring]:
+def _choose(frame: Frame, options: ReadOptions, where: str) -> tuple[Choice, Centring]:
     """The arrays of the velocity, and whether they belong to nodes or cells; nodes where a name is used twice.
 
     All arrays that the files declare are candidates, also those that cannot be read.
@@ -148,16 +148,16 @@ def _demand_choice(frame: Frame, choice: Choice, where: str, first: str) -> None
     if here.names != choice.names:
         raise DatasetError(
             f"{where}: the velocity would be {_title(here)} ({here.why}), but in {first} it is {_title(choice)}. Pass "
-            f"`velocity={_typed(choice)}` or another."
+            f"`velocity={_argument(choice)}` or another."
         )
 
 
-def _typed(choice: Choice) -> str:
+def _argument(choice: Choice) -> str:
     """The argument that asks for this choice."""
     return repr(choice.names[0] if len(choice.names) == 1 else choice.names)
 
 
-def _shifted(geometry: Geometry, options: Options) -> Geometry:
+def _shift(geometry: Geometry, options: ReadOptions) -> Geometry:
     if options.origin is None:
         return geometry
     if isinstance(geometry, Lattice):

@@ -119,8 +119,8 @@ def _matches(pattern: str) -> list[Path]:
 
 def _in_folder(folder: Path) -> str:
     """What to write to mean the files of a folder: a collection, the only store, or all files of the most frequent kind."""
-    from .vtk_files import SUFFIXES
-    from .xarray_reading import NETCDF_SUFFIXES
+    from .cf.dataset import NETCDF_SUFFIXES
+    from .vtk.frames import SUFFIXES
 
     inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
     kinds = Counter(

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 
 from jaxworlds.store import atomic_write
 
-from ..fields.epoch import Epoch
-from ..tracking.trajectory import Trajectory
-from .vtk_tools import complaints, vtk
+from ...fields.epoch import Epoch
+from ...tracking.trajectory import Trajectory
+from .window import complaints, vtk
 
 
 def write_paths(trajectory: Trajectory, path: Path) -> None:
@@ -90,7 +90,7 @@ def _segments(
     trajectory: Trajectory, positions: Float[np.ndarray, "times particles dim"]
 ) -> tuple[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]], Int[np.ndarray, " lines1"]]:
     """Particle and moment of each point of the lines, and where each line starts among them (and the last ends)."""
-    shown = _shown(trajectory, positions).T
+    shown = _on_path(trajectory, positions).T
     generation = None if trajectory.generation is None else trajectory.generation.T
     particle, moment = np.nonzero(shown)
     new = np.ones(len(particle), bool)
@@ -104,7 +104,7 @@ def _segments(
     return (particle[keep], moment[keep]), np.concatenate([[0], np.cumsum(lengths)]).astype(int)
 
 
-def _shown(
+def _on_path(
     trajectory: Trajectory, positions: Float[np.ndarray, "times particles dim"]
 ) -> Bool[np.ndarray, "times n"]:
     """Which moments belong to a path: those on the way, the one where it ended, and the one before the first step."""

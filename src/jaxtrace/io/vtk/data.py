@@ -90,18 +90,18 @@ def joined_cells(parts: Sequence[VtkData], names: Sequence[str]) -> VtkData:
     """Parts as one unstructured grid, the cells of one after those of the other."""
     parts = [_unstructured(part) for part in parts]
     point_data, cell_data, unread = _same_arrays(parts, names)
-    points = [_given(part.points) for part in parts]
+    points = [_require(part.points) for part in parts]
     starts = np.cumsum([0, *map(len, points)])
-    corners = [_given(part.corners) + start for part, start in zip(parts, starts, strict=False)]
+    corners = [_require(part.corners) + start for part, start in zip(parts, starts, strict=False)]
     ends = np.cumsum([0, *map(len, corners)])
-    bounds = [_given(part.offsets)[1:] + end for part, end in zip(parts, ends, strict=False)]
+    bounds = [_require(part.offsets)[1:] + end for part, end in zip(parts, ends, strict=False)]
     return VtkData(
         "UnstructuredGrid",
         point_data,
         cell_data,
         parts[0].field_data,
         points=np.concatenate(points),
-        types=np.concatenate([_given(part.types) for part in parts]),
+        types=np.concatenate([_require(part.types) for part in parts]),
         offsets=np.concatenate([np.zeros(1, np.int64), *bounds]),
         corners=np.concatenate(corners),
         unread=unread,
@@ -161,7 +161,7 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
         places = np.empty((*shapes["point"], 3))
         for part in parts:
             target = places[at[id(part)]["point"]]
-            target[...] = _given(part.points).reshape(target.shape)
+            target[...] = _require(part.points).reshape(target.shape)
         placed["points"] = places.reshape(-1, 3)
     if first.kind == "RectilinearGrid":
         axes = [np.empty(n) for n in whole.shape]
@@ -276,6 +276,6 @@ def steps_of(part: VtkData) -> np.ndarray:
     return np.stack(np.meshgrid(*steps[::-1], indexing="ij"), -1)[..., ::-1]
 
 
-def _given(values: np.ndarray | None) -> np.ndarray:
+def _require(values: np.ndarray | None) -> np.ndarray:
     assert values is not None
     return values

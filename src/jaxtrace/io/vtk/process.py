@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .series import DatasetError
-from .vtk_data import VtkData, checked_cells, checked_extent
+from ..files import DatasetError
+from .data import VtkData, checked_cells, checked_extent
 
 FORMATS = {
     ".vtk": "legacy",
@@ -39,7 +39,7 @@ MEMORY = 1 << 30
 
 _POISONED = {"MALLOC_PERTURB_": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 """Has Linux fill fresh memory with one byte, by which values show that VTK never read."""
-SCRIPT = Path(__file__).with_name("vtk_child.py")
+SCRIPT = Path(__file__).with_name("child.py")
 
 
 class VtkProcess:
@@ -62,7 +62,7 @@ class VtkProcess:
             **request,
         }
         with self._lock:
-            process = self._started()
+            process = self._running_process()
             expired = threading.Event()
             limit = SECONDS + size / 1e7
 
@@ -113,7 +113,7 @@ class VtkProcess:
                 pipe.close() if pipe is not None else None
         return code
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
             _demand_vtk()
             self._process = subprocess.Popen(

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..fields.epoch import Epoch
-from .cf_attributes import date_elsewhere, origin_named, since_elsewhere
-from .cf_axes import clock_along, dimension_roles, role_of, values_of
-from .cf_units import decode_times, rounding_of
-from .opened import Options
-from .series import DatasetError
+from ...fields.epoch import Epoch
+from ..files import DatasetError
+from ..slices import ReadOptions
+from .attributes import date_elsewhere, origin_named, since_elsewhere
+from .axes import clock_along, dimension_roles, role_of, values_of
+from .units import decode_times, rounding_of
 
 
-class Source(NamedTuple):
+class NamedDataset(NamedTuple):
     """An open data set, how messages call it, and variables of it that cannot be read, each with the reason."""
 
     name: str
@@ -24,11 +24,11 @@ class Source(NamedTuple):
     refused: Mapping[str, str] = MappingProxyType({})
 
 
-class Moment(NamedTuple):
+class SlicePlace(NamedTuple):
     """Where one component of one slice is stored."""
 
     time: float | None
-    source: Source
+    source: NamedDataset
     number: int | None
     epoch: Epoch | None = None
     """The date of the first slice, from which `time` counts; None where the file says no date."""
@@ -41,9 +41,11 @@ def warn_once(text: str, said: set[str]) -> None:
         warnings.warn(text, UserWarning, stacklevel=3)
 
 
-def moments_of(sources: list[Source], name: str, options: Options, said: set[str]) -> list[Moment]:
+def moments_of(
+    sources: list[NamedDataset], name: str, options: ReadOptions, said: set[str]
+) -> list[SlicePlace]:
     """All slices of one component, in the order of time where there is one. What was `said` is not warned of again."""
-    found: list[Moment] = []
+    found: list[SlicePlace] = []
     reference: Epoch | str | None = None
     without_units: dict[str, str] = {}
     for source in sources:
@@ -59,7 +61,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
             else clock_along(source.data, chosen or str(dim))
         )
         if told is None:
-            found += [Moment(None, source, number) for number in numbers]
+            found += [SlicePlace(None, source, number) for number in numbers]
             continue
         clock = source.data.variables[told]
         if told in source.refused and options.times is None and chosen is None:
@@ -101,7 +103,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
             if (
                 options.times is not None or chosen is not None
             ):  # the remedy of this very error: the caller says when, in the order of the files; one slice needs no time
-                found += [Moment(None, source, number) for number in numbers]
+                found += [SlicePlace(None, source, number) for number in numbers]
                 continue
             raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
         if bare:
@@ -118,7 +120,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
                 said,
             )
         reference = since
-        found += [Moment(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
+        found += [SlicePlace(float(t), source, number) for t, number in zip(seconds, numbers, strict=True)]
     if without_units and options.times is None and len(found) > 1:
         told, where = next(iter(without_units.items()))
         warn_once(
@@ -152,7 +154,7 @@ _LOST = 0.01
 
 
 def _tell_rounding(
-    what: str, clock: Any, seconds: Float[np.ndarray, " n"], options: Options, said: set[str]
+    what: str, clock: Any, seconds: Float[np.ndarray, " n"], options: ReadOptions, said: set[str]
 ) -> None:
     """Warn of times that float32 did not hold. Uneven steps show it: round numbers are exact however large."""
     stored = np.dtype(getattr(clock, "encoding", {}).get("dtype") or clock.dtype)
@@ -173,13 +175,13 @@ def _dates_words(since: Epoch | str | None) -> str:
     return f"dates of the calendar {since.calendar!r}" if isinstance(since, Epoch) else since or "no dates"
 
 
-def time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
+def time_dim(dataset: Any, variable: Any, options: ReadOptions) -> str | None:
     """The dimension along which the slices lie, unless one of them was selected."""
     roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
     return next((dim for dim, role in roles.items() if role == "T" and dim not in options.select), None)
 
 
-def _selected_time_dim(dataset: Any, variable: Any, options: Options) -> str | None:
+def _selected_time_dim(dataset: Any, variable: Any, options: ReadOptions) -> str | None:
     """The dimension of time of which one valid index was selected."""
     roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
     dim = next((dim for dim, role in roles.items() if role == "T" and dim in options.select), None)
@@ -198,7 +200,7 @@ def _single_time(dataset: Any) -> str | None:
 
 
 def common_times(
-    lists: list[list[Moment] | None], names: tuple[str | None, ...], options: Options
+    lists: list[list[SlicePlace] | None], names: tuple[str | None, ...], options: ReadOptions
 ) -> tuple[list[float | None], list[str], Epoch | None]:
     """The times that all components share, what to call each slice, and the date of the first."""
     known = [(name, moments) for name, moments in zip(names, lists, strict=True) if moments is not None]

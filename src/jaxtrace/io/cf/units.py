@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..fields.epoch import (
+from ...fields.epoch import (
     CALENDAR_NAMES,
     REFORM,
     Epoch,
@@ -43,26 +43,26 @@ _SECONDS = {
 }
 
 
-class Unit(NamedTuple):
+class UnitSize(NamedTuple):
     """What a unit measures ("length", "angle", "pressure") and how large it is in metres, degrees or pascal."""
 
     kind: str
     size: float
 
 
-def parse_unit(text: Any) -> Unit | None:
+def parse_unit(text: Any) -> UnitSize | None:
     """The unit of a coordinate, or None where it is not known."""
     return _unit_of(str(text or "").strip().lower())
 
 
 @functools.lru_cache(1024)
-def _unit_of(word: str) -> Unit | None:
+def _unit_of(word: str) -> UnitSize | None:
     if _ANGLE.match(word):
-        return Unit("angle", 1.0)
+        return UnitSize("angle", 1.0)
     for kind, table in (("length", _METRES), ("pressure", _PASCALS)):
         for name in (word, word.removesuffix("s")):
             if name in table:
-                return Unit(kind, table[name])
+                return UnitSize(kind, table[name])
     return None
 
 
@@ -72,7 +72,7 @@ def compass_of(text: Any) -> str:
     return (found[1] or "")[:1].strip("t") if found else ""
 
 
-def parse_speed(text: Any) -> Unit | None:
+def parse_speed(text: Any) -> UnitSize | None:
     """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
     return _speed_of(
         str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
@@ -80,16 +80,16 @@ def parse_speed(text: Any) -> Unit | None:
 
 
 @functools.lru_cache(1024)
-def _speed_of(words: str) -> Unit | None:
+def _speed_of(words: str) -> UnitSize | None:
     if words in ("knot", "knots", "kt", "kts"):
-        return Unit("length", 1852 / 3600)
+        return UnitSize("length", 1852 / 3600)
     found = re.match(r"^([a-z_]+)\s*(?:/|\bper\b)\s*([a-z]+)$", words) or re.match(
         r"^([a-z_]+)[\s.*]*?\s*([a-z]+)\s*(?:\^|\*\*)?\s*\{?-1\}?$", words
     )
     if found is None:
         return None
     unit, seconds = parse_unit(found[1]), time_unit(found[2])
-    return None if unit is None or seconds is None else Unit(unit.kind, unit.size / seconds)
+    return None if unit is None or seconds is None else UnitSize(unit.kind, unit.size / seconds)
 
 
 def time_unit(text: str) -> float | None:
@@ -218,7 +218,7 @@ def parse_calendar(text: Any) -> str:
     return word
 
 
-def speed_factor(speed: Unit | None, place: Unit | None) -> float:
+def speed_factor(speed: UnitSize | None, place: UnitSize | None) -> float:
     """What makes a velocity one in units of its coordinate per second; 1 where either unit is not known.
 
     A velocity in metres per second stays one on degrees.

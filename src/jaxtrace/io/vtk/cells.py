@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .geometry import Cells
-from .vtk_data import VtkData
+from ..geometry import Cells
+from .data import VtkData
 
 # VTK's number of each cell type: the kind of cell here, and VTK's corners in its order.
 _KINDS: dict[int, tuple[str, tuple[int, ...]]] = {

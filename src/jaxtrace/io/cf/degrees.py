@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 from jaxtyping import Float
 
-from .cf_axes import Coordinate
-from .cf_units import Unit, parse_unit
+from .axes import Coordinate
+from .units import UnitSize, parse_unit
 
 _LARGEST = {"X": 720.0, "Y": 90 * (1 + 1e-6)}
 """No longitude or latitude is beyond these; longitudes may count on from another turn."""
@@ -47,7 +47,7 @@ def settle_degrees(places: list[Coordinate], convert_units: bool) -> list[Coordi
             stacklevel=2,
         )
         x, y = (
-            place._replace(unit=Unit("length", 1.0)) if guess else place
+            place._replace(unit=UnitSize("length", 1.0)) if guess else place
             for place, guess in zip((x, y), assumed, strict=True)
         )
     if convert_units and _is_angle(x) != _is_angle(y):

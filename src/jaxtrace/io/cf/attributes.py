@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .cf_units import known_calendar, parse_speed, parse_unit, time_unit
+from .units import known_calendar, parse_speed, parse_unit, time_unit
 
 _SPELLINGS = {
     "units": ("units", "unit", "udunits"),
@@ -42,8 +42,8 @@ def tidy_data(
         name = str(key)
         try:
             if given.get(name):
-                variable = _replaced(variable, given[name])
-            found = _decoded(name, variable)
+                variable = _replace_attributes(variable, given[name])
+            found = _decode(name, variable)
             attributes, reason = cf_attributes(_said_of(found), found.ndim, name)
         except (ValueError, TypeError) as error:
             refused[name] = str(error)[:300]
@@ -58,7 +58,7 @@ def tidy_data(
     return SimpleNamespace(variables=variables, attrs=dict(getattr(data, "attrs", {}))), refused
 
 
-def _replaced(variable: Any, given: Mapping[str, Any]) -> Any:
+def _replace_attributes(variable: Any, given: Mapping[str, Any]) -> Any:
     """A variable with attributes in place of its own, also of those with another spelling of their names."""
     kept = dict(variable.attrs)
     for name, value in given.items():
@@ -193,7 +193,7 @@ def numbers_checked(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     return checked
 
 
-def _decoded(name: str, variable: Any) -> Any:
+def _decode(name: str, variable: Any) -> Any:
     """A variable of which scale, offset and fill value are applied: they are not where a data set was opened without."""
     left = [word for word in _UNDECODED if word in variable.attrs]
     if not left or not np.issubdtype(variable.dtype, np.number):

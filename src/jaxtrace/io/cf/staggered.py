@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .cf_axes import dimension_roles, named_coordinates
+from .axes import dimension_roles, named_coordinates
 
 REASON = (
     "on different points of a staggered C-grid, as in files of NEMO, ROMS, MITgcm or WRF. Velocity components on different "
@@ -33,7 +33,7 @@ def staggering(one: str, first: Any, other: str, second: Any) -> str:
     u, v = first.variables[one], second.variables[other]
     dims = _spatial(first, u), _spatial(second, v)
     if set(dims[0]) != set(dims[1]) and len(dims[0]) == len(dims[1]):
-        return f"variables {one!r} and {other!r} lie on different grids ({_listed(u)} and {_listed(v)}), {REASON}"
+        return f"variables {one!r} and {other!r} lie on different grids ({_list_of(u)} and {_list_of(v)}), {REASON}"
     sizes = [{dim: variable.sizes[dim] for dim in own} for variable, own in ((u, dims[0]), (v, dims[1]))]
     if sizes[0] != sizes[1] and set(dims[0]) == set(dims[1]):
         told = ["×".join(map(str, size.values())) for size in sizes]
@@ -93,5 +93,5 @@ def _spatial(dataset: Any, variable: Any) -> tuple[str, ...]:
     return tuple(str(dim) for dim, size in variable.sizes.items() if roles.get(str(dim)) != "T" and size > 1)
 
 
-def _listed(variable: Any) -> str:
+def _list_of(variable: Any) -> str:
     return ", ".join(map(str, variable.dims))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from .series import DatasetError
+from ..files import DatasetError
 
 _one_at_a_time = threading.RLock()
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from .cf_axes import Coordinate, named_degrees, role_of, values_of
-from .cf_degrees import may_be_degrees
-from .cf_units import parse_unit
+from .axes import Coordinate, named_degrees, role_of, values_of
+from .degrees import may_be_degrees
+from .units import parse_unit
 
 STRAIGHT = 1.0
 """Rows that leave the direction east by less than so many degrees are taken as pointing there."""
@@ -20,7 +20,7 @@ def tell_directions(dataset: Any, name: str, x: Coordinate, x_dim: str) -> None:
     east = "eastward" in words and not standard.startswith("grid_")
     on_globe = x.unit is not None and x.unit.kind == "angle" and x.standard != "grid_longitude"
     if on_globe and not east and x.values.ndim > 1:
-        if standard.startswith("x_") or _turned(dataset, x_dim) > STRAIGHT:
+        if standard.startswith("x_") or _turns(dataset, x_dim) > STRAIGHT:
             warnings.warn(
                 f"variable {name!r} does not say that it points east, and the rows of the grid, along which it may point, are "
                 "curved in longitude and latitude; it is used as if it pointed east. Rotate the velocity first, or say that "
@@ -28,7 +28,7 @@ def tell_directions(dataset: Any, name: str, x: Coordinate, x_dim: str) -> None:
                 UserWarning,
                 stacklevel=2,
             )
-    elif east and not on_globe and (x.standard == "grid_longitude" or _turned(dataset, x_dim) > STRAIGHT):
+    elif east and not on_globe and (x.standard == "grid_longitude" or _turns(dataset, x_dim) > STRAIGHT):
         warnings.warn(
             f"variable {name!r} points east, which is not the direction of coordinate {x.name!r}; it is used as if it were. "
             "Rotate the velocity first.",
@@ -37,7 +37,7 @@ def tell_directions(dataset: Any, name: str, x: Coordinate, x_dim: str) -> None:
         )
 
 
-def _turned(dataset: Any, x_dim: str) -> float:
+def _turns(dataset: Any, x_dim: str) -> float:
     """How many degrees the rows of a grid point away from east at most, by its longitudes and latitudes; 0 without them."""
     found: dict[str | None, Any] = {}
     for name, variable in dataset.variables.items():

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .cf_units import Unit, compass_of, parse_speed, parse_unit
-from .naming import is_component
+from ..velocity import is_component
+from .units import UnitSize, compass_of, parse_speed, parse_unit
 
 Role = Literal["T", "Z", "Y", "X"]
 _STANDARD: dict[str, Role] = {
@@ -51,7 +51,7 @@ class Coordinate(NamedTuple):
     name: str
     values: Float[np.ndarray, "..."]
     dims: tuple[str, ...]
-    unit: Unit | None
+    unit: UnitSize | None
     positive: str
     """Which way it counts, "up" or "down", where that is known."""
     told: str = ""
@@ -236,7 +236,7 @@ def spatial_coordinate(
     unit = parse_unit(told)
     standard = str(variable.attrs.get("standard_name", ""))
     if unit is None and named_degrees("" if told else name, standard):
-        unit = Unit("angle", 1.0)
+        unit = UnitSize("angle", 1.0)
     positive = str(variable.attrs.get("positive", "")).lower()
     if not positive and (standard == "depth" or name.lower().startswith("depth")) and np.any(values > 0):
         positive = "down"  # depths below zero are heights

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..fields.sphere import Sphere
-from .cf_axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
-from .cf_degrees import assumed_degrees, settle_degrees, units_remedy
-from .cf_directions import tell_directions
-from .cf_staggered import REASON
-from .cf_units import Unit, parse_speed, speed_factor
-from .geometry import Curved, Lattice
-from .opened import Options
+from ...fields.sphere import Sphere
+from ..geometry import Curved, Lattice
+from ..slices import ReadOptions
+from .axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
+from .degrees import assumed_degrees, settle_degrees, units_remedy
+from .directions import tell_directions
+from .staggered import REASON
+from .units import UnitSize, parse_speed, speed_factor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class GridOnFile:
 
 
 def grid_of(
-    dataset: Any, names: tuple[str | None, ...], options: Options, homes: Mapping[str, Any] | None = None
+    dataset: Any, names: tuple[str | None, ...], options: ReadOptions, homes: Mapping[str, Any] | None = None
 ) -> GridOnFile:
     """The grid of the velocity's components in one data set; `homes` has the data set of each one, where they are several."""
     main = next(name for name in names if name)
@@ -143,7 +143,7 @@ def _demand_index(index: Any, dim: str, size: int) -> None:
 
 
 def _fitting(
-    names: tuple[str | None, ...], width: int, options: Options, depth: str
+    names: tuple[str | None, ...], width: int, options: ReadOptions, depth: str
 ) -> tuple[str | None, ...]:
     """As many components as there are dimensions."""
     if len(names) > width and options.velocity is None:
@@ -229,7 +229,7 @@ def _around(places: list[Coordinate], x_dim: str) -> tuple[list[Coordinate], str
 
 
 def _scales(
-    dataset: Any, names: tuple[str | None, ...], grid: GridOnFile, options: Options
+    dataset: Any, names: tuple[str | None, ...], grid: GridOnFile, options: ReadOptions
 ) -> tuple[tuple[float, ...], Sphere | None, tuple[str, ...]]:
     """What each component is multiplied with, and a note about it.
 
@@ -253,7 +253,7 @@ def _scales(
                 "velocity as it is"
             )
         bare = str(attributes.get("units", "")).strip() in ("", "1")
-        metres = place.unit is not None and place.unit == Unit("length", 1.0)
+        metres = place.unit is not None and place.unit == UnitSize("length", 1.0)
         unknown = speed is None and name is not None and not (bare and metres)
         if unknown and not angle and place.unit is not None and not said:
             said = True
@@ -276,7 +276,7 @@ def _scales(
                     UserWarning,
                     stacklevel=2,
                 )
-            speed = Unit("length", 1.0)
+            speed = UnitSize("length", 1.0)
         if k < 2 and angle and speed is not None and name is not None:
             kinds.append(speed.kind)
         try:
@@ -317,7 +317,7 @@ def _check_sphere(names: tuple[str | None, ...], grid: GridOnFile, kinds: set[st
         raise ValueError(f"coordinate {y.name!r} holds latitudes up to {highest:g} degrees")
 
 
-def _upward(name: str, attributes: Any, place: Coordinate, speed: Unit | None) -> float:
+def _upward(name: str, attributes: Any, place: Coordinate, speed: UnitSize | None) -> float:
     """-1 where a positive vertical velocity makes its coordinate smaller."""
     if speed is not None and speed.kind == "pressure":
         return 1.0

@@ -13,13 +13,13 @@ from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_sec
 from ..fields.land import LandValues
 from ..fields.sources import AbstractSlices
 from ..fields.sphere import EARTH_RADIUS
+from .files import DatasetError, choose_slices, settle_times
 from .geometry import CellData
-from .naming import VelocityNames
-from .series import DatasetError, choose_slices, settle_times
+from .velocity import VelocityNames
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ReadOptions:
     """How a data set is read; the fields are the arguments of `load_optimized_dataset` of the same names."""
 
     velocity: VelocityNames | None = None
@@ -112,7 +112,7 @@ class OpenedDataset(AbstractSlices):
 
 
 def selected_times(
-    found: Sequence[float | None], names: Sequence[str], options: Options, epoch: Epoch | None = None
+    found: Sequence[float | None], names: Sequence[str], options: ReadOptions, epoch: Epoch | None = None
 ) -> tuple[Float[np.ndarray, " kept"], Int[np.ndarray, " kept"], str, Epoch | None]:
     """Times and numbers of the slices that the options choose, where the times come from, and the date of time 0.
 

@@ -20,8 +20,8 @@ from xml.parsers import expat
 
 import numpy as np
 
-from .series import DatasetError, inside
-from .vtk_data import (
+from ..files import DatasetError, inside
+from .data import (
     KINDS,
     STRUCTURED,
     Arrays,
@@ -32,7 +32,7 @@ from .vtk_data import (
     joined_cells,
     joined_extents,
 )
-from .vtk_tools import complaints, lz4, vtk
+from .window import complaints, lz4, vtk
 
 SUFFIXES = {
     ".vti": "ImageData",
@@ -119,7 +119,7 @@ class XmlFile:
     def __init__(self, path: Path, data: mmap.mmap):
         self.path, self.data = path, data
         at = data.find(b"<AppendedData")
-        self.root = _parsed(data, len(data) if at < 0 else at, closed=at < 0)
+        self.root = _parse_elements(data, len(data) if at < 0 else at, closed=at < 0)
         said = self.root.attributes
         kind = said.get("type", "")
         suffix = path.suffix.lower()
@@ -281,11 +281,15 @@ class XmlFile:
             made["corners"] = np.concatenate([group["corners"] for group in groups])
             cells = len(made["types"])
         made["unread"] = {}
-        made["point_data"] = self._chosen(element.first("PointData"), "node", points, wanted, made["unread"])
-        made["cell_data"] = self._chosen(element.first("CellData"), "cell", cells, wanted, made["unread"])
+        made["point_data"] = self._choose_arrays(
+            element.first("PointData"), "node", points, wanted, made["unread"]
+        )
+        made["cell_data"] = self._choose_arrays(
+            element.first("CellData"), "cell", cells, wanted, made["unread"]
+        )
         return VtkData(self.kind, field_data={}, **made)
 
-    def _chosen(
+    def _choose_arrays(
         self,
         holder: Element,
         centring: Literal["node", "cell"],
@@ -355,7 +359,7 @@ class XmlFile:
             return from_text(b"".join(element.text), kind, size)
         bytes_due = None if size is None else size * kind.itemsize
         if form == "binary":
-            source: Source = Text(b"".join(b"".join(element.text).split()), 0)
+            source: ArraySource = Text(b"".join(b"".join(element.text).split()), 0)
         elif form == "appended":
             offset = element.whole("offset")
             if offset >= self.end - self.start:
@@ -366,7 +370,7 @@ class XmlFile:
             source = Raw(*kept) if self.raw else Text(self.data, self.start + offset, self.end)
         else:
             raise ValueError(f"its format must be ascii, binary or appended; it is {_short(form)}")
-        data = self._packed(source, bytes_due) if self.compressor else self._plain(source, bytes_due)
+        data = self._unpack_blocks(source, bytes_due) if self.compressor else self._plain(source, bytes_due)
         if len(data) % kind.itemsize:
             raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
         return np.frombuffer(data, np.dtype(f"{self.order}{kind.str[1:]}")).astype(kind)
@@ -378,7 +382,7 @@ class XmlFile:
             raise ValueError(f"it must take {due} bytes; the file says {length}")
         return source.take(length, alone=False, behind=head)
 
-    def _packed(self, source: "Source", due: int | None) -> bytes:
+    def _unpack_blocks(self, source: "Source", due: int | None) -> bytes:
         word = self.header.itemsize
         count, block, last = (int(n) for n in np.frombuffer(source.peek(3 * word), self.header))
         head = source.take((3 + count) * word, alone=True)
@@ -399,7 +403,7 @@ class XmlFile:
         return b"".join(parts)
 
 
-class Source(abc.ABC):
+class ArraySource(abc.ABC):
     """Bytes that are taken one part after the other, never more than there are."""
 
     @abc.abstractmethod
@@ -411,7 +415,7 @@ class Source(abc.ABC):
         """The next bytes, which stay."""
 
 
-class Raw(Source):
+class Raw(ArraySource):
     """Bytes as they are."""
 
     def __init__(self, data: Any, start: int, end: int):
@@ -428,14 +432,14 @@ class Raw(Source):
         return found
 
 
-class Text(Source):
+class Text(ArraySource):
     """Bytes in base64."""
 
     def __init__(self, data: Any, start: int, end: int | None = None):
         self.data, self.at, self.end = data, start, len(data) if end is None else end
         self.begin = start
 
-    def _decoded(self, start: int, length: int) -> bytes:
+    def _decode_base64(self, start: int, length: int) -> bytes:
         letters = -(-length // 3) * 4
         if not 0 <= letters <= self.end - start:
             raise ValueError(f"it needs {letters} letters of base64; {self.end - start} are left")
@@ -445,23 +449,23 @@ class Text(Source):
             raise ValueError(f"its base64 is broken ({error})") from error
 
     def peek(self, length: int) -> bytes:
-        found = self._decoded(self.at, length)
+        found = self._decode_base64(self.at, length)
         if len(found) < length:
             raise ValueError("its header is cut off")
         return found[:length]
 
     def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
         if alone:
-            found = self._decoded(self.at, length)
+            found = self._decode_base64(self.at, length)
             self.at += -(-length // 3) * 4
         elif not behind:
             return self.peek(length)
         else:  # length and values are one text, unless the length was padded to stand for itself
             letters = -(-behind // 3) * 4
             if b"=" in self.data[self.at : self.at + letters]:
-                found = self._decoded(self.at + letters, length)
+                found = self._decode_base64(self.at + letters, length)
             else:
-                found = self._decoded(self.at, behind + length)[behind:]
+                found = self._decode_base64(self.at, behind + length)[behind:]
         if len(found) < length:
             raise ValueError(f"its base64 holds {len(found)} of {length} bytes")
         return found[:length]
@@ -495,7 +499,7 @@ def numbers_of(words: list[bytes], kind: np.dtype, size: int | None) -> np.ndarr
         raise ValueError(f"it must hold numbers; {_short(str(error))}") from error
 
 
-def _parsed(data: Any, end: int, closed: bool) -> Element:
+def _parse_elements(data: Any, end: int, closed: bool) -> Element:
     """The elements of the first `end` bytes; with `closed` they are the whole document."""
     top = Element("", {}, [], [])
     stack = [top]

@@ -99,7 +99,7 @@ def choose_vector(widths: Mapping[str, int], wanted: VelocityNames | None, where
         raise ValueError(
             f"{where}: several arrays may be the velocity: {shown}. Pass `velocity={first!r}` or another."
         )
-    raise ValueError(f"{where}: no array looks like a velocity. {_listed(widths)} Pass `velocity=`.")
+    raise ValueError(f"{where}: no array looks like a velocity. {_list_of(widths)} Pass `velocity=`.")
 
 
 def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> Choice:
@@ -108,7 +108,7 @@ def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> C
         raise ValueError(f"`velocity` must name one vector, or two or three components; got {wanted!r}.")
     for name in names:
         if name is not None and name not in widths:
-            raise ValueError(f"{where}: there is no array {name!r} as `velocity` demands. {_listed(widths)}")
+            raise ValueError(f"{where}: there is no array {name!r} as `velocity` demands. {_list_of(widths)}")
     if len(names) > 1:
         for name in names:
             if name is not None and widths[name] != 1:
@@ -163,7 +163,7 @@ def _upward(known: Mapping[str, list[str]], words: list[str]) -> list[list[str]]
     return [known[name] for name in names if name in known][:1]
 
 
-def _listed(widths: Mapping[str, int]) -> str:
+def _list_of(widths: Mapping[str, int]) -> str:
     if not widths:
         return "It holds no arrays."
     named = ", ".join(f"{name} ({width})" for name, width in list(widths.items())[:20])

@@ -12,11 +12,11 @@ import numpy as np
 from jaxworlds import __version__
 from jaxworlds.store import atomic_write
 
-from ..fields.base import check_choice
-from ..fields.epoch import Epoch, as_epoch
-from ..tracking.trajectory import Trajectory
-from .saving import ARRAYS, from_parts, header_text
-from .series import DatasetError
+from ...fields.base import check_choice
+from ...fields.epoch import Epoch, as_epoch
+from ...tracking.trajectory import Trajectory
+from ..files import DatasetError
+from ..saving import ARRAYS, from_parts, header_text
 
 # Name, long name, CF standard name and axis of each coordinate.
 _PLACES = {
@@ -196,7 +196,7 @@ def write_netcdf(
 
 def read_netcdf(path: Path) -> Trajectory:
     """Read a trajectory that `write_netcdf` wrote."""
-    from .xarray_reading import READING_ERRORS, open_file
+    from .dataset import READING_ERRORS, open_file
 
     with open_file(path) as dataset:
         try:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .geometry import Centring, Curved, Geometry, Lattice
-from .series import DatasetError
-from .vtk_cells import merge_points, sort_cells
-from .vtk_data import VtkData, joined_cells, places_of, steps_of
-from .vtk_process import FORMATS, read_with_vtk
-from .vtk_xml import read_xml, read_xml_head
+from ..files import DatasetError
+from ..geometry import Centring, Curved, Geometry, Lattice
+from .cells import merge_points, sort_cells
+from .data import VtkData, joined_cells, places_of, steps_of
+from .process import FORMATS, read_with_vtk
+from .xml import read_xml, read_xml_head
 
 TIME_NAMES = ("timevalue", "time", "time_value")
 """Field data that hold the physical time, in the order they are looked for; case does not matter."""

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..fields.series import on_sphere
-from .cf_attributes import fill_marks, tidy_data
-from .cf_axes import without_time
-from .cf_grids import GridOnFile, grid_of
-from .cf_moments import Moment, Source, common_times, moments_of, time_dim
-from .cf_staggered import REASON as STAGGERED
-from .cf_staggered import demand_common_points, point_of, staggering, tell_native_names
-from .cf_units import parse_speed, parse_unit
-from .geometry import FLAT, place
-from .naming import component_sets, is_component, standard_sets
+from ...fields.series import on_sphere
+from ..files import DatasetError
+from ..geometry import FLAT, place
+from ..slices import OpenedDataset, ReadOptions, selected_times
+from ..velocity import component_sets, is_component, standard_sets
+from .attributes import fill_marks, tidy_data
+from .axes import without_time
+from .grids import GridOnFile, grid_of
 from .netcdf_sizes import check_hdf5, check_netcdf3
-from .opened import OpenedDataset, Options, selected_times
-from .series import DatasetError
+from .staggered import REASON as STAGGERED
+from .staggered import demand_common_points, point_of, staggering, tell_native_names
+from .times import NamedDataset, SlicePlace, common_times, moments_of, time_dim
+from .units import parse_speed, parse_unit
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
 HUGE = 1e10
@@ -39,14 +39,14 @@ READING_ERRORS = (
 """What the libraries below raise on damaged files."""
 
 
-def open_netcdf(paths: Sequence[Path], options: Options) -> OpenedDataset:
+def open_netcdf(paths: Sequence[Path], options: ReadOptions) -> OpenedDataset:
     """Open NetCDF files; each may hold several times, or one of the components."""
-    return open_sources([Source(str(path), open_file(path)) for path in paths], options)
+    return open_sources([NamedDataset(str(path), open_file(path)) for path in paths], options)
 
 
-def open_xarray(dataset: Any, options: Options) -> OpenedDataset:
+def open_xarray(dataset: Any, options: ReadOptions) -> OpenedDataset:
     """Open an xarray data set that is already there, from any file or store that xarray reads."""
-    return open_sources([Source("the data set", dataset)], options)
+    return open_sources([NamedDataset("the data set", dataset)], options)
 
 
 def open_file(path: Path) -> Any:
@@ -75,7 +75,7 @@ def open_file(path: Path) -> Any:
         ) from error
 
 
-def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
+def open_sources(sources: list[NamedDataset], options: ReadOptions) -> OpenedDataset:
     """The velocity field in data sets that are open: which variables, when, where, and which values are land."""
     _demand_known(sources, options)
     tidied = [tidy_data(source.data, options.attributes) for source in sources]
@@ -120,7 +120,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     names, lists = names[: len(grid.scales)], lists[: len(grid.scales)]
     fitting = {(source.name, next(iter(homes)))}
 
-    def component(k: int, name: str, moment: Moment) -> np.ndarray:
+    def component(k: int, name: str, moment: SlicePlace) -> np.ndarray:
         if (moment.source.name, name) not in fitting:
             _demand_places(source, moment.source, grid)
             if options.convert_units:
@@ -128,7 +128,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             fitting.add((moment.source.name, name))
         return _read(moment, name, k, grid, options)
 
-    def marked(number: int) -> tuple[np.ndarray, np.ndarray, int]:
+    def slice_with_land(number: int) -> tuple[np.ndarray, np.ndarray, int]:
         """Values, which nodes are missing, and at how many only some components are."""
         columns = [
             grid.zeros() if moments is None or name is None else component(k, name, moments[number])
@@ -144,7 +144,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
             column[one & ~every] = 0
         return np.stack(columns, -1), every, partly
 
-    _, land, partly = marked(int(numbers[0]))
+    _, land, partly = slice_with_land(int(numbers[0]))
     lost = int(land.sum())
     if options.missing == "zero":
         land = np.zeros_like(land)
@@ -166,7 +166,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     placed = dataclasses.replace(placed, grid=on_sphere(placed.grid, grid.sphere))
 
     def read(number: int) -> np.ndarray:
-        found, missing, _ = marked(number)
+        found, missing, _ = slice_with_land(number)
         if options.missing != "zero" and not np.array_equal(missing, land):
             entry = next(moments for moments in lists if moments)[number]
             raise DatasetError(
@@ -192,7 +192,7 @@ def open_sources(sources: list[Source], options: Options) -> OpenedDataset:
     )
 
 
-def _demand_known(sources: list[Source], options: Options) -> None:
+def _demand_known(sources: list[NamedDataset], options: ReadOptions) -> None:
     """Refuse attributes of variables that no file has."""
     known = {str(name) for source in sources for name in source.data.variables}
     for name in options.attributes:
@@ -202,7 +202,7 @@ def _demand_known(sources: list[Source], options: Options) -> None:
             )
 
 
-def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, ...], str]:
+def _choose(sources: list[NamedDataset], options: ReadOptions) -> tuple[tuple[str | None, ...], str]:
     """The variables of the components and why: as named, by their standard names, or by their names."""
     fields: dict[str, Any] = {}
     homes: dict[str, Any] = {}
@@ -260,7 +260,7 @@ def _choose(sources: list[Source], options: Options) -> tuple[tuple[str | None, 
     )
 
 
-def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
+def _demand_places(first: NamedDataset, other: NamedDataset, grid: GridOnFile) -> None:
     """Refuse a file whose coordinates are not those of the first; one without coordinates lies on the same places."""
     for known in grid.places:
         there = other.data.variables.get(known.name)
@@ -288,7 +288,7 @@ def _demand_places(first: Source, other: Source, grid: GridOnFile) -> None:
             )
 
 
-def _demand_units(first: Source, other: Source, name: str) -> None:
+def _demand_units(first: NamedDataset, other: NamedDataset, name: str) -> None:
     """Refuse a file whose velocity has another unit than that of the first."""
     wanted, found = (str(source.data.variables[name].attrs.get("units", "")) for source in (first, other))
     if _unit_differs(wanted, found, parse_speed):
@@ -304,7 +304,7 @@ def _unit_differs(one: str, other: str, parse: Any) -> bool:
     return known[0] != known[1] or (known[0] is None and one.lower().split() != other.lower().split())
 
 
-def _read(moment: Moment, name: str, k: int, grid: GridOnFile, options: Options) -> np.ndarray:
+def _read(moment: SlicePlace, name: str, k: int, grid: GridOnFile, options: ReadOptions) -> np.ndarray:
     """One component of one slice in the order of the grid, in the units of the coordinates; NaN where it is missing."""
     where = f"{moment.source.name}: variable {name!r}" + (
         "" if moment.number is None else f" at index {moment.number}"

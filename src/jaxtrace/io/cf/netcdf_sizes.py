@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from .series import DatasetError
+from ..files import DatasetError
 
 SPARSE = 1 << 26
 """Bytes that a variable may declare without holding them: a part of it that was never written is legal."""

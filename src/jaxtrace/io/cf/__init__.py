@@ -1,0 +1,1 @@
+"""NetCDF files and xarray data sets by the CF conventions."""
