@@ -139,7 +139,7 @@ class Run(Reading, DistributedCommand):
     dt: float | None = None
     """Largest time step, in the field's unit (default: a twentieth of the time between two slices)."""
     span: tuple[str, str] | None = dataclasses.field(default=None, metadata={"word": "X X"})
-    """First and last time or date (2015-11-16, 2015-11-16T06:00) (default: those of the field). The later one first goes back in time."""
+    """First and last time or date (2015-11-16T06:00; default: those of the field). With the later one first, time runs back."""
     times: int | None = None
     """How many times are recorded (default: 101)."""
     out: Path | None = None
