@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from .boundaries.base import AbstractBoundary, Bounced, Vector
 from .boundaries.round import dot
-from .fields.apart import apart
 from .fields.base import AbstractField, AbstractMoment, Sample
-from .fields.series import AbstractSeries
+from .fields.grid_series import AbstractSeries
+from .fields.isolation import isolate
 from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
 from .integrators.on_sphere import step_on_sphere
 
@@ -80,7 +80,7 @@ def move(
     if isinstance(motion.field, AbstractSeries):
         state = step(position, before)
     else:  # a series keeps its samples apart; a function would be computed again for all that follows from the step
-        state = apart(row >= 0, step, position, before)
+        state = isolate(row >= 0, step, position, before)
     new = state.position
     finite = all_finite(new) if velocity is None else all_finite(new) & all_finite(state.velocity)
     if differs:

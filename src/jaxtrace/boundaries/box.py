@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.apart import apart
 from ..fields.base import AbstractGrid
+from ..fields.isolation import isolate
 from .base import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
@@ -122,7 +122,7 @@ class Box(AbstractBoundary):
             return new, jnp.full((), -1, jnp.int32), jnp.ones((), new.dtype)
         # Which face comes first is found once for all that follows from it: position, life, counts and patch.
         always = self.low[0] == self.low[0]
-        cut, face = apart(always, functools.partial(self._first, drains), old, new, low, high)
+        cut, face = isolate(always, functools.partial(self._first, drains), old, new, low, high)
         met = (face >= 0) & (jnp.arange(len(self.faces)) == face // 2)
         end = jnp.where(face < 0, new, old + cut * (new - old))
         return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face, cut

@@ -10,13 +10,13 @@ import numpy as np
 from equinox.internal import while_loop
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
-from ..fields.apart import apart
 from ..fields.base import AbstractGrid, check_choice
 from ..fields.chart import on_turn_of
-from ..fields.few import MANY, for_few
-from ..fields.mesh_search import clear_balls
-from ..fields.mesh_walking import rounding
-from ..fields.shapes import sum_products
+from ..fields.isolation import isolate
+from ..fields.meshes.bins import clear_balls
+from ..fields.meshes.search import rounding
+from ..fields.meshes.shapes import sum_products
+from ..fields.subset import LARGE_BATCH, apply_to_subset
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
 from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
@@ -126,7 +126,7 @@ class MeshWalls(AbstractBoundary):
     def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
         near = jnp.clip(hint, 0, self.balls.shape[0] - 1)
-        ball = apart(self.grid.search.always, lambda near: take(self.balls, near), near)
+        ball = isolate(self.grid.search.always, lambda near: take(self.balls, near), near)
         square = jnp.maximum(ball[-1], 0.0) ** 2
         ends = [[x[k] - ball[k] for k in range(x.shape[0])] for x in (old, new)]
         within = [sum_products(offset, offset) < square for offset in ends]
@@ -257,7 +257,7 @@ def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, 
 @_treat.def_vmap
 def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Treated, Any]:
     """In a large batch, only the paths that may meet a wall are followed."""
-    if size < MANY or any(jax.tree.leaves(batched[0])):
+    if size < LARGE_BATCH or any(jax.tree.leaves(batched[0])):
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         done = jax.vmap(MeshWalls.follow, in_axes=axes, axis_size=size)(walls, *step)
         return done, jax.tree.map(lambda _: True, done)
@@ -270,7 +270,7 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
     end = (jnp.ones(size, new.dtype), jnp.zeros_like(new)) if walls._ends_some else (None, None)
     free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
     needed = jax.vmap(walls.may_meet)(old, new, hint)
-    done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
+    done = apply_to_subset(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)
 
 

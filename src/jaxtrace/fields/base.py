@@ -140,7 +140,7 @@ class AbstractField(eqx.Module):
 
     def at(self, t: Float[Array, ""]) -> "AbstractMoment":
         """The field at one time. Where `t` is the same for all particles, work that depends on time alone is done once."""
-        return Moment(self, jnp.asarray(t))
+        return FieldAtTime(self, jnp.asarray(t))
 
     def __call__(self, x: Float[Array | np.ndarray, "*n dim"], t: Any) -> Float[Array, "*n dim"]:
         """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field.
@@ -164,7 +164,7 @@ class AbstractMoment(eqx.Module):
         """The velocity at `x`, looked for from `hint`."""
 
 
-class Moment(AbstractMoment):
+class FieldAtTime(AbstractMoment):
     """A field and a time."""
 
     field: AbstractField

@@ -25,7 +25,7 @@ class Chart(eqx.Module):
         return difference * _metres(self.sphere, difference).at[0].multiply(self.circles.cos)
 
     def place(self, x: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], tuple[Array, Array]]:
-        """The difference of a position in the chart to the origin, in degrees, and `Place.east` there."""
+        """The difference of a position in the chart to the origin, in degrees, and `ChartPlace.east` there."""
         found = place_in_chart(self.circles, x[0], x[1], self.sphere.radius)
         return x.at[0].set(found.longitude).at[1].set(found.latitude), found.east
 
@@ -62,7 +62,7 @@ class InChart(AbstractField):
         return self.field.start(self.where(x)[0])
 
     def where(self, x: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], tuple[Array, Array]]:
-        """Longitude and latitude of a position in the chart, and `Place.east` there."""
+        """Longitude and latitude of a position in the chart, and `ChartPlace.east` there."""
         difference, east = self.chart.place(x)
         return on_this_turn(self.chart.origin + difference, self.middle), east
 

@@ -5,8 +5,8 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
-from .apart import apart
 from .base import AbstractGrid, AbstractMoment, Sample, Stencil
+from .isolation import isolate
 from .weights import take
 
 Layout = Literal["direct", "rows", "cells", "cells16"]
@@ -36,7 +36,7 @@ class BlendedMoment(AbstractMoment):
             total = sum_rows(self.values, stencil.rows, stencil.weights)
             return Sample(total[: x.shape[0]], stencil.inside & self.known, stencil.hint)
 
-        return apart(self.always, here, x, hint)
+        return isolate(self.always, here, x, hint)
 
 
 class PackedMoment(AbstractMoment):
@@ -60,7 +60,7 @@ class PackedMoment(AbstractMoment):
                 total = total + weight * row[number * width : number * width + dim]
             return Sample(total * self.scale.astype(x.dtype), stencil.inside & self.known, stencil.hint)
 
-        return apart(self.always, here, x, hint)
+        return isolate(self.always, here, x, hint)
 
 
 def blend(

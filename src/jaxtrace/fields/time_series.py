@@ -16,9 +16,9 @@ from jaxworlds.arguments import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
+from .grid_series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
 from .lattice import find_lattice
 from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
 from .sphere import Sphere
 from .weights import Knots, ascending
 

@@ -8,13 +8,13 @@ from jaxtyping import Array, Bool, Float, Int32, Shaped
 from numpy.typing import ArrayLike
 
 from ..settings import DOUBLE
-from .apart import apart
 from .base import AbstractGrid, Interpolation, Stencil, check_choice
-from .layout import Centring
-from .mesh_building import Mesh as Mesh
-from .mesh_search import Simplices, clear_space
-from .mesh_walking import SimplexSearch
-from .shapes import corner_weights, invert, shape_matrix
+from .grid_rows import Centring
+from .isolation import isolate
+from .meshes.bins import Simplices, clear_space
+from .meshes.mesh import Mesh as Mesh
+from .meshes.search import SimplexSearch
+from .meshes.shapes import corner_weights, invert, shape_matrix
 from .sphere import Sphere
 from .weights import take
 
@@ -111,7 +111,7 @@ class UnstructuredGrid(AbstractGrid):
         if self.centring == "cell":
             return Stencil((cell,), (jnp.ones_like(weights[0]),), inside, simplex)
         # Apart: XLA would read the numbers again for each column of the values.
-        nodes = apart(self.search.always, lambda cell: take(self.nodes, cell), cell)
+        nodes = isolate(self.search.always, lambda cell: take(self.nodes, cell), cell)
         if self.maps is not None:
             weights, holds = self._cell_weights(cell, x)
             inside = inside | holds  # a warped wall may bulge beyond the triangles the search knows

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float, Int32, PyTree
 
 from ..boundaries import AbstractBoundary
 from ..boundaries.reinjection import Ranks, ranks_in_place
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..fields.series import AbstractSeries
 from ..integrators import AbstractIntegrator
 from ..motion import Motion
 

@@ -22,9 +22,9 @@ from ..boundaries.box import FACES, Box
 from ..boundaries.mesh import BEHAVIOURS, MeshWalls
 from ..boundaries.reinjection import InletBoundary, Ranks
 from ..fields.base import AbstractGrid
-from ..fields.mesh_walking import SimplexSearch
+from ..fields.grid_series import AbstractSeries
+from ..fields.meshes.search import SimplexSearch
 from ..fields.moments import BlendedMoment, Layout
-from ..fields.series import AbstractSeries
 from ..fields.structured import UniformGrid
 from ..fields.unstructured import UnstructuredGrid
 from ..integrators import RK4, AbstractIntegrator

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from ..boundaries.base import AbstractBoundary, Unbounded
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout, PackedMoment
-from ..fields.series import AbstractSeries
 from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
 from ..integrators import RK4, AbstractIntegrator
 from ..motion import Motion

@@ -1,7 +1,7 @@
 """Samples of packed simplices inside the kernel of `fused`: the walk and the search of a bin run for a block at a time.
 
 XLA runs a walk as a loop over all particles whose end the host waits for, with every step through memory. Here a block
-of particles walks until its slowest has arrived. The rules are those of `jaxtrace.fields.mesh_walking`, its twin.
+of particles walks until its slowest has arrived. The rules are those of `jaxtrace.fields.meshes.search`, its twin.
 """
 
 import dataclasses
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ..fields.mesh_walking import exit_of, lowest, near, rounding
+from ..fields.grid_series import AbstractSeries
+from ..fields.meshes.search import exit_of, lowest, near, rounding
+from ..fields.meshes.shapes import sum_products
 from ..fields.moments import columns
-from ..fields.series import AbstractSeries
-from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from .gpu_block import Block
 

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields.base import AbstractField
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..fields.ring import RingField
-from ..fields.series import AbstractSeries
+from ..fields.streams.ring_field import RingField
 from ..integrators.base import AbstractIntegrator, particle_key
 from ..kernels import AbstractKernel
 from ..motion import Motion

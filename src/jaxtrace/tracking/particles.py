@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..boundaries.reinjection import InletBoundary, ranks_in_place
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..integrators.base import particle_key
 from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
 from ..motion import Motion, move

@@ -16,7 +16,7 @@ from ..boundaries.base import Unbounded
 from ..fields.base import AbstractGrid
 from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
 from .chunks import segment_edges
 from .driver import Batch, Job

@@ -9,9 +9,8 @@ import pytest
 
 from jaxtrace import Epoch, TimeSeriesField, create_tracker, load_optimized_dataset
 from jaxtrace.cli import main
-from jaxtrace.fields import UniformGrid
+from jaxtrace.fields import StreamedField, UniformGrid
 from jaxtrace.fields.epoch import CALENDARS
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset
 from jaxtrace.io.cf_units import decode_times
 from jaxtrace.visualization import animate, player_html, plot_paths, plot_positions, plot_speed

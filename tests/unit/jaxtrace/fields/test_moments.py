@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from jaxtrace.boundaries import Unbounded
-from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, TimeSeriesField, UniformGrid, linear_flow
+from jaxtrace.fields import (
+    CurvilinearGrid,
+    Mesh,
+    RectilinearGrid,
+    TimeSeriesField,
+    UniformGrid,
+    UnstructuredGrid,
+    delaunay_grid,
+    linear_flow,
+)
 from jaxtrace.fields.moments import columns
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid, delaunay_grid
 from jaxtrace.integrators import RK4, Euler
 from jaxtrace.integrators.base import ParticleState
 from jaxtrace.kernels import GPU, KernelState

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxtrace.fields import AbstractField, Sample, TimeSeriesField, UniformGrid
-from jaxtrace.fields.keeping import RingKeeper
-from jaxtrace.fields.ring import plan
-from jaxtrace.fields.sources import AbstractSlices, FileSlices, SliceError, natural_key
-from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.fields import AbstractField, Sample, StreamedField, TimeSeriesField, UniformGrid
+from jaxtrace.fields.streams.ring_field import plan
+from jaxtrace.fields.streams.ring_keeper import RingKeeper
+from jaxtrace.fields.streams.slices import AbstractSlices, FileSlices, SliceError, natural_key
 from jaxworlds.batching import world_mesh
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.rollout import Checkpoint, Rollout, resume, run

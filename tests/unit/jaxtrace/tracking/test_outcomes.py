@@ -12,11 +12,11 @@ from jaxtrace.boundaries import masked_walls
 from jaxtrace.fields import (
     AnalyticField,
     RectilinearGrid,
+    StreamedField,
     TimeSeriesField,
     UniformGrid,
     constant_flow,
 )
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5
 from jaxtrace.kernels import GPU, KernelState
 from jaxtrace.kernels.gpu import fused_step

@@ -25,7 +25,7 @@ Rows = list[Int[Array, ""]]
 Weights = list[Float[Array, ""]]
 
 
-class Layout(eqx.Module):
+class GridRows(eqx.Module):
     """How the rows of the data belong to a grid of `shape` nodes, and which of its cells are land."""
 
     shape: tuple[int, ...] = eqx.field(static=True)

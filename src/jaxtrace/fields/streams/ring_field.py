@@ -7,10 +7,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
-from .base import AbstractGrid, Interpolation
-from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, slices_at
-from .weights import Knots
+from ..base import AbstractGrid, Interpolation
+from ..grid_series import AbstractSeries, Extrapolation, check_layout, slices_at
+from ..moments import Layout
+from ..weights import Knots
 
 # A step's end may overshoot the planned time by rounding: t + dt in the clock's precision, from t and dt rounded.
 _SLACK = 4

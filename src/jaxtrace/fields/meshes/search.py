@@ -14,11 +14,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Int32
 
-from .apart import apart
-from .few import MANY, for_few
-from .mesh_search import Bins, Simplices
+from ..isolation import isolate
+from ..subset import LARGE_BATCH, apply_to_subset
+from ..weights import take
+from .bins import Bins, Simplices
 from .shapes import sum_products
-from .weights import take
 
 GATHERING = ("cpu",)
 """Where a large batch is searched by one look at all and a walk for the few that have moved on."""
@@ -83,7 +83,7 @@ class SimplexSearch(eqx.Module):
 
     @property
     def always(self) -> Bool[Array, ""]:
-        """True, as a value the compiler cannot foresee; see `apart`."""
+        """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.box[0, 0] > -jnp.inf
 
     def start(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
@@ -265,14 +265,14 @@ def _search_many(
 
     def again(found: Int[Array, "n dim1"], _: Bool[Array, " n"]) -> tuple[Array, Array]:
         here = _decoded(found[:, 0])[0]
-        then = apart(always, glance, x, here)
+        then = isolate(always, glance, x, here)
         return then, then[:, 0] != here
 
-    found = apart(always, glance, x, begin)
+    found = isolate(always, glance, x, begin)
     moving = found[:, 0] != begin
     found, moving = lax.cond(jnp.sum(moving) > count // 6, again, lambda *same: same, found, moving)
     here = _decoded(found[:, 0])[0]
-    return for_few(functools.partial(_search_one, search), moving, (x, here), found, always)
+    return apply_to_subset(functools.partial(_search_one, search), moving, (x, here), found, always)
 
 
 @jax.custom_batching.custom_vmap
@@ -283,7 +283,7 @@ def _search(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]
 @_search.def_vmap
 def _batched(size: int, batched: Any, search: SimplexSearch, x: Array, hint: Array) -> tuple[Array, bool]:
     """Many points on one mesh at once; any other batch as `vmap` does it."""
-    if size < MANY or any(jax.tree.leaves(batched[0])) or jax.default_backend() not in GATHERING:
+    if size < LARGE_BATCH or any(jax.tree.leaves(batched[0])) or jax.default_backend() not in GATHERING:
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         return jax.vmap(_search_one, in_axes=axes, axis_size=size)(search, x, hint), True
     points = x if batched[1] else jnp.broadcast_to(x, (size, *x.shape))

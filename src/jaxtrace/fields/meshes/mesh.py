@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from .mesh_search import Bins, Simplices, build_bins, link_hanging_faces
+from .bins import Bins, Simplices, build_bins, link_hanging_faces
 from .shapes import SHAPES, Shape, corner_determinants, divide
 
 PatchRule = Callable[[Float[np.ndarray, "faces dim"]], np.ndarray]

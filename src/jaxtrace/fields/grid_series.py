@@ -9,9 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
 
-from .apart import apart
-from .base import AbstractField, AbstractGrid, AbstractMoment, Interpolation, Moment, Sample, check_choice
+from .base import (
+    AbstractField,
+    AbstractGrid,
+    AbstractMoment,
+    FieldAtTime,
+    Interpolation,
+    Sample,
+    check_choice,
+)
 from .chart import MomentOfRates, on_this_turn
+from .isolation import isolate
 from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, packed, padded, sum_slices
 from .sphere import Sphere
 from .weights import Knots, row_weights
@@ -80,7 +88,7 @@ class AbstractSeries(AbstractField):
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
         if self.sphere is not None:
-            return MomentOfRates(Moment(self.in_metres, t), self.middle_longitude, self.sphere).sample(
+            return MomentOfRates(FieldAtTime(self.in_metres, t), self.middle_longitude, self.sphere).sample(
                 x, hint
             )
 
@@ -90,7 +98,7 @@ class AbstractSeries(AbstractField):
             velocity = sum_slices(self.data, slices, weights, stencil, x.dtype)
             return Sample(velocity, stencil.inside & self.knows(t), stencil.hint)
 
-        return apart(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
+        return isolate(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
 
     def at(self, t: Float[Array, ""]) -> AbstractMoment:
         """The field at one time, laid out as `layout` says; blended layouts are worth it for many particles at once."""
@@ -98,7 +106,7 @@ class AbstractSeries(AbstractField):
         if self.sphere is not None:
             return MomentOfRates(self.in_metres.at(t), self.middle_longitude, self.sphere)
         if self.layout == "direct":
-            return Moment(self, t)
+            return FieldAtTime(self, t)
         slices, weights = self.time_stencil(t)
         known = self.knows(t)
 
@@ -110,9 +118,9 @@ class AbstractSeries(AbstractField):
             return packed(self.grid, blended, self.scale, half=self.layout == "cells16")
 
         if self.layout == "rows":
-            values = apart(self.always, rows, *slices, *weights)
+            values = isolate(self.always, rows, *slices, *weights)
             return BlendedMoment(values, self.grid, known, self.always)
-        values = apart(self.always, cells, *slices, *weights)
+        values = isolate(self.always, cells, *slices, *weights)
         scale = self.scale if self.layout == "cells16" else jnp.ones_like(self.scale)
         return PackedMoment(values, scale, self.grid, known, self.always)
 
@@ -124,7 +132,7 @@ class AbstractSeries(AbstractField):
 
     @property
     def always(self) -> Bool[Array, ""]:
-        """True, as a value the compiler cannot foresee; see `apart`."""
+        """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.times[0] > -jnp.inf
 
 

@@ -10,16 +10,16 @@ from jaxtyping import Array, DTypeLike, Float, Shaped
 
 from jaxworlds.arguments import demand_no_dates
 
-from .base import AbstractGrid, Interpolation, check_choice
-from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
-from .keeping import RingKeeper
-from .moments import Layout
-from .ring import RingField, RingPlan, plan
-from .series import Extrapolation, check_layout
-from .sources import AbstractSlices, SliceError, as_slices, canonical, checked_slice
-from .sphere import Sphere
-from .time_series import TimeSeriesField, grid_through
-from .weights import Knots, ascending
+from ..base import AbstractGrid, Interpolation, check_choice
+from ..epoch import Epoch, as_epoch, first_and_seconds, has_dates
+from ..grid_series import Extrapolation, check_layout
+from ..moments import Layout
+from ..sphere import Sphere
+from ..time_series import TimeSeriesField, grid_through
+from ..weights import Knots, ascending
+from .ring_field import RingField, RingPlan, plan
+from .ring_keeper import RingKeeper
+from .slices import AbstractSlices, SliceError, as_slices, canonical, checked_slice
 
 
 class StreamedField:
@@ -120,7 +120,7 @@ class StreamedField:
         multiple: int = 1,
         longest: int = 2048,
     ) -> RingPlan:
-        """How a run over the units between `unit_times` would be cut; see `jaxtrace.fields.ring.plan`."""
+        """How a run over the units between `unit_times` would be cut; see `jaxtrace.fields.streams.ring_field.plan`."""
         slots = None if self.resident is None else min(self.resident, len(self.source))
         return plan(
             np.asarray(self.times),

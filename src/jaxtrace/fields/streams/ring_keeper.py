@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int32, Shaped
 
-from .ring import RingField, RingPlan
+from .ring_field import RingField, RingPlan
 
 Slice = Shaped[np.ndarray, "rows dim"]
 

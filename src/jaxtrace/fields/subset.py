@@ -8,16 +8,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
-from .apart import apart
+from .isolation import isolate
 from .weights import take
 
 Result = TypeVar("Result", bound=PyTree)
-MANY = 4096
+LARGE_BATCH = 4096
 """A batch of so many is worth gathering the few; a smaller one is treated as a whole."""
 _BITS = 32
 
 
-def for_few(
+def apply_to_subset(
     treat: Callable[..., Result],
     needed: Bool[Array, " n"],
     operands: tuple[PyTree, ...],
@@ -33,7 +33,7 @@ def for_few(
     count = needed.shape[0]
     chunk = min(count, max(count // 32, 256) if chunk is None else chunk)
     group = 8 * chunk
-    words, before = apart(always, _counted, needed)
+    words, before = isolate(always, _counted, needed)
     total = before[-1]
 
     def collected(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
@@ -56,7 +56,7 @@ def for_few(
 
         def more(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
             first, found = carry
-            new = jax.vmap(treat)(*apart(always, collected, first))
+            new = jax.vmap(treat)(*isolate(always, collected, first))
             place = first - start
             found = jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, place, 0), found, new)
             return first + chunk, found
@@ -64,7 +64,7 @@ def for_few(
         empty = jax.tree.map(lambda leaf: jnp.zeros((group, *leaf.shape[1:]), leaf.dtype), results)
         end = jnp.minimum(start + group, total)
         _, found = lax.while_loop(lambda carry: carry[0] < end, more, (start, empty))
-        return start + group, apart(always, put, start, found, results)
+        return start + group, isolate(always, put, start, found, results)
 
     return lax.while_loop(lambda carry: carry[0] < total, some, (jnp.int32(0), results))[1]
 

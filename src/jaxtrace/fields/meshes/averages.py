@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .mesh_building import Mesh
+from .mesh import Mesh
 
 # How far from the middle of its cells a node may lie, in their standard deviations: beyond its own, and beyond the next ones
 # too. Two even layers at a wall make 2, at an edge 2.8, at a corner 3.5. What is far off has cells almost in one plane, which

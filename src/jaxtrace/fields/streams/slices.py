@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Shaped
 
 from jaxworlds.store import open_array
 
-from .base import AbstractGrid
+from ..base import AbstractGrid
 
 Slice = Shaped[np.ndarray, "..."]
 
