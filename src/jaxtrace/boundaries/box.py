@@ -64,7 +64,7 @@ class Box(AbstractBoundary):
         across = (jnp.arange(len(self.faces)) == face // 2).astype(new.dtype)
         return Bounced(position, velocity * factor, face < 0, hits, face, cut, across)
 
-    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+    def _view_from(self, old: Vector, done: Bounced) -> Vector | None:
         along = self._has_period
         if not along.any():
             return None
@@ -72,7 +72,7 @@ class Box(AbstractBoundary):
         size = jnp.where(along, self.high - self.low, 0.0).astype(old.dtype)  # open axes may have no end
         return old - jnp.where(along, above - below, 0) * size
 
-    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+    def _wrap(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         along = self._has_period
         low, high = self.low.astype(x.dtype), self.high.astype(x.dtype)
         place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
@@ -99,7 +99,7 @@ class Box(AbstractBoundary):
                 held &= x <= ends[1] + slack
         return held
 
-    def _brought_back(self, points: Points) -> Points:
+    def _bring_back(self, points: Points) -> Points:
         low, high = np.asarray(self.low, points.dtype), np.asarray(self.high, points.dtype)
         size = np.where(self._has_period & (high > low), high - low, 1)
         return np.where(self._has_period, low + np.mod(points - low, size), points)

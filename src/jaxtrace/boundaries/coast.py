@@ -53,7 +53,7 @@ class MaskedWalls(AbstractBoundary):
         """Take as much of the step as stays in the water."""
         velocity = jnp.zeros_like(new) if velocity is None else velocity
         free = self._wet(new)
-        first = _bisected(self._wet, old, new, ~free)
+        first = _bisect(self._wet, old, new, ~free)
         # After a period was passed the step may begin outside the grid; its end then tells what it met.
         ashore = ~free & self._within(jnp.where(self._within(old), first.beyond, new))
         afar = ~free & ~ashore
@@ -68,7 +68,7 @@ class MaskedWalls(AbstractBoundary):
         if self.open_edge == "leave" and self.behaviour in ("slip", "bounce"):
             # Who slips along a coast may come over the edge by that.
             over = ashore & along.leaves
-            late = _bisected(self._wet, along.begin, along.end, over)
+            late = _bisect(self._wet, along.begin, along.end, over)
             gone, share = gone | over, jnp.where(over, late.low, share)
             position = jnp.where(over, late.held, position)
             afar = afar | over
@@ -155,7 +155,7 @@ class _Halved(NamedTuple):
     turn: Int32[Array, ""]
 
 
-def _bisected(
+def _bisect(
     holds: Callable[[Vector], Bool[Array, ""]], old: Vector, new: Vector, needed: Bool[Array, ""]
 ) -> _Halved:
     """Where the straight way from `old`, which holds, ceases to hold; `old` and `new` themselves unless needed.

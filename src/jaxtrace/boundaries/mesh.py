@@ -47,7 +47,7 @@ class _Path(eqx.Module):
     """Across the wall that ended the particle, where it was the first one met; else zeros."""
 
 
-class _Treated(NamedTuple):
+class _Result(NamedTuple):
     """What a boundary answers, as far as it is not the same for all."""
 
     position: Vector
@@ -59,7 +59,7 @@ class _Treated(NamedTuple):
     normal: Vector | None
 
 
-class _Passed(NamedTuple):
+class _Face(NamedTuple):
     """The face of a simplex that a path passes first."""
 
     share: Scalar
@@ -132,7 +132,7 @@ class MeshWalls(AbstractBoundary):
         within = [sum_products(offset, offset) < square for offset in ends]
         return ~(within[0] & within[1])
 
-    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Treated:
+    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Result:
         """The whole path of one particle."""
         begin, inside = self.grid.search.locate(old, hint)
         none = jnp.full((), -1, jnp.int32)
@@ -140,22 +140,22 @@ class MeshWalls(AbstractBoundary):
         still = jnp.zeros((), new.dtype)
         path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none, still, jnp.zeros_like(new))
         # Who begins outside meets no wall on the way: the step is left as it is.
-        path = self._walked(path)
+        path = self._walk(path)
         kind = "checkpointed" if self.differentiable else "lax"
         done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
         position = jnp.where(done.ahead, old, done.end)
         share = jnp.where(done.patch < 0, 1.0, done.taken).astype(new.dtype) if self._ends_some else None
         normal = done.normal if self._ends_some else None
-        return _Treated(position, done.velocity, done.hits, done.patch, share, normal)
+        return _Result(position, done.velocity, done.hits, done.patch, share, normal)
 
     def _more(self, path: _Path) -> Bool[Array, ""]:
         return path.ahead & (path.crossed < self.crossings)
 
     def _on(self, path: _Path) -> _Path:
         """Off the wall, and on to the next one or to the end."""
-        return self._walked(self._struck(path))
+        return self._walk(self._strike(path))
 
-    def _walked(self, path: _Path) -> _Path:
+    def _walk(self, path: _Path) -> _Path:
         """From cell to cell along the path, to its end or to a wall."""
         walls, here, end = jax.lax.stop_gradient((self, path.here, path.end))
 
@@ -163,7 +163,7 @@ class MeshWalls(AbstractBoundary):
         def on(walk: tuple[Array, Array]) -> tuple[Array, Array]:
             state, crossed = walk
             simplex = jnp.maximum(state, 0)  # those who have arrived read the first row: it is in the cache
-            passed = walls._passed(simplex, here, end)
+            passed = walls._exit_face(simplex, here, end)
             goes = (passed.share <= 1) & (crossed < walls.crossings)
             strikes = goes & (passed.link < 0) | (crossed >= walls.crossings)
             onward = jnp.where(strikes | ~goes, -1 - (2 * simplex + strikes), passed.link)
@@ -175,7 +175,7 @@ class MeshWalls(AbstractBoundary):
         simplex, ahead = (-1 - state) // 2, (-1 - state) % 2 == 1
         return eqx.tree_at(lambda p: (p.simplex, p.ahead, p.crossed), path, (simplex, ahead, crossed))
 
-    def _passed(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Passed:
+    def _exit_face(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Face:
         # In scalars: XLA turns small matrix products under `vmap` into slow batched ones.
         inverse, corner, links = self.grid.search.row(simplex)
         tolerance = rounding(inverse, corner)
@@ -188,7 +188,7 @@ class MeshWalls(AbstractBoundary):
             fall = -sum_products(slope, way)
             leaves = height - fall < -tolerance
             share = jnp.where(leaves, jnp.clip(height / jnp.where(leaves, fall, 1.0), 0.0, 1.0), 2.0)
-            face = _Passed(share, height, fall, slope, link, tolerance)
+            face = _Face(share, height, fall, slope, link, tolerance)
             if found is not None:
                 first = share < found.share
                 face = jax.tree.map(lambda a, b, first=first: jnp.where(first, a, b), face, found)
@@ -196,9 +196,9 @@ class MeshWalls(AbstractBoundary):
         assert found is not None
         return found
 
-    def _struck(self, path: _Path) -> _Path:
+    def _strike(self, path: _Path) -> _Path:
         """What the wall ahead makes of the path."""
-        face = self._passed(path.simplex, path.here, path.end)
+        face = self._exit_face(path.simplex, path.here, path.end)
         normal = jnp.stack(face.slope)
         steep = jnp.maximum(sum_products(face.slope, face.slope), jnp.finfo(normal.dtype).tiny)
         wall = path.here + face.share * (path.end - path.here)
@@ -238,7 +238,7 @@ class MeshWalls(AbstractBoundary):
 
 
 @jax.custom_jvp
-def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
+def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
     return _treat(walls, old, new, velocity, hint)
 
 
@@ -250,12 +250,12 @@ def _bounce_change(primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_batching.custom_vmap
-def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
+def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
     return walls.follow(old, new, velocity, hint)
 
 
 @_treat.def_vmap
-def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Treated, Any]:
+def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Result, Any]:
     """In a large batch, only the paths that may meet a wall are followed."""
     if size < LARGE_BATCH or any(jax.tree.leaves(batched[0])):
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
@@ -268,7 +268,7 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
     old, new, velocity, hint = jax.tree.map(spread, step, tuple(batched[1:]))
     none = jnp.zeros((size, len(walls.patches)), jnp.int32)
     end = (jnp.ones(size, new.dtype), jnp.zeros_like(new)) if walls._ends_some else (None, None)
-    free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
+    free = _Result(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
     needed = jax.vmap(walls.may_meet)(old, new, hint)
     done = apply_to_subset(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)

@@ -30,7 +30,7 @@ class Stencil(eqx.Module):
     hint: PyTree
     """Where to start looking next time: a cell number for meshes, `()` for grids that need no search."""
     pack: Int[Array, ""] | None = None
-    """The row of `AbstractGrid.packed` that holds the values of all `rows` side by side."""
+    """The row of `AbstractGrid.pack` that holds the values of all `rows` side by side."""
 
     @property
     def index(self) -> Int[Array, "*n k"]:
@@ -85,10 +85,10 @@ class AbstractGrid(eqx.Module):
 
     @property
     def packable(self) -> bool:
-        """Whether `packed` can lay the values of a stencil side by side."""
+        """Whether `pack` can lay the values of a stencil side by side."""
         return False
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "packs _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "packs _"]:
         """The values of every possible stencil side by side, in the order of `Stencil.weights`: one read for a point."""
         raise TypeError(f"{type(self).__name__} does not pack its values; see `packable`.")
 

@@ -99,7 +99,7 @@ class GridRows(eqx.Module):
         drops = self.land is not None and self.land_values == "drop"
         return self.interpolation == "linear" and self.rows is None and not drops and len(self.shape) <= 3
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
         """For each row its value and those of the other corners of the cell that begins there."""
         strides = strides_of(self.counts, self.order)
         steps = [(0, stride) for stride, count in zip(strides, self.counts, strict=True) if count > 1]

@@ -20,7 +20,7 @@ from .base import (
 )
 from .chart import MomentOfRates, on_this_turn
 from .isolation import isolate
-from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, packed, padded, sum_slices
+from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, pack_cells, pad_columns, sum_slices
 from .sphere import Sphere
 from .weights import Knots, row_weights
 
@@ -44,6 +44,10 @@ class AbstractSeries(AbstractField):
     @abc.abstractmethod
     def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
         """Places in `data` and weights of the slices that count at one time."""
+
+    @abc.abstractmethod
+    def with_layout(self, layout: Layout) -> "AbstractSeries":
+        """The same series whose moments are laid out in another way."""
 
     @property
     def times(self) -> Float[Array, " times"]:
@@ -111,11 +115,11 @@ class AbstractSeries(AbstractField):
         known = self.knows(t)
 
         def rows(*given: Array) -> Array:
-            return padded(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
+            return pad_columns(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
 
         def cells(*given: Array) -> Array:
             blended = blend(self.data, list(given[: len(slices)]), list(given[len(slices) :]))
-            return packed(self.grid, blended, self.scale, half=self.layout == "cells16")
+            return pack_cells(self.grid, blended, self.scale, half=self.layout == "cells16")
 
         if self.layout == "rows":
             values = isolate(self.always, rows, *slices, *weights)

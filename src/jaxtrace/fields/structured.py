@@ -95,8 +95,8 @@ class UniformGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.layout.packable
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.packed(values)
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+        return self.layout.pack(values)
 
     def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
         places: list[Place | None] = []
@@ -214,8 +214,8 @@ class RectilinearGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.layout.packable
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.packed(values)
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+        return self.layout.pack(values)
 
     def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
         places: list[Place | None] = []

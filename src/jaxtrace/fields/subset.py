@@ -33,10 +33,10 @@ def apply_to_subset(
     count = needed.shape[0]
     chunk = min(count, max(count // 32, 256) if chunk is None else chunk)
     group = 8 * chunk
-    words, before = isolate(always, _counted, needed)
+    words, before = isolate(always, _count_flags, needed)
     total = before[-1]
 
-    def collected(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
+    def collect(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
         wanted = jnp.minimum(first + jnp.arange(chunk, dtype=jnp.int32), total - 1)
         rows = jnp.clip(_rows(words, before, wanted), 0, count - 1)
         return jax.tree.map(lambda leaf: take(leaf, rows), operands)
@@ -56,7 +56,7 @@ def apply_to_subset(
 
         def more(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
             first, found = carry
-            new = jax.vmap(treat)(*isolate(always, collected, first))
+            new = jax.vmap(treat)(*isolate(always, collect, first))
             place = first - start
             found = jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, place, 0), found, new)
             return first + chunk, found
@@ -69,7 +69,7 @@ def apply_to_subset(
     return lax.while_loop(lambda carry: carry[0] < total, some, (jnp.int32(0), results))[1]
 
 
-def _counted(needed: Bool[Array, " n"]) -> tuple[UInt32[Array, " words"], Int32[Array, " words1"]]:
+def _count_flags(needed: Bool[Array, " n"]) -> tuple[UInt32[Array, " words"], Int32[Array, " words1"]]:
     """The flags as bits of words, and how many are set before each word; the last entry counts all."""
     padded = jnp.pad(needed, (0, -needed.shape[0] % _BITS)).reshape(-1, _BITS).astype(jnp.uint32)
     words = jnp.sum(padded << jnp.arange(_BITS, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)

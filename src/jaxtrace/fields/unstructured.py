@@ -68,7 +68,7 @@ class UnstructuredGrid(AbstractGrid):
             )
         kind = jnp.zeros((), jnp.result_type(float) if dtype is None else dtype).dtype
         top = mesh.topology
-        simplices = _rounded(mesh, kind)
+        simplices = _rounded_simplices(mesh, kind)
         clear = clear_space(top.simplices, top.bins, top.links < 0)
         self.search = SimplexSearch(simplices, mesh.simplex_links, clear, top.bins, kind, max_walk)
         self.nodes = jnp.asarray(mesh.nodes, jnp.int32)
@@ -127,7 +127,7 @@ class UnstructuredGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.centring == "node" and self.interpolation == "linear"
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "cells _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "cells _"]:
         """For each cell the values of its corners."""
         return jnp.concatenate([take(values, corner) for corner in self.nodes.T], axis=1)
 
@@ -198,7 +198,7 @@ def delaunay_grid(
     return UnstructuredGrid(mesh, interpolation, dtype=dtype, sphere=sphere)
 
 
-def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:
+def _rounded_simplices(mesh: Mesh, dtype: np.dtype) -> Simplices:
     """The simplices with their corners as the device stores them; refused where rounding crushes them."""
     exact = mesh.topology.simplices.corners
     corners = exact.astype(dtype).astype(np.float64)

@@ -94,8 +94,8 @@ class MeshSampler:
     ) -> tuple[list[Array], Array, list[Array]]:
         """Velocities at `x`, whether the mesh holds the points, and their simplices."""
         mesh = _Tables(*tables)
-        walk = self._walked(block, mesh, x, hint[0])
-        found = self._looked_up(block, mesh, x, walk)
+        walk = self._walk(block, mesh, x, hint[0])
+        found = self._look_up(block, mesh, x, walk)
         held = found.found == 1
         weights = [1 - sum(found.weights[1:], found.weights[0]), *found.weights]
         weights = [jnp.where(held, w, c) for w, c in zip(weights, near(weights), strict=True)]
@@ -133,7 +133,7 @@ class MeshSampler:
         rest = [sum_products(one, offset) for one in inverse]
         return [1 - sum(rest[1:], rest[0]), *rest], rounding(inverse, corner), links
 
-    def _walked(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _Walk:
+    def _walk(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _Walk:
         def on(walk: _Walk) -> _Walk:
             going = walk.going == 1
             weights, tolerance, links = self._coordinates(block, mesh, x, walk.simplex, going)
@@ -160,7 +160,7 @@ class MeshSampler:
         )
         return lax.while_loop(lambda walk: jnp.max(walk.going) > 0, on, begin)
 
-    def _looked_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _Walk) -> _Look:
+    def _look_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _Walk) -> _Look:
         d = self.dim
         low, high = [mesh.box[k] for k in range(d)], [mesh.box[d + k] for k in range(d)]
         largest = functools.reduce(jnp.maximum, [jnp.abs(edge) for edge in (*low, *high)])

@@ -17,7 +17,7 @@ from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
-from ..integrators.naming import INTEGRATORS, integrator_named
+from ..integrators.names import INTEGRATORS, integrator_named
 from ..settings import DOUBLE, HELD, WATER
 from .particles import Outcome
 

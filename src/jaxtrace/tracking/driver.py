@@ -143,12 +143,17 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             assert saved is not None
             devices = 1 if job.mesh is None else job.mesh.size
 
-            def restored(particles: Particles) -> Particles:
+            def reorder(particles: Particles) -> Particles:
                 return sort_by_number(particles, devices, sorts=job.segment.sort > 0)
 
             try:
                 rollout = resume(
-                    job.segment, particles, saved, restored=restored, added=_added(particles), **options
+                    job.segment,
+                    particles,
+                    saved,
+                    restored=reorder,
+                    added=_missing_leaves(particles),
+                    **options,
                 )
             except MisfitError as error:
                 raise MisfitError(
@@ -222,7 +227,7 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
     return dataclasses.replace(particles, ended=ended, cause=cause)
 
 
-def _added(particles: Particles) -> dict[str, Any]:
+def _missing_leaves(particles: Particles) -> dict[str, Any]:
     """Fields and records that older checkpoints lack: there, particles ended with the step, and no field was broken."""
     ones = np.ones(particles.identity.shape, particles.position.dtype)
     steps = {".memory.reached": ones, ".memory.broken": np.zeros(ones.shape, bool)}

@@ -59,15 +59,15 @@ def choose_layout(
         return field, "it holds no slices"
     if layout == "tune":
         found = tune()
-        return field.arranged(found.layout), found.reason
+        return field.with_layout(found.layout), found.reason
     if layout != "auto":
-        return field.arranged(layout), "as given"
+        return field.with_layout(layout), "as given"
     if kernel is not None and kernel.refusal(motion.integrator, motion.field, motion.boundary) is None:
         best = kernel.best_layout(motion.field, particles)
         if best is not None:
-            return field.arranged(best[0]), best[1]
+            return field.with_layout(best[0]), best[1]
     found = ruled_layout(motion.field, motion.integrator, particles)
-    return field.arranged(found.layout), found.reason
+    return field.with_layout(found.layout), found.reason
 
 
 def layouts_for(field: AbstractField, half: bool = False) -> tuple[Layout, ...]:
@@ -114,16 +114,12 @@ def tuned_layout(
     span = tuple(jnp.asarray(value, float) for value in (t, dt))
     rates: dict[str, float] = {}
     for layout in choices:
-        run = functools.partial(_steps, _arranged(field, layout), integrator, start, *span)
+        run = functools.partial(_steps, field.with_layout(layout), integrator, start, *span)
         jax.block_until_ready(run())
         rates[layout] = len(positions) * _STEPS / _best_time(run, seconds / len(choices))
     best = max(rates, key=rates.__getitem__)
     said = ", ".join(f"{name} {rate / 1e6:.1f}" for name, rate in rates.items())
     return Tuning(best, f"measured, million particle-steps/s: {said}", rates)  # pyright: ignore[reportArgumentType]
-
-
-def _arranged(field: AbstractSeries, layout: Layout) -> AbstractSeries:
-    return field.arranged(layout)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _best_time(run: functools.partial[Array], seconds: float) -> float:

@@ -63,7 +63,7 @@ def plan_run(
 ) -> tuple[Job, Report]:
     """Plan a run: the job, and a report that explains the choices."""
     if isinstance(options.reduce, AbstractReduction):
-        options = dataclasses.replace(options, reduce=options.reduce._begun(seeds))
+        options = dataclasses.replace(options, reduce=options.reduce._for_seeds(seeds))
     devices = 1 if options.mesh is None else options.mesh.size
     count = -(-min(options.batch_size or len(seeds), len(seeds)) // devices)  # of each device
 

@@ -30,7 +30,7 @@ class AbstractReduction(eqx.Module):
         """The result from the sums over all particles, NumPy arrays with a leading axis of times."""
         return total
 
-    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+    def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
         """The reduction for a run that begins with these particles."""
         return self
 
@@ -76,7 +76,7 @@ class Moments(AbstractReduction):
     origin: Float[Array, " dim"] | None = None
     """A place near the particles, from which sums lose fewer digits; the middle of the seeds unless given."""
 
-    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+    def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
         middle = jnp.asarray(seeds.mean(0, dtype=np.float64), seeds.dtype)
         return self if self.origin is not None else dataclasses.replace(self, origin=middle)
 

@@ -88,7 +88,7 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
     return held.astype(bool)
 
 
-def _drawn(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
+def _draw_inside(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
     """`n` points of `draw(count, round)`, those of them that lie inside; the first round alone where all may."""
     found = draw(n, 0)
     if inside is None:
@@ -151,7 +151,7 @@ def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside = No
     def draw(count: int, number: int) -> Seeds:
         return low + jr.uniform(_key_of_round(key, number), (count, len(low))) * (high - low)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Seeds:
@@ -188,7 +188,7 @@ def sphere_seeds(
         flat = np.sqrt(1 - height**2)
         unit = jnp.asarray(np.stack([flat * np.cos(angle), flat * np.sin(angle), height], -1), float)
         return seeds_inside(middle + size * unit, inside)
-    return _drawn(
+    return _draw_inside(
         _number(n),
         inside,
         lambda count, number: middle + size * _directions(_key_of_round(key, number), count, 3),
@@ -205,7 +205,7 @@ def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside:
         reach = jr.uniform(key_radius, (count, 1)) ** (1 / dim)
         return jnp.asarray(centre, float) + size * reach * _directions(key_direction, count, dim)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def rectangle_seeds(
@@ -258,7 +258,7 @@ def low_discrepancy_seeds(
         begun += count
         return jnp.asarray(low + share * (high - low), float)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def density_seeds(
@@ -301,7 +301,7 @@ def density_seeds(
         inner = np.asarray(jr.uniform(key_place, index.shape), np.float64)
         return jnp.asarray(low + (index + inner) * size, float)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:

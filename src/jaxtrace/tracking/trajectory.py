@@ -76,7 +76,7 @@ class Trajectory:
         if self.epoch is None:
             raise ValueError(
                 "`dates` needs the date of time 0, which this run does not know. Write "
-                "`trajectory.dated('2015-11-16').dates`."
+                "`trajectory.with_epoch('2015-11-16').dates`."
             )
         return self.epoch.dates(self.times)
 
@@ -98,13 +98,13 @@ class Trajectory:
 
     def seconds_of(self, at: Any, name: str = "at") -> float:
         """A time, or a date as a time."""
-        remedy = "Give a time, or say the date of time 0: `trajectory.dated('2015-11-16')`."
+        remedy = "Give a time, or say the date of time 0: `trajectory.with_epoch('2015-11-16')`."
         seconds = float(in_seconds(at, self.epoch, name, remedy))
         if not np.isfinite(seconds):
             raise ValueError(f"`{name}` must be finite; got {at!r}. Give a time, such as {self.times[-1]:g}.")
         return seconds
 
-    def dated(self, epoch: Epoch | Any) -> "Trajectory":
+    def with_epoch(self, epoch: Epoch | Any) -> "Trajectory":
         """The same trajectory with another date of time 0; None for none."""
         return dataclasses.replace(self, epoch=as_epoch(epoch))
 

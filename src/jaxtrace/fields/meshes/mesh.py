@@ -59,7 +59,7 @@ class Mesh:
         for name, given in cells.items():
             nodes = _checked_nodes(name, given, self.points)
             if len(nodes):
-                self.cells[name], flipped = _oriented(SHAPES[name], nodes, self.points)
+                self.cells[name], flipped = _orient(SHAPES[name], nodes, self.points)
                 self.flipped += flipped
         if not self.cells:
             raise ValueError(f"`cells` must hold at least one cell; got {dict(cells)!r}.")
@@ -216,7 +216,7 @@ def _checked_nodes(
     return nodes.astype(int)
 
 
-def _oriented(
+def _orient(
     shape: Shape, nodes: Int[np.ndarray, "n corners"], points: Float[np.ndarray, "points dim"]
 ) -> tuple[Int[np.ndarray, "n corners"], int]:
     """Cells turned to positive orientation and how many were turned; flat and tangled ones are refused by number."""

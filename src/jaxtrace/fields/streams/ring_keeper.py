@@ -68,7 +68,7 @@ class RingKeeper:
     def field_at(self, step: int, steps: int) -> RingField:
         """The field for the chunk of `steps` units from `step` on; with `steps=0` only the shapes of what changes."""
         if steps == 0:
-            return _described(self._field)
+            return _only_shapes(self._field)
         if not self._end.alive:
             raise ValueError(
                 "the keeper must be open; this one was closed. Ask inside the `with` that opened it."
@@ -133,7 +133,7 @@ class RingKeeper:
         return self._put(np.asarray(scale, self._field.scale.dtype))
 
 
-def _described(field: RingField) -> RingField:
+def _only_shapes(field: RingField) -> RingField:
     """The field with shapes in place of what differs from chunk to chunk."""
     changing = (field.data, field.within, field.scale)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in changing]

@@ -88,13 +88,13 @@ class FileSlices(AbstractSlices):
         return len(self.files)
 
     def read(self, number: int) -> Slice:
-        return np.array(self._mapped(number))
+        return np.array(self._memory_map(number))
 
     @property
     def dtype(self) -> np.dtype | None:
-        return self._mapped(0).dtype
+        return self._memory_map(0).dtype
 
-    def _mapped(self, number: int) -> np.ndarray:
+    def _memory_map(self, number: int) -> np.ndarray:
         found = open_array(self.files[number])
         if found.dtype.kind not in "fiub":
             raise ValueError(f"{self.files[number]} must hold numbers; it holds {found.dtype}")

@@ -183,13 +183,13 @@ class StreamedField:
             epoch=self.epoch,
         )
 
-    def dated(self, epoch: Epoch | Any) -> "StreamedField":
+    def with_epoch(self, epoch: Epoch | Any) -> "StreamedField":
         """The same field with another date of time 0; None for none."""
         other = object.__new__(StreamedField)
         other.__dict__.update(self.__dict__, epoch=as_epoch(epoch))
         return other
 
-    def arranged(self, layout: Layout) -> "StreamedField":
+    def with_layout(self, layout: Layout) -> "StreamedField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
         other = object.__new__(StreamedField)
