@@ -47,7 +47,9 @@ def main() -> None:
 
     found = optimizer.posterior()
     truth = np.asarray(CELL.scm.adjacency)[: len(CELL.names), : len(CELL.names)]
-    console.print(edge_table({"truth": truth, "believed": found.edges.to_numpy()}, CELL.names, least=0.5))
+    console.print(
+        edge_table({"truth": truth, "current_belief": found.edges.to_numpy()}, CELL.names, least=0.5)
+    )
     console.print(f"direct causes of Erk: {found.parents.head(3).round(2).to_dict()}", highlight=False)
     advice = optimizer.recommend()
     best, least = CELL.best()

@@ -29,7 +29,7 @@ from jaxarc.envs import (
     state_bytes,
 )
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks
 from jaxarc.testing import create_mock_task
 from jaxworlds.memory import MemoryUnknownError, predict_memory
 
@@ -115,9 +115,9 @@ def random_play(config: JaxArcConfig, form: str, batch: int, steps: int) -> Any:
         def step(carry: Any, key: Any) -> tuple[Any, None]:
             states, _, reward, ended = carry
             actions = random_actions(key, config, batch, form)
-            states, seen, gained, done, _ = batch_step(with_tasks(states, tasks), actions, config)
+            states, seen, gained, done, _ = batch_step(join_tasks(states, tasks), actions, config)
             return (
-                with_tasks(states, None),
+                join_tasks(states, None),
                 seen_beyond_state(seen, config),
                 reward + gained,
                 ended + done,
@@ -162,7 +162,7 @@ class Program:
         states, seen = batch_reset(jr.split(key_reset, batch), self.config, canvas.tasks)
         self.state_bytes, self._tasks = state_bytes(states), states.task_data
         self._carry: Any = (
-            with_tasks(states, None),
+            join_tasks(states, None),
             seen_beyond_state(seen, self.config),
             jnp.zeros(batch, jnp.float32),
             jnp.zeros(batch, jnp.int32),

@@ -10,7 +10,7 @@ import jax
 import jaxarc.tasks
 from jaxarc.demo import enclosed_floods
 from jaxarc.envs import JaxArcConfig, PointAction, UnifiedDatasetConfig, arc_reset
-from jaxarc.envs.operations import SUBMIT
+from jaxarc.envs.operations import Operation
 from jaxarc.utils.visualization import episode_svg, record_episode, task_svg
 from jaxworlds.store import atomic_write
 
@@ -22,7 +22,7 @@ def pictures() -> dict[str, str]:
     tasks = jaxarc.tasks.load("arc-agi-1", split="training")
     task, config = tasks.raw(TASK), JaxArcConfig(dataset=UnifiedDatasetConfig(20, 20))
     begun = arc_reset(jax.random.key(0), config, tasks.get_task_by_id(TASK), initial_pair_idx=PAIR)
-    actions = [*enclosed_floods(*task.train[PAIR]), PointAction(SUBMIT, 0, 0)]
+    actions = [*enclosed_floods(*task.train[PAIR]), PointAction(Operation.SUBMIT, 0, 0)]
     episode = record_episode(begun, actions, config, task_id=TASK)
     return {"seeing-task.svg": task_svg(task), "seeing-episode.svg": episode_svg(episode)}
 

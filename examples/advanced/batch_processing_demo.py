@@ -1,17 +1,23 @@
-"""A curriculum on the device: 256 environments draw small puzzles three times as often, and start anew by themselves.
+"""A curriculum on the device: 256 environments draw small puzzles three times as often, and restart by themselves.
 
-All environments share one bank of tasks, which `jaxworlds.run` hands to every step (`shared=`): it is neither copied
-into the states nor saved with them. Weights say how often a task is drawn; changing them compiles nothing.
+All environments share one bank of tasks, which the batch of states holds once: `state_axes` tells `jaxworlds.run` so.
+Weights say how often a task is drawn; changing them compiles nothing.
 """
 
-import jax
 import jax.random as jr
 import numpy as np
 
 import jaxarc.tasks
-from jaxarc.envs import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig, batch_reset, batch_step
+from jaxarc.envs import (
+    EnvironmentConfig,
+    JaxArcConfig,
+    UnifiedActionConfig,
+    batch_reset,
+    batch_step,
+    state_axes,
+    state_bytes,
+)
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.state import with_tasks
 from jaxworlds import run
 
 BATCH, STEPS = 256, 200
@@ -21,13 +27,13 @@ CONFIG = JaxArcConfig(
 )
 
 
-def step(carry, t, shared):
-    """One random step of every environment: the states without their tasks, and what they earned and ended."""
+def step(carry, t):
+    """One random step of every environment: the new states, and their tasks, ends, successes and rewards."""
     states, key = carry
     actions = random_actions(jr.fold_in(key, t), CONFIG, BATCH)
-    states, _, reward, done, info = batch_step(with_tasks(states, shared), actions, CONFIG)
+    states, _, reward, done, info = batch_step(states, actions, CONFIG)
     seen = {"task": info["task_index"], "done": done, "success": info["success"], "reward": reward}
-    return (with_tasks(states, None), key), seen
+    return (states, key), seen
 
 
 def main() -> None:
@@ -41,8 +47,8 @@ def main() -> None:
     print(f"one bank of {bank.nbytes / 1e6:.1f} MB for {BATCH} environments")
 
     states, _ = batch_reset(jr.split(jr.key(0), BATCH), CONFIG, bank)
-    start = with_tasks(states, None), jr.key(1)
-    result = run(step, start, STEPS, shared=bank, axes=(0, None), record_every=1, progress=False)
+    axes = (state_axes(states), None)
+    result = run(step, (states, jr.key(1)), STEPS, axes=axes, record_every=1, progress=False)
     print(result)
 
     seen, done = result.records["task"], result.records["done"]
@@ -59,8 +65,8 @@ def main() -> None:
         f"random play: {result.records['success'].sum()} solved, mean reward {result.records['reward'].mean():.3f}"
     )
 
-    own = sum(leaf.nbytes for leaf in jax.tree.leaves(start[0])) / BATCH
-    print(f"{own:.0f} bytes per environment")
+    own = state_bytes(states)
+    print(f"{own} bytes per environment")
     assert own < 2_500
 
 

@@ -8,123 +8,49 @@ from typing import TYPE_CHECKING
 from jaxworlds import __version__ as __version__
 from jaxworlds.lazy import lazy_names
 
-# Public name -> the module that is its home.
+# The home of each public name.
 _HOMES: dict[str, str] = {
-    "AbstractStrategy": "strategies",
-    "BeliefSettings": "beliefs",
-    "benchmark_sustained_performance": "guide",
-    "best_intervention": "scms",
-    "BGe": "inference",
-    "bucket": "data",
-    "BUCKETS": "data",
-    "calibrated_loss": "guide",
-    "CausalBO": "strategies",
-    "CausalModel": "scms",
-    "cells": "experiments",
-    "Choice": "problem",
-    "collect_experience": "guide",
-    "collect_observational_data": "guide",
-    "compare": "experiments",
-    "convert_to_jax_batch": "guide",
-    "create_adaptive_train_step": "guide",
-    "create_jax_surrogate_train_step": "guide",
-    "create_parent_set_model": "guide",
-    "create_test_batch": "guide",
-    "create_test_model": "guide",
-    "create_training_batch": "guide",
-    "create_training_batch_from_examples": "guide",
-    "curriculum_ratios": "guide",
-    "Dataset": "data",
-    "dataset": "data",
-    "draw_graphs": "inference",
-    "draw_models": "beliefs",
-    "edge_frame": "answers",
-    "edge_matrix_svg": "pictures",
-    "edge_posterior": "inference",
-    "EpisodeConfig": "policy",
-    "EvaluationConfig": "guide",
-    "ExpectedImprovement": "strategies",
-    "ExplorationTrainingConfig": "guide",
-    "fit_linear_model": "scms",
-    "from_frame": "scms",
-    "GaussianProcess": "inference",
-    "GaussianProcessEI": "strategies",
-    "generate_scm_for_difficulty": "guide",
-    "graph_svg": "pictures",
-    "grpo_with_jax_surrogate": "guide",
-    "GRPOTrainingConfig": "guide",
-    "InformationGain": "strategies",
-    "Intervention": "scms",
-    "kl_divergence_loss": "guide",
-    "kl_divergence_loss_jax": "guide",
-    "Knowledge": "inference",
-    "KnowledgeGradient": "strategies",
-    "known_graph": "problem",
-    "LatinHypercube": "strategies",
-    "LearningConfig": "surrogate",
-    "likely_edges": "answers",
-    "likely_graph": "answers",
-    "likely_parents": "answers",
-    "linear_model": "scms",
-    "load_policy": "strategies",
-    "measure_compilation_speedup": "guide",
-    "monitor_memory_usage": "guide",
-    "multi_target_loss": "guide",
-    "nonlinearity": "inference",
-    "Network": "surrogate",
-    "NetworkConfig": "surrogate",
-    "optimized_progressive_learning": "guide",
-    "Optimizer": "optimizer",
-    "Oracle": "strategies",
-    "parse_model": "scms",
-    "Policy": "strategies",
-    "PolicyConfig": "policy",
-    "PolicyLearning": "policy",
-    "PolicyNetwork": "policy",
-    "Posterior": "inference",
-    "Prediction": "surrogate",
-    "prepare_static_args": "guide",
-    "pretrained": "surrogate",
-    "pretrained_policy": "strategies",
-    "prior_knowledge": "inference",
-    "Problem": "problem",
-    "problem_of": "problem",
-    "Random": "strategies",
-    "Recommendation": "problem",
-    "restore_static_args": "guide",
-    "RewardTrainingConfig": "guide",
-    "run_episode": "experiments",
-    "sample": "scms",
-    "sample_mixed": "scms",
-    "sample_scm": "scms",
-    "save_policy": "policy",
-    "SCM": "scms",
-    "scm_prior": "scms",
-    "SCMPrior": "scms",
-    "strategy_named": "strategies",
-    "Surrogate": "surrogate",
-    "SurrogateTrainingConfig": "guide",
-    "test_loss_function_compilation": "guide",
-    "test_model_forward_compilation": "guide",
-    "test_performance_regression": "guide",
-    "Thompson": "strategies",
-    "to_frame": "scms",
-    "train": "surrogate",
-    "train_policy": "policy",
-    "TrainingBatch": "guide",
-    "TrainingBatchJAX": "guide",
-    "TrainingConfig": "guide",
-    "TrainingExample": "guide",
-    "TrainingMetrics": "guide",
-    "true_effect": "scms",
-    "uncertainty_weighted_loss": "guide",
-    "uncertainty_weighted_loss_jax": "guide",
-    "update_policy_grpo": "guide",
-    "update_surrogate_jax": "guide",
-    "validate_fallback_behavior": "guide",
-    "validate_surrogate": "guide",
-    "ValidationResults": "guide",
-    "Variable": "optimizer",
+    name: home
+    for home, names in {
+        "answers": "edge_frame likely_edges likely_graph likely_parents",
+        "beliefs": "BeliefSettings draw_models",
+        "data": "bucket BUCKETS Dataset dataset",
+        "experiments": "cells compare run_episode",
+        "guide": """
+            benchmark_sustained_performance calibrated_loss collect_experience
+            collect_observational_data convert_to_jax_batch create_adaptive_train_step
+            create_jax_surrogate_train_step create_parent_set_model create_test_batch
+            create_test_model create_training_batch create_training_batch_from_examples
+            curriculum_ratios EvaluationConfig ExplorationTrainingConfig generate_scm_for_difficulty
+            grpo_with_jax_surrogate GRPOTrainingConfig kl_divergence_loss kl_divergence_loss_jax
+            measure_compilation_speedup monitor_memory_usage multi_target_loss
+            optimized_progressive_learning prepare_static_args restore_static_args
+            RewardTrainingConfig SurrogateTrainingConfig test_loss_function_compilation
+            test_model_forward_compilation test_performance_regression TrainingBatch TrainingBatchJAX
+            TrainingConfig TrainingExample TrainingMetrics uncertainty_weighted_loss
+            uncertainty_weighted_loss_jax update_policy_grpo update_surrogate_jax
+            validate_fallback_behavior validate_surrogate ValidationResults
+        """,
+        "inference": """
+            BGe draw_graphs edge_posterior GaussianProcess Knowledge nonlinearity Posterior
+            prior_knowledge
+        """,
+        "optimizer": "Optimizer Variable",
+        "pictures": "edge_matrix_svg graph_svg",
+        "policy": "EpisodeConfig PolicyConfig PolicyLearning PolicyNetwork save_policy train_policy",
+        "problem": "Choice known_graph Problem problem_of Recommendation",
+        "scms": """
+            best_intervention CausalModel fit_linear_model from_frame Intervention linear_model
+            parse_model sample sample_mixed sample_scm SCM scm_prior SCMPrior to_frame true_effect
+        """,
+        "strategies": """
+            AbstractStrategy CausalBO ExpectedImprovement GaussianProcessEI InformationGain
+            KnowledgeGradient LatinHypercube load_policy Oracle Policy pretrained_policy Random
+            strategy_named Thompson
+        """,
+        "surrogate": "LearningConfig Network NetworkConfig Prediction pretrained Surrogate train",
+    }.items()
+    for name in names.split()
 }
 
 if TYPE_CHECKING:

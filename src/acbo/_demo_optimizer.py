@@ -1,4 +1,4 @@
-"""The part of acbo's demo in which `Optimizer` chooses experiments on the plant, and how good its advice becomes."""
+"""The part of acbo's demo in which `Optimizer` chooses experiments on the plant."""
 
 import dataclasses
 import html
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .optimizer import Optimizer
-from .optimizer.advice import written
+from .optimizer.advice import action_text
 from .optimizer.report import effects_part, graph_part
 from .optimizer.simulators import ModelSimulator
 from .optional import optional_package
@@ -45,7 +45,7 @@ def optimize(plant: CausalModel, runs: int, experiments: int, console: Any) -> l
 
 
 def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lambda: None) -> Run:
-    """Ask, simulate and tell; after every experiment the truth judges what is recommended."""
+    """Ask, simulate and tell; record the true regret of the recommendation after every experiment."""
     pandas, simulator = optional_package("pandas", "the demo"), ModelSimulator(plant, seed)
     data = pandas.DataFrame([simulator({}) for _ in range(OBSERVED)])
     variables = {name: plant.ranges.get(name) for name in plant.names}
@@ -66,7 +66,7 @@ def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lamb
 
 
 def _regret(optimizer: Optimizer, plant: CausalModel) -> float:
-    """How far the advice is from the best, as a share of what can be won: 1 is to set nothing."""
+    """Normalised regret of the recommendation: 0 is best, 1 is setting nothing."""
     best = plant.best()[1]
     return (float(plant.effect(optimizer.recommend().do)) - best) / (float(plant.effect({})) - best)
 
@@ -81,40 +81,40 @@ def check(regrets: Float[np.ndarray, "runs experiments_and_before"]) -> None:
 
 
 def ask_seconds(runs: list[Run]) -> tuple[float, float]:
-    """The median of an `ask`, and what the first one took longer: tracing and compiling."""
+    """Median seconds of an `ask`, and the extra seconds of the first one for tracing and compiling."""
     first, *later = np.concatenate([run.seconds for run in runs]).tolist()
     middle = float(np.median(later))
     return middle, max(first - middle, 0.0)
 
 
 def story(runs: list[Run]) -> str:
-    """What came of it, in a line."""
+    """The result in one line."""
     mean = np.mean([run.regrets for run in runs], axis=0)
     advice = runs[0].optimizer.recommend()
     return (
         f"{len(runs)} optimizations of {len(mean) - 1} experiments: mean regret of the advice {mean[0]:.2f} before, "
-        f"{mean[-1]:.2f} after; the first recommends to {written(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
+        f"{mean[-1]:.2f} after; the first recommends to {action_text(advice.do)}, expecting {advice.target} {advice.expected:.2f}"
     )
 
 
 def body(runs: list[Run]) -> str:
-    """The regret over all runs, and what the first believes at its end, as HTML."""
+    """The regret over all runs, and the final belief of the first run, as HTML."""
     first = runs[0].optimizer
     regrets = np.stack([run.regrets for run in runs])
     chart = svg_text(regret_figure(regrets), "Regret of the advice")
     target = html.escape(first.target)
     return (
         f"<h3>Which experiment next: <code>acbo.Optimizer</code></h3>\n<p>The same plant again, but the graph is unknown and "
-        f"only {OBSERVED} observations are there. The optimizer asks for an experiment, is told what it gave, and says what "
-        f"to set for the least {target}; the truth, which it does not see, judges that advice.</p>\n"
+        f"there are only {OBSERVED} observations. The optimizer asks for an experiment, gets the result, and recommends what "
+        f"to set for the least {target}; the true model, which it does not see, evaluates the recommendation.</p>\n"
         f"<figure>{chart}<figcaption>The line is the mean of {len(runs)} runs that differ in noise, the band holds the middle "
-        "half of them, dots are the first run. Regret is the distance from the best advice as a share of what can be won: 0, the "
-        "dashed line, is the best, 1 is to set nothing. Figures of regret elsewhere in this project mean the same.</figcaption>"
+        "half of them, dots are the first run. Regret 0, the dashed line, is the best intervention, 1 is setting nothing; all "
+        "figures of regret in this project mean the same.</figcaption>"
         "</figure>\n"
         f"<p>{html.escape(story(runs))}.</p>\n"
-        f"<h3>What the first run believes at its end</h3>\n<p>Expected {target} if one variable is set; the band holds nine of "
-        "ten models that fit the data, dots are its experiments.</p>\n"
-        f"{effects_part(first.believed)}\n{graph_part(first.believed)}"
+        f"<h3>Final belief of the first run</h3>\n<p>Expected {target} if one variable is set; the band holds it with "
+        "probability 0.9, dots are experiments.</p>\n"
+        f"{effects_part(first.current_belief)}\n{graph_part(first.current_belief)}"
     )
 
 

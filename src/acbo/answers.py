@@ -1,4 +1,4 @@
-"""Answers of the teacher and of the surrogate in the names of their user: edges, parents, a graph to go on with."""
+"""Answers of teacher and surrogate with the names of variables: edges, parents, and a graph."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Answer = Posterior | Prediction | Float[Array | np.ndarray, "size size"]
-"""What `edge_posterior` or a surrogate returned, or edge probabilities `[i, j]` alone; padding comes last."""
+"""Result of `edge_posterior` or of a surrogate, or edge probabilities `[i, j]` alone; padding comes last."""
 
 
 def probabilities_of(answer: Answer, names: Sequence[str]) -> Float[np.ndarray, "d d"]:

@@ -24,11 +24,11 @@ class Optimize(Command):
     problem: tyro.conf.Positional[Path]
     """The problem, a .toml file."""
     state: Path | None = None
-    """File to keep the optimization in, and to go on from. In the terminal, beside the problem by default."""
+    """File that stores the optimization and from which it continues. In the terminal, by default beside the problem."""
     report: Path | None = None
     """HTML page to write at the end."""
     trials: int | None = None
-    """Most experiments to make now; all that the problem allows unless given."""
+    """Most experiments to make now; by default all that the problem allows."""
     json: bool = False
     """Print one JSON object for scripts; needs a simulator."""
 
@@ -60,7 +60,7 @@ class Show(Command):
 class Train(DistributedCommand):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
-    Ctrl-C or SIGTERM ends early and still writes what was learned; a second Ctrl-C ends at once and writes nothing. With
+    Ctrl-C or SIGTERM ends early and still writes the policy; a second Ctrl-C ends at once and writes nothing. With
     `--checkpoint` the same command and `--resume` goes on with the same bits.
 
     Example: acbo train --out mine.safetensors --updates 500 --size 6
@@ -83,11 +83,11 @@ class Train(DistributedCommand):
     seed: int = 0
     """Seed of everything random."""
     checkpoint: Path | None = None
-    """Folder to save the training to as it goes."""
+    """Folder for checkpoints of the training."""
     checkpoint_every: float = 30.0
     """Seconds between two saves; 0 saves after every chunk of updates."""
     resume: bool = False
-    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
+    """Continue from the checkpoint, on any number of devices; start a new training if there is none."""
     json: bool = False
     """Print one JSON object for scripts."""
 
@@ -107,12 +107,12 @@ class Evaluate(DistributedCommand):
     """
 
     spellings: ClassVar[Mapping[str, str]] = {"strategy=": "strategies"}
-    """How messages name the options."""
+    """Names of options in messages."""
 
     policy: tyro.conf.Positional[str] = "default"
     """A file of `acbo train`, or `default` for the policy of the package."""
     strategies: tuple[str, ...] = ("random", "gp_ei", "cbo")
-    """What to compare it with."""
+    """Strategies to compare it with."""
     sizes: tuple[int, ...] = (5, 10)
     """Numbers of variables."""
     families: tuple[str, ...] = ("erdos_renyi", "scale_free")

@@ -1,4 +1,4 @@
-"""Data as every part of acbo takes it: padded arrays, so that one program serves models of mixed size."""
+"""Datasets as padded arrays, so that one compiled program serves models of mixed size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,11 +24,11 @@ class Dataset(eqx.Module):
 
     values: Float[Array, "n d"]
     intervened: Bool[Array, "n d"]
-    """Where the value was set (or its mechanism changed) by an intervention."""
+    """True where an intervention set the value or changed its mechanism."""
     rows: Bool[Array, " n"]
-    """Which rows are real."""
+    """True for real rows."""
     live: Bool[Array, " d"]
-    """Which variables are real."""
+    """True for real variables."""
     target: Int32[Array, ""]
 
     def __check_init__(self) -> None:
@@ -44,7 +44,7 @@ class Dataset(eqx.Module):
 
 
 def demand_dataset(data: Any) -> None:
-    """Refuse what is no `Dataset`, with the way to make one of it."""
+    """Raise unless `data` is a `Dataset`; the message says how to make one."""
     if isinstance(data, Dataset):
         return
     if isinstance(data, tuple) and data and isinstance(data[0], Dataset):
@@ -57,7 +57,7 @@ def demand_dataset(data: Any) -> None:
 
 
 def demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str | int], argument: str) -> None:
-    """Refuse columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
+    """Raise for columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
     kind = jnp.finfo(jnp.result_type(float))
     largest, spread = (
         np.abs(values).max(0, initial=0.0),
@@ -79,7 +79,7 @@ def demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str | int], 
 
 
 def bucket(variables: int) -> int:
-    """The smallest bucket that holds so many variables.
+    """The smallest bucket that holds this many variables.
 
     >>> bucket(5), bucket(16), bucket(17)
     (8, 16, 32)

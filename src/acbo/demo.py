@@ -21,7 +21,7 @@ from jaxworlds.commands.demo import Section, Speed, facts_table, waiting
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
 from .inference import auroc, edge_posterior
-from .optimizer.advice import written
+from .optimizer.advice import action_text
 from .pictures import edge_matrix_svg, edge_table, graph_svg, layered_places
 from .scms import CausalModel, fit_linear_model, linear_model, parse_model, sample_mixed
 from .surrogate import pretrained
@@ -32,7 +32,7 @@ ROWS, OBSERVED, SIZE = 100, 60, 10
 BATCH = 10
 """Datasets answered at once: more do not fit into the caches of a small machine."""
 LEAST_AUROC = 0.95
-"""What the surrogate must reach on the random models; it was 0.9977 on 200 of them when it was trained."""
+"""Least AUROC of the surrogate on the random models; it was 0.9977 on 200 of them when it was trained."""
 
 PLANT = """
     feed = N(0, 1)
@@ -72,7 +72,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"A plant of 8 variables, seen in {OBSERVED} observations and {ROWS - OBSERVED} experiments: how likely is each arrow?",
         highlight=False,
     )
-    # First of all: who cannot load it is told so in a second. CPUs emulate the bfloat16 in which it was trained.
+    # First, so that a missing package is reported at once. CPUs emulate the bfloat16 in which it was trained.
     network = pretrained(precision="float32" if jax.default_backend() == "cpu" else None)
     plant = parse_model(PLANT, size=SIZE)
     names, d = plant.names, len(plant.names)
@@ -85,8 +85,8 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     others = random_models(models - 1)
     drawn = [sample_mixed(m.scm, jr.fold_in(jr.key(5), n), ROWS, OBSERVED) for n, m in enumerate(others)]
     cases = HeldOut(
-        jax.tree.map(_stacked, data, *drawn),
-        _stacked(*(model.scm.adjacency for model in (plant, *others))),
+        jax.tree.map(_stack, data, *drawn),
+        _stack(*(model.scm.adjacency for model in (plant, *others))),
     )
     with waiting(console, "the surrogate is compiled and answers"):
         edges, answered = _answer_all(network, cases)
@@ -122,7 +122,7 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     )
 
 
-def _stacked(*leaves: Any) -> jax.Array:
+def _stack(*leaves: Any) -> jax.Array:
     # On the host: a program that joins hundreds of arrays takes seconds to compile.
     return jnp.asarray(np.stack(leaves))
 
@@ -139,11 +139,11 @@ def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models 
 
 
 Decision = tuple[str, dict[str, float], float, float]
-"""Who decides, the values set, the true E[target | do(...)], and its regret: 0 is the best, 1 is to set nothing."""
+"""Source of the decision, values set, true E[target | do(...)], and regret: 0 is best, 1 is setting nothing."""
 
 
 def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, "d d"]]) -> list[Decision]:
-    """What to set to lower the target most: by the truth, by a model fitted to each likely graph, by correlation."""
+    """The best intervention by the true model, by a model fitted to each likely graph, and by correlation."""
     levels, best = plant.best()
     chosen = {"truth": levels}
     for who, edges in answers.items():
@@ -163,7 +163,7 @@ def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, 
 
 
 def _decision_line(who: str, do: dict[str, float], reached: float, regret: float) -> str:
-    return f"{who}: {written(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
+    return f"{who}: {action_text(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
 
 
 def _check(
@@ -200,7 +200,9 @@ def _body(plant: CausalModel, table: dict[str, Any], decisions: list[Decision], 
         for title, edges in table.items()
         if title != "truth"
     ]
-    rows = [(who, written(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions]
+    rows = [
+        (who, action_text(do), f"{reached:.2f}", f"{regret:.2f}") for who, do, reached, regret in decisions
+    ]
     wide = "".join(f'<figure class="wide">{graph}</figure>\n' for graph in graphs)
     heads = ("who decides", "what", f"expected {plant.target}", "regret")
     return (

@@ -20,7 +20,7 @@ def solve_positive(
         both, log = carry
         row = jax.lax.dynamic_index_in_dim(both, k, axis=0, keepdims=False)
         column = jax.lax.dynamic_index_in_dim(both, k, axis=1, keepdims=False)
-        # Rounding must not turn what is positive into nothing.
+        # Rounding must not make a positive pivot zero.
         pivot = jnp.maximum(jax.lax.dynamic_index_in_dim(row, k, keepdims=False), 1e-30)
         scaled = row / pivot
         here = (index == k)[:, None]

@@ -24,7 +24,7 @@ def place(name: str, names: Sequence[str], argument: str) -> int:
 
 
 def require_distinct(names: Sequence[str], argument: str) -> None:
-    """Refuse names that occur twice, or are empty."""
+    """Raise for names that are repeated or empty."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -53,7 +53,7 @@ def short_list(listed: str) -> str:
 
 
 def text_remedy(value: Any, column: str) -> str:
-    """What to do about a cell that should hold a number and holds text; empty for anything else.
+    """The remedy for a cell that holds text instead of a number; empty for anything else.
 
     >>> text_remedy("45,5", "dose")
     ' Write 45.5 with a point; pandas.read_csv(path, decimal=",") reads a file with decimal commas.'

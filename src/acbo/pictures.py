@@ -41,7 +41,7 @@ MEASURED = WRONG
 INK = "#1c2234"
 """Colour of text and axes in figures; in SVG they take the colour of the page."""
 BENDS = (0.0, 0.2, -0.2, 0.35, -0.35, 0.5, -0.5, 0.7, -0.7)
-"""How far an arrow may bend sideways, as a part of its length; matplotlib's `rad`."""
+"""Possible bends of an arrow, as parts of its length; matplotlib's `rad`."""
 
 
 @contextlib.contextmanager
@@ -331,14 +331,14 @@ def _draw_cell(axes: Any, corner: Point, cell: int, p: float | None, framed: boo
 def _least_crossing_bend(
     at: Float[np.ndarray, "d 2"], half: Float[np.ndarray, "d 2"], i: int, j: int
 ) -> float:
-    """How an arrow bends so that it crosses as few other nodes as possible, and bends as little."""
+    """The smallest bend with which an arrow crosses the fewest other nodes."""
     others = [v for v in range(len(at)) if v not in (i, j)]
 
-    def crossed(bend: float) -> int:
+    def crossings(bend: float) -> int:
         curve = _curve(at[i], at[j], bend)
         return int((np.abs(curve[:, None] - at[others]) < half[others] + 6).all(-1).any(0).sum())
 
-    return min(BENDS, key=crossed)
+    return min(BENDS, key=crossings)
 
 
 def _curve(start: Point, end: Point, bend: float) -> Float[np.ndarray, "41 2"]:

@@ -1,4 +1,4 @@
-"""What an experimenter knows before any experiment, and what they decide: arrays, so that one program serves all."""
+"""Problems, choices and recommendations as arrays, so that one program serves all problems of a size."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from .scms.scm import SCM
 
 
 class Problem(eqx.Module):
-    """Which variables can be set to what at which price, what is known of the graph, and what is wanted."""
+    """A causal optimization problem: ranges and costs of variables, target, and knowledge about the graph."""
 
     live: Bool[Array, " d"]
     manipulable: Bool[Array, " d"]
@@ -57,9 +57,9 @@ class Choice(eqx.Module):
     mask: Bool[Array, " d"]
     value: Float[Array, " d"]
     stop: Bool[Array, ""]
-    """Whether it is better to end than to make any experiment."""
+    """True if stopping is better than any experiment."""
     score: Float[Array, ""]
-    """How much the strategy expects of it, in the strategy's own measure."""
+    """Score of the experiment, in the strategy's own units."""
 
     @property
     def intervention(self) -> Intervention:
@@ -68,25 +68,25 @@ class Choice(eqx.Module):
 
 
 class Recommendation(eqx.Module):
-    """What to do in the end, and what it is expected to give."""
+    """A recommended action and its expected target."""
 
     mask: Bool[Array, " d"]
     value: Float[Array, " d"]
     mean: Float[Array, ""]
     """Expected target."""
     spread: Float[Array, ""]
-    """Standard deviation of that expectation: what is not known, not the noise."""
+    """Standard deviation of that expectation, without measurement noise."""
 
     @property
     def intervention(self) -> Intervention:
-        """What is recommended, as a hard intervention."""
+        """The recommendation as a hard intervention."""
         return hard(self.mask, jnp.where(self.mask, self.value, 0))
 
 
 def problem_of(
     scm: SCM, *, minimize: bool = True, knowledge: Knowledge | None = None, max_simultaneous: int = 1
 ) -> Problem:
-    """What an experimenter with this model before them is told: everything but graph and mechanisms."""
+    """The problem posed by a model: everything but its graph and mechanisms."""
     d, dtype = scm.size, scm.low.dtype
     seen = scm.live & scm.observed
     return Problem(
@@ -105,7 +105,7 @@ def problem_of(
 
 
 def _among(seen: Bool[Array, " d"], hidden: Bool[Array, " d"], known: Knowledge) -> Knowledge:
-    """What is known, of what is seen: what acts through hidden variables alone acts directly there."""
+    """The knowledge restricted to observed variables; paths through hidden variables become direct edges."""
     edges = known.required
     for _ in range(known.size.bit_length()):  # each round doubles the length of the paths
         through = (edges & hidden).astype(jnp.int32)

@@ -105,7 +105,7 @@ def device_mean(tree: T, axes: Any) -> T:
 
 @dataclasses.dataclass(frozen=True)
 class LoopOptions:
-    """How a training runs, whatever it computes; `acbo.train` says what each option means."""
+    """Options of a training run; `acbo.train` describes them."""
 
     mesh: Mesh | None = None
     chunk: int | None = None

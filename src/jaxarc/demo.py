@@ -21,7 +21,7 @@ from .envs.config import (
     UnifiedDatasetConfig,
 )
 from .envs.episodes import Played, random_policy
-from .envs.operations import FLOOD, SUBMIT
+from .envs.operations import FLOOD, Operation
 from .envs.structured_actions import PointAction
 
 TASK = "00d62c1b"
@@ -76,7 +76,7 @@ def _solve(training: tasks.TaskSet, console: Any) -> tuple[str, str, str]:
     config = JaxArcConfig(dataset=UnifiedDatasetConfig(20, 20))
     state, _ = arc_reset(jr.key(0), config, training.get_task_by_id(TASK), initial_pair_idx=4)
     source, target = task.train[4]
-    actions = [*enclosed_floods(source, target), PointAction(SUBMIT, 0, 0)]
+    actions = [*enclosed_floods(source, target), PointAction(Operation.SUBMIT, 0, 0)]
     episode = record_episode(state, actions, config, task_id=TASK)
     if not episode.success:
         raise RuntimeError(f"the scripted actions did not solve {TASK}. Please report this.")

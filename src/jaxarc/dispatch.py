@@ -31,7 +31,7 @@ from .kernels import native
 from .kernels.batch_observe import observe_batch
 from .kernels.batch_step import step_batch, unless_mapped, why_no_batch_kernel
 from .kernels.gpu import why_no_gpu_kernels
-from .tasks.bank import as_bank
+from .tasks.bank import as_bank, same_sizes
 
 SWITCH = "JAXARC_KERNELS"
 """The environment variable that turns kernels off: `JAXARC_KERNELS=off`."""
@@ -54,6 +54,8 @@ def arc_reset(
     - `episode_mode`: 0 takes demonstration pairs, 1 test pairs; by default what the config says.
     - `initial_pair_idx`, `task_index`: the pair and the task to start with.
 
+    The state holds a copy of the tasks: you may donate it to a program of yours, and your tasks stay.
+
     What does not exist or does not fit the canvas is refused. Inside your own `jit` values cannot be looked at: there the
     episode is over from the start (`truncated`), its similarity is NaN, and so are the rewards of its steps, which say
     `info["task_missing"]`. With checks on it raises.
@@ -64,8 +66,8 @@ def arc_reset(
     """
     task_data, chosen = reset_arguments(config, task_data, episode_mode, initial_pair_idx, task_index)
     _demand_one(demand_key(key), chosen)
-    state, seen = _call(config, _reset, key, task_data, chosen, config)
-    return join_tasks(state, task_data), seen
+    state, seen, own = _call(config, _reset, key, task_data, chosen, config)
+    return join_tasks(state, same_sizes(own, task_data)), seen
 
 
 def batch_reset(
@@ -78,12 +80,13 @@ def batch_reset(
 ) -> tuple[ArcEnvState, ArcObservation]:
     """`arc_reset` for each key; the tasks are shared, what is chosen may differ between environments.
 
-    The state's arrays have the batch's axis in front, except `state.task_data`, which is there once.
+    The state's arrays have the batch's axis in front, except `state.task_data`, which is there once: a copy of the tasks,
+    so that you may donate the states and keep your tasks.
     """
     task_data, chosen = reset_arguments(config, task_data, episode_mode, initial_pair_idx, task_index)
     demand_batch(keys, chosen)
-    states, seen = _call(config, _batch_reset, keys, task_data, chosen, config)
-    return join_tasks(states, task_data), seen
+    states, seen, own = _call(config, _batch_reset, keys, task_data, chosen, config)
+    return join_tasks(states, same_sizes(own, task_data)), seen
 
 
 def arc_step(state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -> Stepped:
@@ -221,6 +224,7 @@ def _demand_one(key: Array, chosen: dict[str, Array]) -> None:
             )
 
 
+# States get tasks of their own: who donates states would otherwise give away the user's tasks with them.
 @functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
 def _reset(
     key: Array,
@@ -230,7 +234,8 @@ def _reset(
     on_error: str | None,
     kernels: bool,
 ) -> Any:
-    return reset_environment(key, as_bank(task_data), chosen, config, on_error)
+    state, seen = reset_environment(key, as_bank(task_data), chosen, config, on_error)
+    return state, seen, jax.tree.map(jnp.copy, task_data)
 
 
 @functools.partial(jax.jit, static_argnames=("on_error", "kernels"))
@@ -245,7 +250,8 @@ def _batch_reset(
     bank = as_bank(task_data)
     axes = {name: 0 if value.ndim else None for name, value in chosen.items()}
     reset = lambda key, picked: reset_environment(key, bank, picked, config, on_error)  # noqa: E731
-    return jax.vmap(reset, in_axes=(0, axes))(keys, chosen)
+    states, seen = jax.vmap(reset, in_axes=(0, axes))(keys, chosen)
+    return states, seen, jax.tree.map(jnp.copy, task_data)
 
 
 # The tasks go in beside the state and do not come out: `jit` would copy the bank at every step.

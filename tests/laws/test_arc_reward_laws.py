@@ -18,7 +18,7 @@ from jaxarc.envs import (
     batch_reset,
     batch_step,
 )
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks
 from jaxarc.tasks import RawTask, TaskSet
 from jaxworlds import replace
 
@@ -49,8 +49,8 @@ def play(states: Any, tasks: Any, actions: Any, config: JaxArcConfig) -> Any:
     """All states, rewards and whether episodes went on, step by step."""
 
     def step(states: Any, action: Any) -> Any:
-        new, _, reward, done, info = batch_step(with_tasks(states, tasks), action, config)
-        new = with_tasks(new, None)
+        new, _, reward, done, info = batch_step(join_tasks(states, tasks), action, config)
+        new = join_tasks(new, None)
         return new, (new, reward, ~done, jnp.sum(new.wrong, (1, 2), jnp.int32), info["valid_action"])
 
     return jax.lax.scan(step, states, actions)[1]
@@ -80,9 +80,9 @@ def test_what_leads_back_to_the_same_state_earns_nothing(seed: int, config: JaxA
     )
     actions = PointAction(operations, *draw.integers(0, SIDE, (2, STEPS, BATCH)))
     played, rewards, going, wrong, _ = jax.device_get(
-        play(with_tasks(states, None), states.task_data, actions, config)
+        play(join_tasks(states, None), states.task_data, actions, config)
     )
-    begun = jax.device_get(with_tasks(states, None))
+    begun = jax.device_get(join_tasks(states, None))
     loops = 0
     for row in range(BATCH):
         # Reward without its costs, summed from the beginning, at every state that was seen.

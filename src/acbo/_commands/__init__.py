@@ -1,1 +1,1 @@
-"""What the commands of `acbo` do."""
+"""The commands of `acbo`."""

@@ -17,7 +17,7 @@ SEEN = 0.005
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """What a problem (.toml), a file of weights (.safetensors) or a saved optimization holds."""
+    """Contents of a problem (.toml), a file of weights (.safetensors) or a saved optimization."""
     if path.suffix == ".toml":
         from .problem_file import read_problem
 
@@ -28,17 +28,17 @@ def file_facts(path: Path) -> dict[str, Any]:
 
 
 def saved_optimization(path: Path) -> Optimizer:
-    """The optimization in a file, which is not written to; refused where the file is something else."""
+    """The optimization in a file, opened for reading only; raises for any other file."""
     with path.open("rb") as file:
         if FORMAT.encode() not in file.read(200):
             raise ValueError(
-                f"`file` must be a saved optimization, a .safetensors file or a problem .toml; {path} is none of them."
+                f"`file` must be a saved optimization, a .safetensors file or a problem .toml; got {path}, which is none of them."
             )
     return Optimizer.load(path, keep=False)
 
 
 def settings_facts(settings: Settings) -> dict[str, Any]:
-    """The question: variables with what they can be set to and cost, target, and what is known."""
+    """The problem as plain data: variables with ranges and costs, target, strategy and graph."""
     return {
         "target": settings.target,
         "objective": settings.objective,
@@ -50,7 +50,7 @@ def settings_facts(settings: Settings) -> dict[str, Any]:
 
 
 def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
-    """The question, how far it went, what is believed, and the recommendation."""
+    """The problem, its progress, the likely edges, and the recommendation."""
     state = optimizer.state
     facts = {
         **settings_facts(state.settings),
@@ -64,7 +64,7 @@ def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
         "recommended": None,
     }
     if state.rows:
-        edges = np.asarray(optimizer.believed.edges)
+        edges = np.asarray(optimizer.current_belief.edges)
         facts["edges"] = likely_edges(edges, list(state.settings.names), SEEN)
         facts["recommended"] = dataclasses.asdict(optimizer.recommend())
     return facts
@@ -74,11 +74,11 @@ _LONGEST_HEADER = 1 << 24
 
 
 class _SizeError(Exception):
-    """Arrays take other bytes than the file holds."""
+    """The sizes of the arrays do not add up to the file."""
 
 
 def _check_sizes(header: dict[str, Any], held: int) -> None:
-    """Refuse arrays that do not lie one after the other in so many bytes, or whose type and shape take other bytes."""
+    """Raise unless the arrays follow one another in `held` bytes, each as large as its type and shape say."""
     at = 0
     for name, row in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
         start, end = row["data_offsets"]
@@ -94,7 +94,7 @@ def _check_sizes(header: dict[str, Any], held: int) -> None:
 
 
 def weights_facts(path: Path) -> dict[str, Any]:
-    """The arrays of a safetensors file and what is written beside them, read from its header alone."""
+    """The arrays and the metadata of a safetensors file, read from its header alone."""
     with path.open("rb") as file:
         try:
             held = path.stat().st_size - 8

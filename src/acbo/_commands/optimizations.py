@@ -1,4 +1,4 @@
-"""What `acbo optimize` and `acbo show` do."""
+"""The commands `acbo optimize` and `acbo show`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from .terminal import advice, interact, show
 
 
 def optimize(problem: Path, state: Path | None, report: Path | None, trials: int | None, json: bool) -> int:
-    """Make experiments by a simulator or with a person, tell what is recommended, and write the page where asked."""
+    """Run experiments with a simulator or a person, print the recommendation, and write the report if asked to."""
     if trials is not None and trials < 0:
         raise ValueError(f"`--trials` must be at least 0; got {trials}.")
     given = read_problem(problem)
@@ -36,7 +36,7 @@ def optimize(problem: Path, state: Path | None, report: Path | None, trials: int
         interact(optimizer, people_console(), trials)
     elif optimizer.remaining >= 1 or optimizer.state.pending:
         stopped = run(optimizer, trials, progress=False if json else None)
-    with show_status("working out what is believed"):
+    with show_status("computing the recommendation"):
         if report is not None:
             optimizer.report(report, optimum=given.optimum)
         said = "" if json else advice(optimizer)
@@ -50,7 +50,7 @@ def optimize(problem: Path, state: Path | None, report: Path | None, trials: int
 
 
 def show_file(path: Path, json: bool) -> int:
-    """Show what is in a file, in the terminal or as plain data."""
+    """Show the contents of a file, as tables or as JSON."""
     if json:
         print_json(file_facts(path))
     else:

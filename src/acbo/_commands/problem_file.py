@@ -1,4 +1,4 @@
-"""A problem in a TOML file, for the command line: variables, target, what is known, and where rows come from.
+"""A problem in a TOML file, for the command line: variables, target, graph, and the source of rows.
 
     target = "pain"
     objective = "min"                   # or "max"
@@ -50,7 +50,7 @@ BENCHMARKS = {"toy": toy_graph, "complete": complete_graph, "health": health_gra
 
 @dataclasses.dataclass(frozen=True)
 class ProblemFile:
-    """What a file says, ready for an `Optimizer`."""
+    """The contents of a problem file, ready for an `Optimizer`."""
 
     path: Path
     options: dict[str, Any]
@@ -60,7 +60,7 @@ class ProblemFile:
     """The best expected target, where a benchmark says so."""
 
     def start(self, state: Path | None = None) -> Optimizer:
-        """A new optimization; rows that are to come before it are read or simulated."""
+        """A new optimization; its initial rows are read or simulated."""
         pandas = optional_package("pandas", "a problem file")
         frames, marks = self._data()
         if self.simulator is not None and self.observations:
@@ -71,13 +71,13 @@ class ProblemFile:
         data = pandas.concat(frames, ignore_index=True) if frames else None
         with words_of_file(self.path, graph="text", data="data"):
             return Optimizer(
-                **self._described(), data=data, intervened=marks, simulator=self.simulator, path=state
+                **self._optimizer_options(), data=data, intervened=marks, simulator=self.simulator, path=state
             )
 
     def settings(self) -> Settings:
         """The problem without its rows."""
         with words_of_file(self.path, graph="text"):
-            return Optimizer(**self._described()).state.settings
+            return Optimizer(**self._optimizer_options()).state.settings
 
     def resume(self, state: Path) -> Optimizer:
         """Go on with a saved optimization of this problem; budget and number of experiments are those of the file."""
@@ -95,7 +95,7 @@ class ProblemFile:
             self.simulator.calls = self.observations + len(found.state.made)
         return found
 
-    def _described(self) -> dict[str, Any]:
+    def _optimizer_options(self) -> dict[str, Any]:
         return {key: value for key, value in self.options.items() if key not in ("data", "intervened")}
 
     def _data(self) -> tuple[list[Any], Any]:
@@ -123,7 +123,7 @@ class ProblemFile:
 
 
 def _demand_numbers(column: Any, name: str, source: Path) -> None:
-    """Refuse a column with a word in it, and name the word: pandas makes text of the whole column."""
+    """Raise for a column that contains a word, and name the word: pandas reads the whole column as text."""
     if column.dtype.kind in "biufc":
         return
     for row, cell in enumerate(column, start=1):
@@ -141,7 +141,7 @@ def _demand_numbers(column: Any, name: str, source: Path) -> None:
 
 
 def _as_number(cell: Any) -> str:
-    """What to write in place of a number with a decimal comma, or of a word."""
+    """The remedy for a number with a decimal comma, or for a word."""
     try:
         return f" Write {float(str(cell).replace(',', '.')):g} with a point."
     except ValueError:
@@ -150,7 +150,7 @@ def _as_number(cell: Any) -> str:
 
 @contextlib.contextmanager
 def words_of_file(path: Path, **words: str) -> Iterator[None]:
-    """Meanwhile errors and warnings name the words of a problem file, which stand for these arguments."""
+    """While active, errors and warnings name the words of the problem file instead of Python arguments."""
     try:
         with warnings.catch_warnings(record=True) as warned:
             yield
@@ -184,7 +184,7 @@ def words_of_file(path: Path, **words: str) -> Iterator[None]:
 
 
 def read_problem(path: Path) -> ProblemFile:
-    """The problem in a file; wrong words and contradictions are refused."""
+    """Read a problem file; unknown words and contradictions raise."""
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -218,7 +218,7 @@ def read_problem(path: Path) -> ProblemFile:
 
 
 def _check_words(path: Path, said: Mapping[str, Any]) -> None:
-    """Refuse values of another kind than their word asks for."""
+    """Raise for a value of the wrong type."""
     for word, kind in _KINDS.items():
         if word in said and (not isinstance(said[word], kind) or isinstance(said[word], bool)):
             demand = {str: "text", int: "a whole number", dict: "a table"}.get(kind, "a number")
@@ -241,10 +241,10 @@ _KINDS: dict[str, Any] = {
 def _source(
     path: Path, said: Mapping[str, Any], options: dict[str, Any]
 ) -> tuple[Simulator | None, float | None]:
-    """The simulator and the optimum; what a model brings along is added to the options."""
+    """The simulator and the optimum; variables, target and graph of a model are added to the options."""
     seed, optimum = int(said.get("seed", 0)), None
     if "simulator" in said:
-        return _imported(path, str(said["simulator"])), None
+        return _import_simulator(path, str(said["simulator"])), None
     if "model" in said:
         with words_of_file(path, model="text"):
             known: CausalModel | Benchmark = _model(said["model"], said.get("target"))
@@ -271,7 +271,7 @@ def _source(
 
 
 def _model(text: str, target: str | None) -> CausalModel:
-    """The model in a text; the problem's target is taken where the text leaves open which it is."""
+    """The model in a text; the problem's target is used if the text names none."""
     try:
         return parse_model(text)
     except ValueError as error:
@@ -290,7 +290,7 @@ def _variable(model: CausalModel, name: str) -> Variable:
 
 
 def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A list of two numbers is a range; TOML has no tuples."""
+    """Read `variables`: a list of two numbers is a range, because TOML has no tuples."""
     found = {}
     for name, what in given.items():
         if isinstance(what, list):
@@ -304,7 +304,7 @@ def _variables(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _imported(path: Path, name: str) -> Simulator:
+def _import_simulator(path: Path, name: str) -> Simulator:
     """The function `module:function`; modules beside the problem are found."""
     module, _, function = name.partition(":")
     if not function or not all(part.isidentifier() for part in (*module.split("."), function)):

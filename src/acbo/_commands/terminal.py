@@ -1,4 +1,4 @@
-"""An optimization in the terminal: the next experiment, prompts for what it gave, and pictures of what is known."""
+"""An optimization in the terminal: the next experiment, prompts for its results, and tables of the current belief."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acbo.optimizer.advice import written
+from acbo.optimizer.advice import action_text
 from acbo.optimizer.optimizer import Optimizer
 from acbo.optimizer.state import Settings
 from acbo.pictures import edge_table
@@ -24,7 +24,7 @@ BARS = "▁▂▃▄▅▆▇█"
 def interact(
     optimizer: Optimizer, console: "Console", trials: int | None = None, read: Callable[[str], str] = input
 ) -> None:
-    """Show experiments and ask for their results until the means, the strategy, `trials` or the user end it."""
+    """Show experiments and ask for their results until the budget, the strategy, `trials` or the user ends it."""
     done = 0
     console.print(
         "Type each measured value. [b]skip[/b] drops the experiment, [b]stop[/b] ends.", highlight=False
@@ -39,7 +39,7 @@ def interact(
                 return
         pending = optimizer.state.pending[0]
         console.print(_experiment_table(optimizer))
-        said = _measured(optimizer, console, read)
+        said = _read_measurements(optimizer, console, read)
         if said == "stop":
             console.print(f"Stopped; experiment {pending.experiment} is pending.", highlight=False)
             return
@@ -51,8 +51,10 @@ def interact(
         done += 1
 
 
-def _measured(optimizer: Optimizer, console: "Console", read: Callable[[str], str]) -> dict[str, float] | str:
-    """A value for each variable that is not set, or the word that was typed instead of one."""
+def _read_measurements(
+    optimizer: Optimizer, console: "Console", read: Callable[[str], str]
+) -> dict[str, float] | str:
+    """A value for each variable that is not set, or the word "stop" or "skip"."""
     values: dict[str, float] = {}
     for name in optimizer.state.settings.names:
         while name not in optimizer.state.pending[0].do and name not in values:
@@ -93,7 +95,7 @@ def _experiment_table(optimizer: Optimizer) -> "Table":
 
 
 def show(path: Path, console: "Console") -> None:
-    """A saved optimization, a file of weights, or a problem, as a picture in the terminal."""
+    """Show a saved optimization, a file of weights, or a problem in the terminal."""
     if path.suffix == ".toml":
         from .problem_file import read_problem
 
@@ -105,23 +107,15 @@ def show(path: Path, console: "Console") -> None:
 
 
 def show_settings(settings: Settings, console: "Console") -> None:
-    """Variables, target, and what is known of the graph."""
+    """Show variables, target and known edges."""
     from rich.markup import escape
     from rich.table import Table
 
     goal = "least" if settings.objective == "min" else "greatest"
     table = Table("variable", "can be set to", "cost", title=f"{goal} {escape(settings.target)}")
     for v in settings.variables:
-        if v.manipulable:
-            values = (
-                f"{v.low:g} to {v.high:g}"
-                if v.levels is None
-                else ", ".join(f"{level:g}" for level in v.levels)
-            )
-            price = f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
-            table.add_row(escape(v.name), values, price)
-        else:
-            table.add_row(escape(v.name), "target" if v.name == settings.target else "only measured", "")
+        values = "target" if v.name == settings.target else v.values_text
+        table.add_row(escape(v.name), values, v.cost_text)
     console.print(table)
     edges = ", ".join(f"{a} → {b}" for a, b in settings.graph.required)
     kind = "graph" if settings.graph.known else "known edges"
@@ -129,29 +123,29 @@ def show_settings(settings: Settings, console: "Console") -> None:
 
 
 def show_optimization(optimizer: Optimizer, console: "Console") -> None:
-    """Settings, progress, edges, what each variable does, and the recommendation."""
+    """Show settings, progress, the effect of each variable, edges, and the recommendation."""
     show_settings(optimizer.state.settings, console)
     console.print(repr(optimizer), highlight=False, markup=False)
-    believed = optimizer.believed
+    current_belief = optimizer.current_belief
     if optimizer.state.made:
-        console.print(f"best so far: {sparkline(believed.progress.best)}", highlight=False)
-    for curve in believed.curves:
+        console.print(f"best so far: {sparkline(current_belief.progress.best)}", highlight=False)
+    for curve in current_belief.curves:
         ends = f"{curve.x[0]:g} to {curve.x[-1]:g}"
         line = f"{curve.name} ({ends}): {sparkline(curve.mean)} {optimizer.target} {curve.mean[0]:.3g} to {curve.mean[-1]:.3g}"
         console.print(line, highlight=False, markup=False)
     console.print(
-        edge_table({"probability, %": believed.edges}, optimizer.state.settings.names, title="edges")
+        edge_table({"probability, %": current_belief.edges}, optimizer.state.settings.names, title="edges")
     )
     console.print(advice(optimizer), highlight=False, markup=False, soft_wrap=True)
 
 
 def advice(optimizer: Optimizer) -> str:
-    """The recommendation in a line, and what the experiments say against it in further ones."""
+    """The recommendation in one line; notes about conflicting experiments in further lines."""
     if not optimizer.state.rows:
         return "No rows yet: nothing is recommended."
     found = optimizer.recommend()
     said = (
-        f"recommended: {written(found.do)}; expected {found.target} {found.expected:.4g} "
+        f"recommended: {action_text(found.do)}; expected {found.target} {found.expected:.4g} "
         f"({found.low:.4g} to {found.high:.4g})"
     )
     return "\n".join([said, *found.notes])

@@ -1,4 +1,4 @@
-"""Beliefs about a problem: causal models drawn from their posterior, and what they say of interventions."""
+"""Beliefs about a problem: causal models drawn from their posterior, corrected by experiments."""
 
 from .belief import AbstractBelief as AbstractBelief
 from .belief import Belief as Belief

@@ -1,4 +1,4 @@
-"""One belief for choosing, recommending and explaining: causal models, corrected by what experiments showed."""
+"""The belief behind choices, recommendations and explanations: causal models, corrected by experiments."""
 
 import abc
 from typing import NamedTuple
@@ -22,13 +22,13 @@ from .outcomes import Outcomes, outcomes_of, recent
 WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
 MEMORY = 64
-"""How many experiments correct the models, the last ones; the cost grows with the cube."""
+"""Number of most recent experiments that correct the models; the cost grows with the cube."""
 TEMPER = 0.4
 """Power of the likelihood by which forms of correction are weighed: below 1, because no form is quite right."""
 BEYOND = 10.0
 """Deviations of the target; where an experiment gave more than these, corrections are expected to be larger in proportion."""
 SHARE = 0.5
-"""What part of a correction is a sum over variables, and so the same in all sets, where several may be set."""
+"""Share of a correction that is a sum over variables, and so the same in all sets, where several may be set."""
 
 
 class Effects(NamedTuple):
@@ -48,7 +48,7 @@ class Effects(NamedTuple):
         return jnp.sqrt(self.mean.var(0) + (self.deviation**2).mean(0))
 
     def quantile(self, part: float) -> Float[Array, " actions"]:
-        """The value below which this part of the belief lies."""
+        """Quantile of the belief."""
         wide = 8 * self.deviation
         low, high = (self.mean - wide).min(0), (self.mean + wide).max(0)
         deviation = jnp.maximum(self.deviation, 1e-6 * jnp.maximum(high - low, 1e-20))
@@ -64,7 +64,7 @@ class Effects(NamedTuple):
 
 
 class AbstractBelief(eqx.Module):
-    """What is believed of the expected target under every action."""
+    """Distribution of the expected target under every action."""
 
     @abc.abstractmethod
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
@@ -116,11 +116,11 @@ class Belief(AbstractBelief):
     models: SCM
     problem: Problem
     tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]]
-    """What experiments set, to what, and which of them are real; the first is to do nothing."""
+    """Masks, values and validity of the experiments; the first is to do nothing."""
     inverse: Float[Array, "forms n n"]
     """Of the covariance of all tried, for each form."""
     weight: Float[Array, "draws n"]
-    """What the correction of each draw gives to each tried one."""
+    """Weight of each experiment in the correction of each draw."""
     form: Int32[Array, " draws"]
     outcomes: Outcomes
     reach: Float[Array, ""]
@@ -129,7 +129,7 @@ class Belief(AbstractBelief):
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
         forms = _forms()
         dtype = self.weight.dtype
-        pairs = alike(self.problem, (mask, value), self.tried[:2])
+        pairs = pair_actions(self.problem, (mask, value), self.tried[:2])
         signal = jnp.asarray(forms["signal"], dtype) * self.reach
         lengths, place = np.unique(forms["length"], return_inverse=True)
         kernels = jnp.stack([pairs.kernel(float(length)) for length in lengths]) * self.tried[2]
@@ -186,7 +186,7 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     # Observations of a process that is held still say little of how far experiments may take it.
     farthest = jnp.max(jnp.where(real, jnp.abs(y - centre) / scale, 0))
     reach = jnp.maximum(farthest / BEYOND, 1)
-    pairs = alike(problem, (mask, value), (mask, value))
+    pairs = pair_actions(problem, (mask, value), (mask, value))
     near = {length: pairs.kernel(length) for length in sorted(set(forms["length"].tolist()))}
     both = real[:, None] & real
 
@@ -211,8 +211,8 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     )
 
 
-class Alike(NamedTuple):
-    """How actions of two lists compare, pair by pair."""
+class ActionPairs(NamedTuple):
+    """Comparison of the actions of two lists, pair by pair."""
 
     distance: Float[Array, "a b d"]
     """Squared, along each variable, as parts of ranges."""
@@ -233,11 +233,11 @@ class Alike(NamedTuple):
         )
 
 
-def alike(
+def pair_actions(
     problem: Problem,
     first: tuple[Bool[Array, "a d"], Float[Array, "a d"]],
     second: tuple[Bool[Array, "b d"], Float[Array, "b d"]],
-) -> Alike:
+) -> ActionPairs:
     """Compare actions, given as masks and values."""
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     (mask, place), (other, there) = (
@@ -246,7 +246,7 @@ def alike(
     distance = (place[:, None] - there) ** 2
     same = jnp.all(mask[:, None] == other, -1).astype(place.dtype)
     if problem.max_simultaneous == 1:
-        return Alike(distance, same, None)
+        return ActionPairs(distance, same, None)
     left, right = (jnp.maximum(m.sum(-1), 1).astype(place.dtype) for m in (mask, other))
     sizes = jnp.sqrt(left[:, None] * right)
-    return Alike(distance, same, (mask[:, None] & other) / sizes[..., None])
+    return ActionPairs(distance, same, (mask[:, None] & other) / sizes[..., None])

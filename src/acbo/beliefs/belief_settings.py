@@ -1,4 +1,4 @@
-"""How beliefs are held: how many models stand for them, and of which kind."""
+"""Settings of beliefs: number of causal models and kind of mechanism."""
 
 from typing import Literal
 
@@ -9,13 +9,13 @@ from jaxworlds.static import config
 class BeliefSettings:
     """Settings of `draw_models`.
 
-    - `models`: how many are drawn.
+    - `models`: number of models drawn.
     - `mechanism`: `"linear"`, or `"smooth"` for a linear part and random cosines of the parents.
     - `units`: cosines for each variable, where mechanisms are smooth.
-    - `lengths`: over which distances, in standard deviations, smooth mechanisms bend; each model draws one of them for
-      each variable, by how well it explains the data.
+    - `lengths`: length scales of smooth mechanisms, in standard deviations; each model draws one for each variable, by
+      how well it explains the data.
     - `slack`: prior variance of a coefficient, in units of the noise's.
-    - `max_parents`: largest parent set; that of the score if not given.
+    - `max_parents`: largest parent set; by default that of the score.
     """
 
     models: int = 64

@@ -1,4 +1,4 @@
-"""What believed models say of interventions: expected targets, whole rows, and how likely an outcome would be."""
+"""Effects under drawn causal models: expected targets, expected rows, and likelihoods of outcomes."""
 
 import math
 

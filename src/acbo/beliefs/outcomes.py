@@ -1,4 +1,4 @@
-"""The target in rows and experiments: its scale, and what each experiment gave."""
+"""The target in observations and experiments, and its scale."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from acbo.data import Dataset
 
 
 class Outcomes(NamedTuple):
-    """The target in all rows, and what the observations among them say of it."""
+    """The target in all rows, with its mean and scale in the observations."""
 
     target: Float[Array, " n"]
     tried: Bool[Array, " n"]
     """Which rows are experiments."""
     observed: Float[Array, ""] | Int[Array, ""]
-    """How many are observations, 1 at least."""
+    """Number of observations, at least 1."""
     centre: Float[Array, ""]
     scale: Float[Array, ""]
     """Mean and standard deviation of the observations; 0 and 1 where there are none."""

@@ -1,4 +1,4 @@
-"""Beliefs as whole causal models drawn from their posterior: what holds in most of them is what the data say."""
+"""Causal models drawn from their posterior given the data."""
 
 import math
 
@@ -15,19 +15,18 @@ from acbo.inference.mixed_score import LinearOrSmooth
 from acbo.inference.scores import AbstractScore
 from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
-from acbo.scms.mechanisms import COS, Mechanism
-from acbo.scms.noise import GAUSSIAN, Noise
+from acbo.scms.mechanisms import COS, GAUSSIAN, Mechanism, Noise
 from acbo.scms.scm import SCM
 
 from .belief_settings import BeliefSettings
 from .regression import Coefficients, draw_coefficients, numbers_needed
 
 MANY = 64
-"""Rows beyond which the smooth part of a score is approximated, and by how many cosines."""
+"""Number of rows above which the smooth part of a score is approximated, and number of cosines that do it."""
 
 
 def score_for(settings: BeliefSettings, rows: int) -> str | AbstractScore:
-    """The score of parent sets under which graphs have the kind of mechanism that the settings name."""
+    """The parent-set score that fits the kind of mechanism in the settings."""
     if settings.mechanism == "linear":
         return "bge"
     return LinearOrSmooth(smooth=GaussianProcess(features=MANY if rows > MANY else None))
@@ -40,7 +39,7 @@ def draw_models(
     settings: BeliefSettings | None = None,
     score: str | AbstractScore | None = None,
 ) -> SCM:
-    """A batch of models drawn from the posterior: first graphs, exactly where that is possible, then mechanisms.
+    """A batch of models drawn from the posterior: first graphs (exact up to 16 variables), then mechanisms.
 
     Graphs are weighed by `score`; by default the one that fits the mechanisms, `score_for(settings, rows)`. Variables
     should have about unit variance. Where `problem.knowledge` fixes the whole graph, all models have it, of any size.

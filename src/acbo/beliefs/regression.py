@@ -14,7 +14,7 @@ PSEUDO_ROWS, RATE = 2, 0.1
 
 
 def numbers_needed(rows: int, variables: int, units: int) -> int:
-    """How many standard normal numbers `draw_coefficients` takes."""
+    """Number of standard normal numbers that `draw_coefficients` needs."""
     return 2 * rows + PSEUDO_ROWS + 1 + variables + units
 
 

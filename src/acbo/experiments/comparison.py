@@ -1,4 +1,4 @@
-"""Strategies compared on the same models, with the same luck: regrets, and paired differences with their intervals."""
+"""Strategies compared on the same models with the same noise: regrets, and paired differences with intervals."""
 
 import dataclasses
 import time
@@ -51,7 +51,7 @@ def cells(
 
 
 class Judged(eqx.Module):
-    """Regrets of one strategy on the models of one cell, and what it took."""
+    """Regrets, costs and seconds of one strategy on the models of one cell."""
 
     regret: Float[np.ndarray, "models more"]
     cost: Float[np.ndarray, " models"]
@@ -61,7 +61,7 @@ class Judged(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What `compare` found."""
+    """Result of `compare`."""
 
     results: Mapping[tuple[str, Cell], Judged]
     strategies: tuple[str, ...]
@@ -92,7 +92,7 @@ class Comparison:
         return _mean(self.regrets(strategy, cell))
 
     def difference(self, first: str, second: str, cell: Cell | None = None) -> tuple[float, float]:
-        """How much larger the first one's regret is on the same models, and half the width of its 95 % interval."""
+        """Mean difference of regrets, first minus second, on the same models, and half-width of its 95 % interval."""
         return _mean(self.regrets(first, cell) - self.regrets(second, cell))
 
 
@@ -123,9 +123,9 @@ def compare(
 ) -> Comparison:
     """Every strategy on `models` models of every cell, all padded to `size`: one program for each strategy.
 
-    - `chosen`: cells; one that is there twice counts once.
-    - `known`: names of the strategies that are told the graph.
-    - `each`: whether a recommendation is asked for after every experiment, for curves.
+    - `chosen`: cells; duplicates count once.
+    - `known`: names of the strategies that know the graph.
+    - `each`: recommend after every experiment, for curves.
     - `batch`: models at once; one by one on CPUs, all on accelerators, if not given.
     - `mesh`: devices to spread the models over.
     - `report`: called with the name, the cell and its result, as they come.
@@ -165,7 +165,7 @@ def compare(
 def _check(
     strategies: Mapping[str, Any], chosen: Sequence[Cell], size: int, units: int | None, known: Sequence[str]
 ) -> None:
-    """Refuse what would play other models than the cells say, or tell the graph to no one."""
+    """Raise for options that contradict the cells, or that name an unknown strategy."""
     most = max((cell.variables for cell in chosen), default=0)
     if most > size:
         raise ValueError(f"`size` must be at least {most}, the variables of a cell; got {size}.")

@@ -17,7 +17,7 @@ from acbo.scms.true_effects import true_effect
 
 
 class Episode(eqx.Module):
-    """What happened, experiment after experiment."""
+    """Record of one episode, experiment by experiment."""
 
     data: Dataset
     """All rows in the end."""
@@ -30,7 +30,7 @@ class Episode(eqx.Module):
     expected: Float[Array, "more"]
     """True expected target of the recommendation before the first experiment and after each one."""
     regret: Float[Array, "more"]
-    """How far that is from the optimum, as a share of what doing nothing leaves to be won; 0 is best."""
+    """Its distance from the optimum relative to that of doing nothing; 0 is best."""
 
 
 def start_data(scm: SCM, noise: Float[Array, "rows d"], observations: int | Array) -> Dataset:

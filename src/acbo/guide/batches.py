@@ -1,4 +1,4 @@
-"""Batches for the compiled step: arrays and nothing else, so that new names, graphs and sets compile nothing."""
+"""Batches for the compiled step: arrays only, so that new names, graphs and sets compile nothing."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from .static_args import HashableArgs, prepare_static_args, restore_static_args
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
 class TrainingBatchJAX:
-    """A batch in the guide's fields, of which only arrays reach a compiled step.
+    """A batch with the fields of the guide; only its arrays enter a compiled step.
 
     The names stay on the host: they are gone from a batch that went through `jit` or `jax.tree.map`. `row_mask` and
     `var_mask` say which rows and variables are real; by default the variables that have a name, and the rows that mark a
@@ -35,7 +35,7 @@ class TrainingBatchJAX:
     parent_mask: Bool[Array, "batch k d"]
     """Members of each parent set."""
     set_mask: Bool[Array, "batch k"]
-    """Which parent sets are real."""
+    """True for real parent sets."""
     target_idx: Int[Array, " batch"]
     var_mask: Bool[Array, "batch d"]
     row_mask: Bool[Array, "batch n"]
@@ -72,15 +72,15 @@ class TrainingBatchJAX:
             "parent_mask": jnp.asarray(members),
             "set_mask": jnp.asarray(real),
             "target_idx": jnp.asarray(targets),
-            "var_mask": jnp.asarray(_named(names[1], d) if var_mask is None else var_mask, bool),
-            "row_mask": jnp.asarray(_marked(data) if row_mask is None else row_mask, bool),
+            "var_mask": jnp.asarray(_named_mask(names[1], d) if var_mask is None else var_mask, bool),
+            "row_mask": jnp.asarray(_target_rows(data) if row_mask is None else row_mask, bool),
         }
         for name, value in (arrays | {"names": names}).items():
             object.__setattr__(self, name, value)
 
     @property
     def batch_size(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
         return self.observational_data.shape[0]
 
     @property
@@ -122,7 +122,7 @@ class TrainingBatchJAX:
     def _names(self) -> HashableArgs:
         if self.names is None:
             raise ValueError(
-                "The names of this batch are gone: it went through a compiled function or `jax.tree.map`, which take "
+                "This batch has no names, because it went through a compiled function or `jax.tree.map`, which take "
                 "arrays only. Keep the batch that `convert_to_jax_batch` returned."
             )
         return self.names
@@ -145,12 +145,12 @@ def _unflatten(_: None, arrays: Iterable[Any]) -> TrainingBatchJAX:
 jax.tree_util.register_pytree_with_keys(TrainingBatchJAX, _flatten, _unflatten)
 
 
-def _named(orders: Sequence[Sequence[Any]], d: int) -> Bool[np.ndarray, "batch d"]:
+def _named_mask(orders: Sequence[Sequence[Any]], d: int) -> Bool[np.ndarray, "batch d"]:
     """The variables that have a name; the rest is padding."""
     return np.arange(d) < np.array([len(order) for order in orders])[:, None]
 
 
-def _marked(data: Float[Array, "batch n d 3"]) -> Bool[Array | np.ndarray, "batch n"]:
+def _target_rows(data: Float[Array, "batch n d 3"]) -> Bool[Array | np.ndarray, "batch n"]:
     """The rows that mark a target, which padding does not; all rows where none does."""
     marks = data[..., 2] if isinstance(data, Tracer) else np.asarray(data)[..., 2]
     marked = (marks != 0).any(-1)
@@ -231,7 +231,7 @@ def convert_to_jax_batch(
 
 
 def padded_sets(variables: int, listed: int) -> int:
-    """How many places parent sets get: those of all sets of up to three where they are few, else a power of two."""
+    """Padded number of parent sets: that of all sets of up to three members if it is small, else a power of two."""
     every = count_sets(variables - 1, 3)
     return every if variables <= 16 and listed <= every else 1 << (listed - 1).bit_length()
 

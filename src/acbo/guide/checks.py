@@ -1,4 +1,4 @@
-"""The guide's checks of a training setup, as functions that return what they found."""
+"""The guide's checks of a training setup; each returns its findings."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .train_steps import create_adaptive_train_step, create_jax_surrogate_train_
 
 @dataclasses.dataclass(frozen=True)
 class FallbackReport:
-    """How far the uncompiled step is from the compiled one."""
+    """Difference between the uncompiled and the compiled step."""
 
     largest_difference: float
     """Largest absolute difference in parameters and metrics after one update."""
@@ -27,7 +27,7 @@ class FallbackReport:
 
     @property
     def agree(self) -> bool:
-        """Whether both computed the same numbers, to 1e-6."""
+        """True if both computed the same numbers, to 1e-6."""
         return self.largest_difference <= 1e-6
 
 
@@ -65,7 +65,7 @@ def test_model_forward_compilation(
     model: Any = None,  # noqa: PT028
     params: Any = None,  # noqa: PT028
 ) -> dict[str, Any]:
-    """Compile a model's forward pass and return what it says of a test problem."""
+    """Compile a model's forward pass and return its prediction for a test problem."""
     if model is None:
         model, params = create_test_model()
     data = create_test_batch(1).observational_data[0, :, :3]

@@ -9,7 +9,7 @@ from jaxworlds.static import config
 
 @config
 class SurrogateTrainingConfig:
-    """How a surrogate is built and trained.
+    """Settings of a surrogate and its training.
 
     >>> SurrogateTrainingConfig(model_hidden_dim=16, model_n_layers=2).get_model_kwargs()["width"]
     16

@@ -1,4 +1,4 @@
-"""What the guide trains on, as objects of the host: an example, a batch of them, and figures of training."""
+"""The guide's training data as Python objects: examples, batches, and figures of training."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class ParentSetPosterior:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingExample:
-    """One problem: its data, and what the expert makes of them.
+    """One problem: its data, and the expert's posterior.
 
     `observational_data[row, variable]` holds the value, whether it was set, and whether the variable is the target.
     """
@@ -91,13 +91,13 @@ class TrainingExample:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingBatch:
-    """Some examples."""
+    """A batch of examples."""
 
     examples: Sequence[TrainingExample]
 
     @property
     def batch_size(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
         return len(self.examples)
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class TrainingMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationResults:
-    """How near a network comes to its expert, as `acbo.validate_surrogate` measures it."""
+    """Distance of a network from its expert, as measured by `acbo.validate_surrogate`."""
 
     posterior_kl: float
     """KL(expert ‖ network), mean over examples, in nats."""

@@ -1,4 +1,4 @@
-"""The policy under the names of the guide: collect experience, improve the policy from it, and the whole loop.
+"""The guide's policy functions: collect experience, update the policy from it, and the whole loop.
 
 Parameters of a policy are a `PolicyState`: the network, the optimizer's moments and the number of updates. Trajectories are
 groups of episodes on random causal models. Both are arrays, so that every call after the first runs a compiled program.
@@ -31,11 +31,11 @@ SMALL = PolicyLearning(
     grpo=GRPOTrainingConfig(group_size=8, num_iterations=1, learning_rate=1e-3),
     edge_weight=0.0,
 )
-"""What one call of `collect_experience` plays: eight episodes of five experiments on each of eight models."""
+"""Default of `collect_experience`: eight episodes of five experiments on each of eight models."""
 
 USUAL_GRPO = GRPOTrainingConfig(group_size=8, num_iterations=1, learning_rate=1e-3, total_steps=60)
 USUAL_SURROGATE = SurrogateTrainingConfig(model_hidden_dim=16, model_n_layers=2, encoder="statistics")
-"""What `grpo_with_jax_surrogate()` trains without settings: a minute on two cores."""
+"""Defaults of `grpo_with_jax_surrogate()`: about a minute on two cores."""
 
 _STATES: "weakref.WeakKeyDictionary[TrainStep, Any]" = weakref.WeakKeyDictionary()
 
@@ -88,11 +88,11 @@ def collect_experience(
     state = _with_network(state, _with_surrogate(state.network, surrogate_params), learning)
     key = jr.fold_in(state.key, state.step) if key is None else key
     update = PolicyUpdate(Curriculum(5, 0) if draw is None else draw, jnp.int32(1000), learning)
-    return Experience(state, *_played(update, state, jr.split(key, learning.models)))
+    return Experience(state, *_play(update, state, jr.split(key, learning.models)))
 
 
 @eqx.filter_jit
-def _played(update: PolicyUpdate, state: PolicyState, keys: Key) -> tuple[Case, Steps]:
+def _play(update: PolicyUpdate, state: PolicyState, keys: Key) -> tuple[Case, Steps]:
     return update.play(state.network, keys, state.step)[:2]
 
 
@@ -109,7 +109,7 @@ def update_policy_grpo(
         )
     state = trajectories.policy
     update = PolicyUpdate(_no_models, jnp.int32(learning.updates), learning)
-    network, moments = _improved(update, state, trajectories.cases, trajectories.steps)
+    network, moments = _improve(update, state, trajectories.cases, trajectories.steps)
     # GRPO is about the policy: its surrogate is learned elsewhere.
     kept = state.network.surrogate if surrogate_params is None else surrogate_params
     after = PolicyState(network, state.reference, moments, state.step + 1, state.key)
@@ -117,7 +117,7 @@ def update_policy_grpo(
 
 
 @eqx.filter_jit
-def _improved(
+def _improve(
     update: PolicyUpdate, state: PolicyState, cases: Case, steps: Steps
 ) -> tuple[PolicyNetwork, Any]:
     taught = jnp.zeros(steps.regret.shape[0], jnp.int32)
@@ -150,7 +150,7 @@ def grpo_with_jax_surrogate(
     - `options`: as for `train_policy`, such as `progress=True`, `checkpoint="folder"` or `check_memory=False`.
 
     Memory is compared with the program's need before the first update. A bar shows progress on a terminal. Ctrl-C and
-    SIGTERM stop after the update at hand and return what was learned.
+    SIGTERM stop after the update at hand and return the progress so far.
 
     Example:
         trained = acbo.grpo_with_jax_surrogate()
@@ -203,7 +203,7 @@ def _with_surrogate(network: PolicyNetwork, surrogate: Network | Surrogate | Non
 
 
 def _with_network(state: PolicyState, network: PolicyNetwork, learning: PolicyLearning) -> PolicyState:
-    """The state with another network; where a surrogate of another size came in, the optimizer's moments begin anew."""
+    """The state with another network; the optimizer's moments start again if the surrogate has another size."""
 
     def shapes(of: Any) -> Any:
         return jax.tree.map(jnp.shape, eqx.filter(of, eqx.is_array)), jax.tree.structure(of)

@@ -1,4 +1,4 @@
-"""Examples with an expert's opinion: the exact posterior of the target's parents, from data alone."""
+"""Examples with an expert's posterior of the target's parents, by default the exact one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -50,7 +50,7 @@ def entropy(probabilities: Float[Array, " k"]) -> Float[Array, ""]:
 
 
 def expert_probabilities(expert: Any, parent_sets: Iterable[Iterable[Any]] | None) -> Float[Array, " k"]:
-    """What an expert gives to the listed sets: an array as it is, or a posterior as `{frozenset: probability}`.
+    """The expert's probabilities of the listed sets: an array as it is, or a posterior as `{frozenset: probability}`.
 
     An object with such a mapping in `parent_set_probs` serves too. A mapping is conditioned on the listed sets: their
     probabilities are made to sum to one, since a posterior is often cut to its likeliest sets.

@@ -1,4 +1,4 @@
-"""The guide's measuring names for training steps, over the core: blocking, interleaved, and said honestly.
+"""The guide's measurements of training steps, over the core: blocking and interleaved.
 
 The guide's 3,386× is the first call over the second: compilation over execution, a speed-up of nothing.
 What compiling buys is `benchmark_sustained_performance` of the *same* step with and without `jax.jit`, and
@@ -56,7 +56,7 @@ def measure_compilation_speedup(jax_train_step: Callable[..., Any], *args: Any) 
 def benchmark_sustained_performance(
     jax_step: Callable[..., Any], regular_step: Callable[..., Any], args: Sequence[Any], n_runs: int = 10
 ) -> float:
-    """How many times as long `regular_step` takes as `jax_step`: both warm, blocking, interleaved.
+    """Time of `regular_step` over that of `jax_step`: both warm, blocking, interleaved.
 
     The ratio says something about compilation only when both steps compute the same thing.
 

@@ -29,12 +29,12 @@ USUAL = SurrogateTrainingConfig(
     model_hidden_dim=16, model_n_layers=2, batch_size=6, max_epochs=60, max_parent_size=3, learning_rate=3e-3,
     dropout=0.0, total_steps=180, encoder="statistics",
 )  # fmt: skip
-"""What `optimized_progressive_learning()` trains without a config: a minute on two cores."""
+"""Default of `optimized_progressive_learning()`: about a minute on two cores."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgressiveResult:
-    """The trained surrogate, and how training went."""
+    """The trained surrogate, with metrics and times."""
 
     state: TrainingState
     step: TrainStep
@@ -44,7 +44,7 @@ class ProgressiveResult:
     """The loss of each epoch."""
     seconds: dict[str, float]
     outcome: Literal["finished", "interrupted"] = "finished"
-    """"interrupted" after Ctrl-C: the rest is what was learned until then."""
+    """"interrupted" after Ctrl-C: the other fields hold the progress up to then."""
 
     @property
     def params(self) -> Any:
@@ -74,7 +74,7 @@ def optimized_progressive_learning(
 
     A difficulty ends early when its loss has not fallen in `config.early_stopping_patience` looks, one in
     every `config.validation_frequency` epochs. Everything is padded to one size, so the step compiles once. Ctrl-C ends
-    training after the epoch at hand and returns what was learned.
+    training after the current epoch and returns the progress so far.
 
     Example:
         found = acbo.optimized_progressive_learning()
@@ -103,14 +103,16 @@ def optimized_progressive_learning(
         except KeyboardInterrupt:
             if not run.metrics:
                 raise
-            logger.info("Interrupted after difficulty %s; what was learned is kept", ", ".join(run.metrics))
+            logger.info(
+                "Interrupted after difficulty %s; the progress so far is kept", ", ".join(run.metrics)
+            )
             return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds, "interrupted")
     return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds)
 
 
 @dataclasses.dataclass
 class _Run:
-    """What a training has reached, so that Ctrl-C loses at most one epoch."""
+    """Progress of a training; Ctrl-C loses at most one epoch."""
 
     state: TrainingState
     metrics: dict[str, TrainingMetrics] = dataclasses.field(default_factory=dict)
@@ -124,7 +126,7 @@ Bar = Callable[[str, int, int], None]
 
 @contextlib.contextmanager
 def _bars(progress: bool | None) -> Iterator[Bar]:
-    """A progress bar on stderr for each part of the work; nothing where nobody looks."""
+    """A progress bar on stderr for each part of the work, by default only on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -143,7 +145,7 @@ def _bars(progress: bool | None) -> Iterator[Bar]:
 
 
 def _demand_memory_for(step: TrainStep, state: TrainingState, batch: TrainingBatchJAX, key: Key) -> None:
-    """Refuse a step that needs more memory than there is; the program that this compiles is the one that trains."""
+    """Raise if a step needs more memory than is available; the program compiled here is the one that trains."""
     need = predict_memory(step.update, state.params, state.opt_state, batch, key)
     demand_memory(
         need.peak - need.arguments,
@@ -223,7 +225,7 @@ def _train_on(
     key: Key,
     bar: Bar,
 ) -> None:
-    """Updates on one batch until the loss stays or the epochs are over; what is reached is in `run` at every moment."""
+    """Updates on one batch until the loss stops falling or the epochs are over; `run` is always up to date."""
     losses: list[Any] = []
     metrics: dict[str, Any] = {}
     best, looks = np.inf, 0

@@ -21,7 +21,7 @@ def prepare_static_args(
     (((('A', 'B'),),), (('A', 'B', 'Y'),), ('Y',))
     """
     return (
-        tuple(tuple(_ordered(parents) for parents in candidates) for candidates in parent_sets),
+        tuple(tuple(_sorted_parents(parents) for parents in candidates) for candidates in parent_sets),
         tuple(tuple(order) for order in variable_orders),
         tuple(target_variables),
     )
@@ -39,6 +39,6 @@ def restore_static_args(
     )
 
 
-def _ordered(parents: Iterable[Any]) -> tuple[Any, ...]:
+def _sorted_parents(parents: Iterable[Any]) -> tuple[Any, ...]:
     """A set as a sorted tuple; the type comes first because names and numbers do not compare."""
     return tuple(sorted(set(parents), key=lambda parent: (type(parent).__name__, parent)))

@@ -62,7 +62,7 @@ class TrainStep:
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         if len(args) == 3 and isinstance(args[0], TrainingState):
             state, batch, key = args
-            params, opt_state, metrics = self._updated(state.params, state.opt_state, batch, key)
+            params, opt_state, metrics = self._run_update(state.params, state.opt_state, batch, key)
             return TrainingState(params, opt_state, state.step + 1), metrics
         if len(args) == 2:
             params, batch = args
@@ -78,9 +78,9 @@ class TrainStep:
                 "A training step takes (state, batch, key), (params, opt_state, batch, key), (params, batch), or the "
                 f"guide's nine arguments; got {len(args)} ({kinds}). `step.init(key)` makes a state."
             )
-        return self._updated(params, opt_state, batch, key)
+        return self._run_update(params, opt_state, batch, key)
 
-    def _updated(
+    def _run_update(
         self, params: Network, opt_state: PyTree, batch: Any, key: Key
     ) -> tuple[Network, PyTree, dict[str, Array]]:
         batch = _as_batch(batch)
@@ -124,7 +124,7 @@ def predicted_set_logits(
 def _each_loss(
     loss_fn: Callable[..., Any], logits: Float[Array, "batch k"], probs: Float[Array, "batch k"]
 ) -> Float[Array, " batch"]:
-    """The loss of each example; one by one where the loss looks at values, which it can do uncompiled only."""
+    """The loss of each example; one by one if the loss inspects values, which only works uncompiled."""
     try:
         return jax.vmap(loss_fn, in_axes=(0, 0, None))(logits, probs, None)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
@@ -215,12 +215,12 @@ def create_adaptive_train_step(
     """A training step that runs uncompiled where it cannot be compiled: the same function, the same numbers.
 
     A fallback warns once and says why, is counted (`jaxworlds.compiling.fallback_counts`), and strict mode refuses it.
-    With `use_jax_compilation=False` nothing is compiled and nothing is said.
+    With `use_jax_compilation=False` nothing is compiled and no warning is given.
     """
     if not use_jax_compilation:
-        return _build(model, optimizer, loss_fn, config, _uncompiled)
+        return _build(model, optimizer, loss_fn, config, _without_jit)
     return _build(model, optimizer, loss_fn, config, functools.partial(fallback, name="acbo surrogate step"))
 
 
-def _uncompiled(update: Callable[..., Any]) -> Callable[..., Any]:
+def _without_jit(update: Callable[..., Any]) -> Callable[..., Any]:
     return update

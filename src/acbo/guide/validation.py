@@ -1,4 +1,4 @@
-"""How near a network comes to its expert on a batch of examples."""
+"""Distance of a network from its expert on a batch of examples."""
 
 from collections.abc import Sequence
 from typing import Any

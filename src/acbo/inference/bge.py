@@ -72,7 +72,7 @@ class BGe(AbstractScore):
         """Scores of the last place's parent sets, from R and the diagonal of T in the order of the candidates."""
         log_det, variance = _eliminate(matrix, prior, table)
         log_prior = jnp.log(prior)
-        # What depends on the size of the set alone is computed once per size: log-gammas are dear.
+        # What depends on the size of the set alone is computed once per size: log-gammas are expensive.
         size = jnp.arange(int(table.sizes.max()) + 1, dtype=matrix.dtype)
         before = (self.extra_degrees + size + 1) / 2
         after = before + count / 2

@@ -28,12 +28,12 @@ def screen(
     required: Bool[Array, "nodes nodes"] | None = None,
     ranks: Int[Array, "orders nodes"] | None = None,
 ) -> Candidates:
-    """The most promising parents of every node: so many of them, in ascending order.
+    """The `candidates` most promising parents of every node, in ascending order.
 
-    `log_scores` are prior and score of the parent sets of `table`, among all others. A variable is as promising
-    as the odds that it is a parent when every node chooses by itself, whether or not a graph comes of it. Children
-    compete with parents then; given orders of the variables, only what precedes a node does, and the best odds
-    of any order count. Required parents come first. What is left out has probability 0 in the posterior.
+    `log_scores` are prior and score of the parent sets of `table`, among all others. A variable is ranked
+    by the odds that it is a parent when every node chooses independently, without acyclicity. Children then compete
+    with parents; given orders of the variables, only predecessors compete, and the best odds over all orders count.
+    Required parents come first. Other variables have probability 0 in the posterior.
     """
     nodes = live.shape[0]
     if not 1 <= candidates <= nodes - 1:
@@ -44,13 +44,13 @@ def screen(
     odds = _log_odds(log_scores, table)
     if ranks is not None:
 
-        def given(rank: Int[Array, " nodes"]) -> Float[Array, "nodes others"]:
+        def ordered_odds(rank: Int[Array, " nodes"]) -> Float[Array, "nodes others"]:
             later = (rank[everyone.index] > rank[:, None]).astype(log_scores.dtype)
             broken = jnp.matmul(later, jnp.asarray(table.members.T, log_scores.dtype)) > 0.5
             return _log_odds(jnp.where(broken, -jnp.inf, log_scores), table)
 
-        ordered = jnp.max(jax.lax.map(given, ranks), 0)
-        # What no order puts before the node comes after all that does.
+        ordered = jnp.max(jax.lax.map(ordered_odds, ranks), 0)
+        # Variables that precede the node in no order rank last.
         odds = jnp.where(ordered > -jnp.inf, ordered, odds - FAR)
     if required is not None:
         odds = jnp.where(pick(required, everyone) & everyone.valid, jnp.inf, odds)

@@ -1,4 +1,4 @@
-"""What is known before the data: edges that must be, cannot be or are likely, and tiers of variables."""
+"""Prior knowledge: required, forbidden and likely edges, and tiers of variables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ class Knowledge(eqx.Module):
 
 
 def no_knowledge(size: int) -> Knowledge:
-    """Knowledge of so many variables that says nothing."""
+    """Empty knowledge about `size` variables."""
     none = jnp.zeros((size, size), bool)
     return Knowledge(none, none, jnp.zeros((size, size), jnp.float32))
 
@@ -43,7 +43,7 @@ def prior_knowledge(
     probabilities: Mapping[Edge, float] | None = None,
     size: int | None = None,
 ) -> Knowledge:
-    """Knowledge in the words of its user; what contradicts itself is refused by name.
+    """Knowledge from named edges and tiers; contradictions raise and are named.
 
     - `names`: the variables in the order of the data, or how many there are (their names are then 0, 1, …).
     - `required`, `forbidden`: edges (cause, effect).
@@ -87,14 +87,14 @@ def prior_knowledge(
     circle = _cycle(must, len(named))
     if circle:
         raise ValueError(
-            f"`required` must not go round in a circle; got {' → '.join(str(named[i]) for i in circle)}. "
+            f"`required` must have no directed cycle; got {' → '.join(str(named[i]) for i in circle)}. "
             "Drop one of these edges."
         )
     return Knowledge(_matrix(must, size), _matrix(set(cannot), size), jnp.asarray(log_odds))
 
 
 def check_parent_counts(known: Knowledge, max_parents: int, candidates: int | None = None) -> None:
-    """Refuse knowledge that requires more parents of a node than its sets may hold; needs values at hand."""
+    """Raise if a node has more required parents than its sets may hold; needs concrete arrays."""
     counts = np.asarray(known.required).sum(0)
     most, node = (int(counts.max()), int(counts.argmax())) if counts.size else (0, 0)
     for name, bound in (("max_parents", max_parents), ("candidates", candidates)):
@@ -138,7 +138,7 @@ def _against_tiers(
 
 
 def _cycle(edges: set[tuple[int, int]], size: int) -> list[int]:
-    """The nodes of one directed cycle, the first repeated at the end; empty if there is none."""
+    """The nodes of one directed cycle, the first repeated at the end; empty without a cycle."""
     after = {i: [b for a, b in sorted(edges) if a == i] for i in range(size)}
     done: set[int] = set()
 

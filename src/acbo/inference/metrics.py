@@ -1,4 +1,4 @@
-"""How good a prediction of edges is: ranking, decisions, distance, calibration; masked, for padded models.
+"""Quality of predicted edges: ranking, decisions, distance, calibration; masked, for padded models.
 
 Every function takes arrays of one shape, `[d, d]` for edges, and a mask of the entries that count.
 `edge_mask(live)` gives the mask of a model: all pairs of different live variables. `vmap` for many models.
@@ -49,7 +49,7 @@ def f1(
 def structural_hamming_distance(
     predicted: Shaped[Array, "d d"], truth: Shaped[Array, "d d"], mask: Bool[Array, "d d"] | None = None
 ) -> Int[Array, ""]:
-    """How many pairs of variables are joined differently: an edge too many, missing or reversed each count 1.
+    """Structural Hamming distance: each extra, missing or reversed edge counts 1.
 
     Edges are booleans; probabilities are refused.
     """
@@ -71,7 +71,7 @@ def expected_calibration_error(
     *,
     bins: int = 10,
 ) -> Float[Array, ""]:
-    """Mean distance between what was said and what was so, over bins of equal width weighted by their entries.
+    """Expected calibration error, over bins of equal width weighted by their entries.
 
     The truth may also be given as probabilities, such as those of an exact posterior.
     """

@@ -1,4 +1,4 @@
-"""Whether effects bend: a test of the straight lines that the linear score assumes, on values at hand."""
+"""True if effects bend: a test of the straight lines that the linear score assumes, on values at hand."""
 
 import numpy as np
 from jaxtyping import Array, Bool, Float

@@ -31,18 +31,18 @@ _MOST_CANDIDATES = 20
 
 @config
 class OrderSampling:
-    """How orders are sampled where they cannot be summed."""
+    """Settings of order sampling, for more variables than can be summed."""
 
     candidates: int = 10
     """Candidate parents of each node, where they are restricted."""
     rounds: int = 2
-    """How often the candidates are chosen anew, given orders sampled with those before."""
+    """How often the candidates are chosen again, given orders sampled with the previous ones."""
     chains: int = 8
     """Independent walks, each from a random order."""
     sweeps: int = 150
     """Rounds of one step per variable."""
     burn_in: int = 50
-    """How many of the sweeps are not averaged."""
+    """Number of first sweeps that are left out of the average."""
 
     def __post_init__(self) -> None:
         least = {"candidates": 1, "rounds": 0, "chains": 1, "burn_in": 0, "sweeps": self.burn_in + 1}
@@ -67,7 +67,7 @@ class OrderSample(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What a walk looks up."""
+    """Tables used by a chain."""
 
     sums: Float[Array, "nodes masks"]
     """Log of the sum of a node's scores over the sets within each set of its candidates."""
@@ -168,7 +168,7 @@ def _given_order(
 
 
 def _preceding(rank: Int[Array, " nodes"], walk: _Walk) -> Int[Array, " nodes"]:
-    """Which of its candidates precede each node, as a number."""
+    """The candidates that precede each node, as a bit mask."""
     return _as_mask(rank[walk.index] < rank[:, None])
 
 

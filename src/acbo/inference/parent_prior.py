@@ -1,4 +1,4 @@
-"""The prior of each node's parent set, before acyclicity: by its size, and by what is known."""
+"""The prior of each node's parent set, before acyclicity: by its size and by prior knowledge."""
 
 import math
 

@@ -26,17 +26,17 @@ class SetTable(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many candidates the sets are of."""
+        """Number of candidates."""
         return self.members.shape[1]
 
     @property
     def complete(self) -> bool:
-        """Whether no set is left out: the number of a set is its row then."""
+        """True if no set is left out: the number of a set is its row then."""
         return len(self.members) == 1 << self.candidates
 
 
 class Candidates(NamedTuple):
-    """Which variables may be parents of which: what a `SetTable` is about."""
+    """The candidate parents of each node, to which a `SetTable` refers."""
 
     index: Int[Array, "nodes candidates"]  # pyright: ignore[reportIncompatibleMethodOverride]
     """The candidate parents of each node, as places of the data that is scored."""
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def set_table(candidates: int, max_parents: int) -> SetTable:
-    """The table of all sets of at most `max_parents` of so many candidates.
+    """The table of all sets of at most `max_parents` candidates.
 
     >>> set_table(3, 2).members.astype(int).tolist()
     [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
@@ -64,7 +64,7 @@ def set_table(candidates: int, max_parents: int) -> SetTable:
 
 
 def count_sets(candidates: int, max_parents: int) -> int:
-    """How many rows `set_table` has.
+    """Number of rows of `set_table`.
 
     >>> count_sets(9, 3)
     130

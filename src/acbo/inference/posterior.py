@@ -1,4 +1,4 @@
-"""The teacher: what data say about every edge and every node's parents, exactly where that is possible."""
+"""The teacher: posterior of every edge and of every node's parents, exact up to 16 variables."""
 
 import dataclasses
 import warnings
@@ -110,7 +110,7 @@ def edge_posterior(
       measurement do not matter to either. Where a linear score meets effects that bend, a plain call warns and names
       `"gp"`; inside `jit` or `vmap` no warning is possible: ask `acbo.nonlinearity` first.
     - `max_parents`: largest parent set; 5, or 3 with `"gp"`, if not given. A true set that is larger than that
-      spoils what is said of its node: allow too many rather than too few.
+      biases the posterior of its node: allow too many rather than too few.
     - `method`: `"exact"` sums over all orders; `"order_mcmc"` samples them; `"restricted"` samples them with a
       few candidate parents per node. `"auto"` is exact up to 16 variables, else restricted; the result says
       which in `.method`.

@@ -1,4 +1,4 @@
-"""What a score of parent sets must offer, and the scores by name."""
+"""The interface of parent-set scores, and the scores by name."""
 
 import abc
 from typing import ClassVar
@@ -10,12 +10,12 @@ from .parent_sets import Candidates, SetTable
 
 
 class AbstractScore(abc.ABC):
-    """How well each parent set explains each node. Subclasses are `@config` classes: plain, static values."""
+    """A score of parent sets for each node. Subclasses are `@config` classes: plain, static values."""
 
     usual_parents: ClassVar[int] = 5
     """Largest parent set that is tried unless the user says so."""
     screening_sets: ClassVar[int] = 50_000
-    """How many parent sets of a node are scored, at most, to find its candidate parents."""
+    """Most parent sets of a node that are scored to find its candidate parents."""
 
     @abc.abstractmethod
     def log_scores(

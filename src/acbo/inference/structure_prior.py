@@ -31,15 +31,15 @@ class _Level(NamedTuple):
     sets: Int32[np.ndarray, " sets"]
     """U as a number."""
     column: Int32[np.ndarray, "sets rest"]
-    """Where A[v, U] lies in the flat array, for the variables v outside U."""
+    """Index of A[v, U] in the flat array, for the variables v outside U."""
     held: Bool[np.ndarray, "rest subsets"]
-    """Which of the rest each T holds."""
+    """Members of each T among the rest."""
     union: Int32[np.ndarray, "sets subsets"]
     """U + T as a number."""
     below: Int32[np.ndarray, "sets smaller"]
     """The subsets of U, but for U itself, as numbers."""
     pair: Int32[np.ndarray, "sets smaller"]
-    """Where the pair (subset, U − subset) lies among all pairs (U, T)."""
+    """Index of the pair (subset, U − subset) among all pairs (U, T)."""
 
 
 def graph_weights(sums: Wide) -> tuple[Wide, Wide]:

@@ -19,7 +19,7 @@ def parent_set_posterior(
     Each node's sets are those of all the other nodes, in ascending order; -inf excludes one. A graph weighs
     the product of its nodes' scores; under the order prior, times the share of all orders that it fits.
     """
-    scores, scale = _scaled(log_scores, table)
+    scores, scale = _scale_scores(log_scores, table)
     sums = subset_sums(scores)
     weights, every = order_weights(sums) if structure_prior == "order" else graph_weights(sums)
     found = wide.multiply(scores, superset_sums(weights))
@@ -33,13 +33,13 @@ def log_total(
     log_scores: Float[Array, "nodes sets"], table: SetTable, structure_prior: str = "order"
 ) -> Float[Array, ""]:
     """The log of the sum of all weights alone."""
-    scores, scale = _scaled(log_scores, table)
+    scores, scale = _scale_scores(log_scores, table)
     sums = subset_sums(scores)
     every = order_total(sums) if structure_prior == "order" else graph_total(sums)
     return wide.to_log(every) + scale - _log_orders(log_scores, structure_prior)
 
 
-def _scaled(log_scores: Float[Array, "nodes sets"], table: SetTable) -> tuple[Wide, Float[Array, ""]]:
+def _scale_scores(log_scores: Float[Array, "nodes sets"], table: SetTable) -> tuple[Wide, Float[Array, ""]]:
     """Scores of all sets relative to the best of each node, where floats have their digits, and the log of the rest."""
     best = jnp.max(log_scores, axis=1, keepdims=True)
     best = jnp.where(best > -jnp.inf, best, 0.0)

@@ -30,7 +30,7 @@ def zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> Wide:
 
 def from_log(log: Float[Array, "*shape"]) -> Wide:
     """The numbers whose natural logarithms these are; -inf gives zero."""
-    # Mantissa and exponent may be computed in two places, each of which would compute `log` anew and round it its own
+    # Mantissa and exponent may be computed in two places, each of which would compute `log` again and round it its own
     # way: they must see the same number, and not split at 0, where the best score of every node lies.
     log = lax.optimization_barrier(log)
     real = log > -jnp.inf

@@ -1,4 +1,4 @@
-"""Answers for people: what to do, why this experiment, and what is believed of the graph."""
+"""Answers with names: the recommendation, the reason for an experiment, and the belief about the graph."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from acbo.answers import likely_edges
 from acbo.optional import optional_package
 
-from .current_belief import Believed
-from .programs import Outlook
+from .current_belief import CurrentBelief
+from .programs import TargetForecast
 from .state import Levels, Settings
 from .trials import Tried, alike
 
@@ -28,7 +28,7 @@ TIED = 0.02
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Advice:
-    """What to set, and what target to expect: its mean, and bounds that hold it with a probability of 0.9."""
+    """A recommended action and its expected target, with bounds that hold it with probability 0.9."""
 
     do: Levels
     """Values by name; empty where it is best to leave everything alone."""
@@ -37,7 +37,7 @@ class Advice:
     high: float
     target: str
     notes: tuple[str, ...] = ()
-    """What the experiments say against the strategy, or against the observations, in sentences; usually none."""
+    """Sentences about experiments that contradict the strategy or the observations; usually none."""
 
     def as_series(self) -> "pd.Series":
         """The values and the expectation as one row of a table."""
@@ -45,13 +45,15 @@ class Advice:
         return optional_package("pandas", "`as_series`").Series(facts, name="advice", dtype=float)
 
     def __repr__(self) -> str:
-        said = f"{written(self.do)}: {self.target} {self.expected:.4g} ({self.low:.4g} to {self.high:.4g})"
+        said = (
+            f"{action_text(self.do)}: {self.target} {self.expected:.4g} ({self.low:.4g} to {self.high:.4g})"
+        )
         return "\n".join([said, *self.notes])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GraphBelief:
-    """Who causes what: `edges` is a square table, row causes column; `parents` are direct causes of the target."""
+    """Belief about the graph: `edges` is a square table, row causes column; `parents` are direct causes of the target."""
 
     edges: "pd.DataFrame"
     target: str
@@ -73,7 +75,7 @@ class GraphBelief:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why an experiment is worth making; `print` says it in words."""
+    """Why an experiment is worth making; `print` shows sentences."""
 
     experiment: int | None
     do: Levels
@@ -89,16 +91,16 @@ class Explanation:
     spread: float
     """Standard deviation of its expected target, as it is believed: what it can tell."""
     decides: "pd.DataFrame"
-    """Open edges about which it tells most: probability now, and the share of the outcome's variance they make."""
+    """Open edges that it would test best: current probability, and share of the outcome's variance."""
     alternatives: "pd.DataFrame"
     """The best value of each variable alone, with expected target, band, chance to be best, and cost."""
     notes: tuple[str, ...] = ()
-    """Where experiments contradict the observations, in sentences; usually none."""
+    """Sentences about experiments that contradict the observations; usually none."""
 
     def __repr__(self) -> str:
         heading = "Experiment" if self.experiment is None else f"Experiment {self.experiment}"
         lines = [
-            f"{heading}: {written(self.do)} (cost {self.cost:g}).",
+            f"{heading}: {action_text(self.do)} (cost {self.cost:g}).",
             f"Expected {self.target} {self.expected:.4g}, between {self.low:.4g} and {self.high:.4g} with probability 0.9; "
             f"{self.nothing:.4g} if nothing is set.",
             f"With probability {self.chance_best:.2f} it is the best that is known.",
@@ -114,7 +116,7 @@ class Explanation:
         other = [(name, value, expected) for name, value, expected in values if {name: value} != self.do]
         if other:
             name, value, expected = other[0]
-            said = written({}) if name == NOTHING else written({str(name): float(value)})
+            said = action_text({}) if name == NOTHING else action_text({str(name): float(value)})
             lines.append(f"Best of the others: {said}, {self.target} {expected:.4g}.")
         lines.extend(self.notes)
         return "\n".join(lines)
@@ -123,8 +125,8 @@ class Explanation:
 NOTHING = "(nothing)"
 
 
-def written(do: Mapping[str, float]) -> str:
-    """What is set, in words.
+def action_text(do: Mapping[str, float]) -> str:
+    """An action as text.
 
     >>> written({"dose": 3.0})
     'set dose = 3'
@@ -132,27 +134,31 @@ def written(do: Mapping[str, float]) -> str:
     return "set " + ", ".join(f"{name} = {value:.6g}" for name, value in do.items()) if do else "set nothing"
 
 
-def graph_belief(believed: Believed) -> GraphBelief:
-    """What is believed of the graph, as a table of edges with their names."""
-    names = list(believed.settings.names)
-    frame = optional_package("pandas", "`posterior`").DataFrame(believed.edges, index=names, columns=names)
-    return GraphBelief(frame, believed.settings.target)
+def graph_belief(current_belief: CurrentBelief) -> GraphBelief:
+    """Edge probabilities as a table with names."""
+    names = list(current_belief.settings.names)
+    frame = optional_package("pandas", "`posterior`").DataFrame(
+        current_belief.edges, index=names, columns=names
+    )
+    return GraphBelief(frame, current_belief.settings.target)
 
 
-def explain(believed: Believed, do: Mapping[str, float], experiment: int | None = None) -> Explanation:
-    """What is expected of an experiment, what it would tell, and what else could be done."""
-    settings, pandas = believed.settings, optional_package("pandas", "`explain`")
+def explain(
+    current_belief: CurrentBelief, do: Mapping[str, float], experiment: int | None = None
+) -> Explanation:
+    """Expected outcome of an experiment, the edges it would test, and its alternatives."""
+    settings, pandas = current_belief.settings, optional_package("pandas", "`explain`")
     sign = 1.0 if settings.objective == "min" else -1.0
-    best_of_each = _best_of_each(believed, dict(do), sign)
+    best_of_each = _best_of_each(current_belief, dict(do), sign)
     actions: list[Levels] = [{}, *best_of_each]
     mine = actions.index(dict(do)) if dict(do) in actions else len(actions)
     if mine == len(actions):
         actions.append(dict(do))
-    outlook = believed.outlook(actions)
-    mean, low, high = (np.asarray(part, float) for part in outlook[1:])
-    winner = np.argmin(sign * _draws(believed, outlook, actions), axis=1)
+    forecast = current_belief.forecast(actions)
+    mean, low, high = (np.asarray(part, float) for part in forecast[1:])
+    winner = np.argmin(sign * _draws(current_belief, forecast, actions), axis=1)
     chance = [float((winner == at).mean()) for at in range(len(actions))]
-    effects = outlook.effects
+    effects = forecast.effects
     spread = np.sqrt(effects.mean[:, mine].var() + (effects.deviation[:, mine] ** 2).mean())
     table = pandas.DataFrame(
         {
@@ -163,7 +169,7 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
             "chance_best": chance[: len(best_of_each) + 1],
             "cost": [settings.price(action) for action in actions[: len(best_of_each) + 1]],
         },
-        index=pandas.Index([NOTHING, *(curve.name for curve in believed.curves)], name="variable"),
+        index=pandas.Index([NOTHING, *(curve.name for curve in current_belief.curves)], name="variable"),
     )
     ranked = table.iloc[np.argsort(sign * table["expected"].to_numpy(), kind="stable")]
     return Explanation(
@@ -177,73 +183,77 @@ def explain(believed: Believed, do: Mapping[str, float], experiment: int | None 
         nothing=float(mean[0]),
         chance_best=chance[mine],
         spread=float(spread),
-        decides=_decides(believed, believed.rows([do])[:, 0], do, pandas),
+        decides=_decides(current_belief, current_belief.rows([do])[:, 0], do, pandas),
         alternatives=ranked,
-        notes=contradiction_notes(believed),
+        notes=contradiction_notes(current_belief),
     )
 
 
-def _best_of_each(believed: Believed, do: Levels, sign: float) -> list[Levels]:
+def _best_of_each(current_belief: CurrentBelief, do: Levels, sign: float) -> list[Levels]:
     """The best value of every variable alone: of its curve, or that of `do`, which may lie between the curve's values."""
     best: list[Levels] = [
-        {curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in believed.curves
+        {curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in current_belief.curves
     ]
     for at, one in enumerate(best):
         if one.keys() == do.keys() and one != do:
-            found = believed.outlook([one, do])
+            found = current_belief.forecast([one, do])
             allowed = TIED * float(np.asarray(found.effects.spread)[1])
             if sign * float(found.expected[1] - found.expected[0]) <= allowed:
                 best[at] = do
     return best
 
 
-def bounds(believed: Believed, do: Levels) -> tuple[Float[np.ndarray, " 1"], ...]:
+def bounds(current_belief: CurrentBelief, do: Levels) -> tuple[Float[np.ndarray, " 1"], ...]:
     """Lower bound, expectation and upper bound of the target under an action."""
-    found = believed.outlook([do])
+    found = current_belief.forecast([do])
     return np.asarray(found.low), np.asarray(found.expected), np.asarray(found.high)
 
 
 REPEATS = 16
-"""Joint draws of what experiments leave open, for each draw of the belief."""
+"""Joint draws of the remaining uncertainty, for each draw of the belief."""
 
 
-def _draws(believed: Believed, outlook: Outlook, actions: list[Levels]) -> Float[np.ndarray, "draws actions"]:
+def _draws(
+    current_belief: CurrentBelief, forecast: TargetForecast, actions: list[Levels]
+) -> Float[np.ndarray, "draws actions"]:
     """Draws of the expected target, actions beside each other: what is open about one is so for all that set the same."""
-    effects = outlook.effects
+    effects = forecast.effects
     sets = [frozenset(action) for action in actions]
     column = [sets.index(one) for one in sets]
     normals = np.random.default_rng(0).standard_normal((REPEATS, len(effects.mean), len(actions)))
     return np.concatenate(effects.mean + effects.deviation * normals[..., column])
 
 
-def contradiction_notes(believed: Believed) -> tuple[str, ...]:
+def contradiction_notes(current_belief: CurrentBelief) -> tuple[str, ...]:
     """A sentence for every group of experiments that came out as no model of the observations alone expects."""
-    target = believed.settings.target
+    target = current_belief.settings.target
     bent = (
-        " or an effect that bends (`mechanism='smooth'`)" if believed.settings.mechanism == "linear" else ""
+        " or an effect that bends (`mechanism='smooth'`)"
+        if current_belief.settings.mechanism == "linear"
+        else ""
     )
     said = []
-    for one in believed.contradictions:
-        beyond = _unobserved(believed, one.tried.do)
+    for one in current_belief.contradictions:
+        beyond = _observed_range(current_belief, one.tried.do)
         why = (
             f"Observations have {beyond}, so their models only extrapolate."
             if beyond
             else f"A hidden cause of {' and '.join([*one.tried.do, target])}{bent} would explain it."
         )
         said.append(
-            f"Experiments contradict the observations: {written(one.tried.do)} gave {target} {one.tried.mean:.4g} "
+            f"Experiments contradict the observations: {action_text(one.tried.do)} gave {target} {one.tried.mean:.4g} "
             f"({_times(one.tried.count)}); models of the observations alone expect {one.low:.4g} to {one.high:.4g}. {why} The "
             "experiments count."
         )
     return tuple(said)
 
 
-def _unobserved(believed: Believed, do: Levels) -> str:
-    """Where the observations lie of variables set farther beyond them than they spread; empty if of none."""
-    observed = np.array([row.values for row in believed.state.rows if not row.do], float)
+def _observed_range(current_belief: CurrentBelief, do: Levels) -> str:
+    """Ranges of the observations for variables set far outside them, as text; empty if there are none."""
+    observed = np.array([row.values for row in current_belief.state.rows if not row.do], float)
     found = []
     for name, level in do.items():
-        values = observed[:, believed.settings.names.index(name)]
+        values = observed[:, current_belief.settings.names.index(name)]
         low, high = float(values.min()), float(values.max())
         if max(low - level, level - high) > high - low:
             found.append(
@@ -256,13 +266,15 @@ def _times(count: int) -> str:
     return "1 experiment" if count == 1 else f"mean of {count} experiments"
 
 
-def refuting_experiments(believed: Believed, do: Levels) -> Tried | None:
+def refuting_experiments(current_belief: CurrentBelief, do: Levels) -> Tried | None:
     """Experiments like this action that came out worse than doing nothing, by a standard error or more."""
-    nothing = believed.untouched
-    near = [group for group in believed.groups if alike(believed.state, group.do, do)] if do else []
+    nothing = current_belief.idle_outcome
+    near = (
+        [group for group in current_belief.groups if alike(current_belief.state, group.do, do)] if do else []
+    )
     if nothing is None or not near:
         return None
-    sign = 1.0 if believed.settings.objective == "min" else -1.0
+    sign = 1.0 if current_belief.settings.objective == "min" else -1.0
     count = sum(group.count for group in near)
     mean = sum(group.count * group.mean for group in near) / count
     error = nothing.deviation * np.sqrt(1 / count + 1 / nothing.count)
@@ -270,52 +282,56 @@ def refuting_experiments(believed: Believed, do: Levels) -> Tried | None:
     return Tried(do, count, mean, max(group.deviation for group in near)) if worse else None
 
 
-def checked(believed: Believed, do: Levels, proposed: Levels | None) -> tuple[Levels, tuple[str, ...]]:
-    """What to recommend instead of an action that the experiments or the belief speak against, and why.
+def check_advice(
+    current_belief: CurrentBelief, do: Levels, proposed: Levels | None
+) -> tuple[Levels, tuple[str, ...]]:
+    """Replace an action that the experiments or the belief contradict; returns the action and notes that say why.
 
-    `proposed` is what a trained network alone would have said.
+    `proposed` is the recommendation of a trained network alone.
     """
-    settings, target = believed.settings, believed.settings.target
+    settings, target = current_belief.settings, current_belief.settings.target
     sign = 1.0 if settings.objective == "min" else -1.0
     notes: list[str] = []
-    against = refuting_experiments(believed, do)
-    tried = [group.do for group in believed.groups if refuting_experiments(believed, group.do) is None]
+    against = refuting_experiments(current_belief, do)
+    tried = [
+        group.do for group in current_belief.groups if refuting_experiments(current_belief, group.do) is None
+    ]
     tried = [other for other in tried if can_be_set(settings, other)]
     actions: list[Levels] = [do, {}, *tried]
-    expected = sign * np.asarray(believed.outlook(actions).expected)
+    expected = sign * np.asarray(current_belief.forecast(actions).expected)
     if against is not None or expected[0] > expected[1] + 1e-9 * (1 + abs(expected[1])):
         best = 1 + int(np.argmin(expected[1:]))
         why = (
-            _refusal(believed, against)
+            _refusal(current_belief, against)
             if against is not None
-            else f"the strategy proposed to {written(do)}, of which {target} {sign * expected[0]:.4g} is expected and "
+            else f"the strategy proposed to {action_text(do)}, of which {target} {sign * expected[0]:.4g} is expected and "
             f"{sign * expected[1]:.4g} if nothing is set"
         )
         do = actions[best]
         notes.append(f"Advice rests on what was measured: {why}.")
-    elif proposed is not None and not same(believed, proposed, do):
-        found = refuting_experiments(believed, proposed)
+    elif proposed is not None and not same(current_belief, proposed, do):
+        found = refuting_experiments(current_belief, proposed)
         if found is not None:
-            notes.append(f"Advice rests on what was measured: {_refusal(believed, found)}.")
-    return do, (*notes, *contradiction_notes(believed))
+            notes.append(f"Advice rests on what was measured: {_refusal(current_belief, found)}.")
+    return do, (*notes, *contradiction_notes(current_belief))
 
 
-def _refusal(believed: Believed, against: Tried) -> str:
-    nothing, target = believed.untouched, believed.settings.target
+def _refusal(current_belief: CurrentBelief, against: Tried) -> str:
+    nothing, target = current_belief.idle_outcome, current_belief.settings.target
     assert nothing is not None
     return (
-        f"the strategy's model alone says to {written(against.do)}, but that gave {target} {against.mean:.4g} "
+        f"the strategy's model alone says to {action_text(against.do)}, but that gave {target} {against.mean:.4g} "
         f"({_times(against.count)}), worse than the {nothing.mean:.4g} of rows in which nothing was set"
     )
 
 
-def same(believed: Believed, first: Levels, second: Levels) -> bool:
-    """Whether two actions are nearly the same."""
-    return alike(believed.state, first, second)
+def same(current_belief: CurrentBelief, first: Levels, second: Levels) -> bool:
+    """True for two actions that are nearly the same."""
+    return alike(current_belief.state, first, second)
 
 
 def can_be_set(settings: Settings, do: Levels) -> bool:
-    """Whether all of this may be set at once: rows may hold experiments that were made elsewhere."""
+    """True if all of this may be set at once: rows may hold experiments that were made elsewhere."""
     settable = {v.name: v for v in settings.settable}
     return len(do) <= settings.max_simultaneous and all(
         name in settable and settable[name].low - 1e-9 <= level <= settable[name].high + 1e-9  # pyright: ignore[reportOptionalOperand]
@@ -324,18 +340,18 @@ def can_be_set(settings: Settings, do: Levels) -> bool:
 
 
 def _decides(
-    believed: Believed, rows: Float[np.ndarray, "models d"], do: Mapping[str, float], pandas: Any
+    current_belief: CurrentBelief, rows: Float[np.ndarray, "models d"], do: Mapping[str, float], pandas: Any
 ) -> "pd.DataFrame":
     """Open edges on which the expected outcome hangs most."""
-    names = believed.settings.names
+    names = current_belief.settings.names
     d = len(names)
-    graphs = np.asarray(believed.models.adjacency)[:, :d, :d]
+    graphs = np.asarray(current_belief.models.adjacency)[:, :d, :d]
     free = np.array([name not in do for name in names])
-    noise = (np.asarray(believed.models.noise.scale)[:, :d] * believed.scaling.spread) ** 2
+    noise = (np.asarray(current_belief.models.noise.scale)[:, :d] * current_belief.scaling.spread) ** 2
     variance = rows.var(0) + noise.mean(0)
     found = []
     for i, j in np.argwhere((graphs.mean(0) > OPEN) & (graphs.mean(0) < 1 - OPEN)).tolist():
-        share = float(np.max(_between(rows, graphs[:, i, j])[free] / variance[free], initial=0.0))
+        share = float(np.max(_variance_between(rows, graphs[:, i, j])[free] / variance[free], initial=0.0))
         if share > TELLING:
             found.append((f"{names[i]} → {names[j]}", float(graphs[:, i, j].mean()), share))
     found.sort(key=lambda edge: -edge[2])
@@ -344,7 +360,7 @@ def _decides(
     return pandas.DataFrame(numbers, index=index, columns=["probability", "share"])
 
 
-def _between(
+def _variance_between(
     rows: Float[np.ndarray, "models d"], there: Bool[np.ndarray, " models"]
 ) -> Float[np.ndarray, " d"]:
     """Variance between the means of models with an edge and of models without it."""

@@ -13,11 +13,11 @@ from .scales import Scaling
 from .state import Levels, Row, Settings, State
 
 ROWS, LEVELS = 32, 8
-"""Least places for rows and for levels; twice as many when they are full, so that few programs are compiled."""
+"""Smallest padded number of rows and of levels; doubled when full, so that few programs are compiled."""
 
 
 def places(count: int, least: int) -> int:
-    """The smallest of least, 2 least, 4 least, … that holds so many.
+    """The smallest of least, 2 least, 4 least, … that is at least `count`.
 
     >>> places(0, 32), places(33, 32)
     (32, 64)
@@ -62,7 +62,7 @@ def problem_of(state: State, scaling: Scaling, money: float = float("inf")) -> P
 
 
 def affordable(settings: Settings, name: str, money: float) -> list[float]:
-    """The levels of a variable that money can pay for, or the ends of the part of its range; empty if there is none."""
+    """The levels of a variable that `money` can pay for, or the ends of the affordable part of its range; may be empty."""
     v = settings.variable(name, "name")
     if v.low is None or v.high is None or v.cost > money:
         return []
@@ -111,9 +111,9 @@ def levels_of(
     value: Float[np.ndarray, " size"],
     money: float = float("inf"),
 ) -> Levels:
-    """What a choice sets, in the user's units: ends of ranges and levels are exact, and the money suffices.
+    """The values of a choice in the user's units: exact at levels and ends of ranges, and within the budget.
 
-    Where several variables together cost too much, the dearest are left alone.
+    Where several variables together cost too much, the most expensive are left alone.
     """
     settings = state.settings
     found: Levels = {}

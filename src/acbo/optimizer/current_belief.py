@@ -1,4 +1,4 @@
-"""What is believed at a moment of an optimization, in the user's units: edges, effects with bands, progress."""
+"""The current belief of an optimization in the user's units: edges, effects with bands, progress."""
 
 import dataclasses
 import functools
@@ -22,13 +22,13 @@ from acbo.strategies import AbstractStrategy
 
 from .arrays import action_arrays, data_of, places, problem_of
 from .programs import (
-    Outlook,
-    believed_effects,
-    believed_models,
-    believed_rows,
+    TargetForecast,
     edge_probabilities,
-    predicted_outcomes,
+    effect_bands,
+    model_means,
+    outcome_predictions,
     strategy_belief,
+    strategy_models,
 )
 from .scales import LEAST, Scaling, scaling_of
 from .state import Levels, Row, Settings, State
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The best of what was tried so far, as it is believed now, against the cost; first comes to do nothing."""
+    """The best action so far, as currently expected, against the cost; the first entry is doing nothing."""
 
     cost: Float[np.ndarray, " n"]
     best: Float[np.ndarray, " n"]
@@ -65,8 +65,8 @@ class Progress:
     """The target in each row; the mean of the observations for the first."""
 
 
-class Believed:
-    """Models drawn from the posterior of one state; everything is computed when it is first asked for."""
+class CurrentBelief:
+    """The belief given one state; each part is computed on first use."""
 
     def __init__(self, state: State, strategy: AbstractStrategy) -> None:
         self.state = state
@@ -90,7 +90,7 @@ class Believed:
 
     @property
     def score(self) -> AbstractScore:
-        """How parent sets are weighed: by the score under which strategies draw graphs."""
+        """The parent-set score with which strategies draw graphs."""
         return score_named(score_for(belief_settings(self.settings, self.strategy), len(self.data.rows)))
 
     @functools.cached_property
@@ -111,7 +111,7 @@ class Believed:
         return self._models_given(self.data) if found is None else found
 
     def _models_given(self, data: Dataset) -> SCM:
-        return believed_models(
+        return strategy_models(
             self.strategy,
             self.problem,
             data,
@@ -130,28 +130,28 @@ class Believed:
 
     def rows(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "models actions d"]:
         """The mean of every variable under each action, in each causal model, in the user's units."""
-        mask, value = self._padded(actions)
-        found = believed_rows(self.models, mask, value)
+        mask, value = self._pad_actions(actions)
+        found = model_means(self.models, mask, value)
         d = len(self.settings.variables)
         return self.scaling.outside(np.asarray(jax.device_get(found), float)[:, : len(actions), :d])
 
-    def outlook(self, actions: Sequence[Mapping[str, float]]) -> Outlook:
+    def forecast(self, actions: Sequence[Mapping[str, float]]) -> TargetForecast:
         """E[target | do] of each action in the user's units, with the bounds of its band."""
-        mask, value = self._padded(actions)
-        found = jax.device_get(believed_effects(self.belief, mask, value, BAND))
+        mask, value = self._pad_actions(actions)
+        found = jax.device_get(effect_bands(self.belief, mask, value, BAND))
         count, spread = len(actions), self.scaling.spread[self.settings.names.index(self.settings.target)]
 
         def outside(values: Float[np.ndarray, "*any"]) -> Any:  # of NumPy: double precision on the host
             return self.scaling.target(self.settings, values[..., :count])
 
         effects = Effects(outside(found.effects.mean), spread * found.effects.deviation[..., :count])
-        return Outlook(effects, *(outside(part) for part in found[1:]))
+        return TargetForecast(effects, *(outside(part) for part in found[1:]))
 
     def effects(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "draws actions"]:
         """E[target | do] of each action under each draw of the belief."""
-        return np.asarray(self.outlook(actions).effects.mean)
+        return np.asarray(self.forecast(actions).effects.mean)
 
-    def _padded(self, actions: Sequence[Mapping[str, float]]) -> tuple[Array, Array]:
+    def _pad_actions(self, actions: Sequence[Mapping[str, float]]) -> tuple[Array, Array]:
         """Masks and values of actions, padded in number so that few programs are compiled."""
         mask, value = action_arrays(self.settings, self.scaling, actions)
         more = places(len(actions), 8) - len(actions)
@@ -165,7 +165,7 @@ class Believed:
             return ()
         names = self.settings.names
         means = self.rows(actions).mean(0)
-        means[:, names.index(self.settings.target)] = self.outlook(actions).expected
+        means[:, names.index(self.settings.target)] = self.forecast(actions).expected
         return tuple(
             Row(tuple(do.get(name, float(x)) for name, x in zip(names, row, strict=True)), tuple(do))
             for do, row in zip(actions, means, strict=True)
@@ -177,23 +177,23 @@ class Believed:
         return tried_groups(self.state)
 
     @functools.cached_property
-    def untouched(self) -> Tried | None:
-        """What the target was where nothing was set; None without such a row."""
+    def idle_outcome(self) -> Tried | None:
+        """The target in rows where nothing was set; None without such a row."""
         goal = self.settings.names.index(self.settings.target)
         values = np.array([row.values[goal] for row in self.state.rows if not row.do], float)
         return Tried.of({}, values) if len(values) else None
 
     @functools.cached_property
     def contradictions(self) -> list[Contradiction]:
-        """Experiments that came out as no model of the observations alone lets expect."""
+        """Experiments that contradict models of the observations alone."""
         observed = [row for row in self.state.rows if not row.do]
         if not self.groups or len(observed) < LEAST:
             return []
         data = self.data
         free = data.rows & ~data.intervened.any(1)
         models = self._models_given(eqx.tree_at(lambda d: d.rows, data, free))
-        mask, value = self._padded([group.do for group in self.groups])
-        effects, variance = jax.device_get(predicted_outcomes(models, mask, value))
+        mask, value = self._pad_actions([group.do for group in self.groups])
+        effects, variance = jax.device_get(outcome_predictions(models, mask, value))
         spread = self.scaling.spread[self.settings.names.index(self.settings.target)]
         effects = self.scaling.target(self.settings, effects)
         return [
@@ -208,7 +208,7 @@ class Believed:
         settable = self.settings.settable
         grids = [np.array(grid_of(v)) for v in settable]
         actions = [{v.name: float(x)} for v, grid in zip(settable, grids, strict=True) for x in grid]
-        found = self.outlook(actions)
+        found = self.forecast(actions)
         cuts = np.cumsum([len(grid) for grid in grids])[:-1]
         lines = np.split(np.stack([found.expected, found.low, found.high]), cuts, axis=1)
         return [self._curve(v, grid, line) for v, grid, line in zip(settable, grids, lines, strict=True)]
@@ -226,7 +226,7 @@ class Believed:
         """Best expected target so far against the cost of the experiments made."""
         state, goal = self.state, self.settings.names.index(self.settings.target)
         actions: list[Levels] = [{}, *(state.levels(row) for row in state.made)]
-        means = np.asarray(self.outlook(actions).expected)
+        means = np.asarray(self.forecast(actions).expected)
         best = (np.minimum if self.settings.objective == "min" else np.maximum).accumulate(means)
         cost = np.cumsum([self.settings.price(do) for do in actions])
         measured = np.array([means[0], *(row.values[goal] for row in state.made)])
@@ -243,7 +243,7 @@ def grid_of(variable: Variable) -> list[float]:
 
 
 def belief_settings(settings: Settings, strategy: AbstractStrategy | None = None) -> BeliefSettings:
-    """How beliefs are formed: as the strategy says, else with straight or with smooth effects as the user does."""
+    """Settings of the belief: the strategy's own, else linear or smooth as the user says."""
     own = getattr(strategy, "settings", None)
     if isinstance(own, BeliefSettings):
         return own
@@ -251,6 +251,6 @@ def belief_settings(settings: Settings, strategy: AbstractStrategy | None = None
 
 
 def key_for(settings: Settings, use: str, number: int = 0) -> Key:
-    """The random key of one use: the same for the same seed, whatever else was asked in between."""
+    """The random key of one use; it depends on the seed, the use and the number only."""
     uses = ("choose", "recommend", "beliefs")
     return jr.fold_in(jr.fold_in(jr.key(settings.seed), uses.index(use)), number)

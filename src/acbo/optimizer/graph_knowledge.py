@@ -1,4 +1,4 @@
-"""What is known of the graph, in any words a user has for it, as plain values that a file can hold."""
+"""Knowledge about the graph in any form a user gives it, as plain values that a file can hold."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ Graph = Any
 
 @dataclasses.dataclass(frozen=True)
 class GraphKnowledge:
-    """Edges that must and cannot be, tiers and beliefs; `known` says that there are no edges but the required ones."""
+    """Required and forbidden edges, tiers and probabilities; `known` means that the required edges are the whole graph."""
 
     known: bool = False
     required: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,7 @@ class GraphKnowledge:
 
 
 def graph_of(given: Graph, names: Sequence[str]) -> GraphKnowledge:
-    """The knowledge in what a user gave; names and contradictions are checked.
+    """Knowledge from a user's description; names and contradictions are checked.
 
     >>> graph_of("X -> Z -> Y", ("X", "Y", "Z")).required
     (('X', 'Z'), ('Z', 'Y'))
@@ -70,7 +70,7 @@ def graph_of(given: Graph, names: Sequence[str]) -> GraphKnowledge:
     elif isinstance(given, Mapping):
         found = _parts(given)
     else:
-        # What `A <-> B` calls U_A_B is hidden: beliefs are about what is measured.
+        # `A <-> B` adds a hidden variable U_A_B; beliefs are about measured variables only.
         hidden = {f"U_{a}_{b}" for a in names for b in names} - set(names)
         if isinstance(given, str):  # a name without an edge is one of the variables too
             for name in parse_graph(given)[0]:

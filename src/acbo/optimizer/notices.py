@@ -1,4 +1,4 @@
-"""Facts about a problem that make its advice doubtful: each is warned of once, when it is first met."""
+"""Warnings about problems that make advice doubtful, each given once."""
 
 import functools
 
@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 
 def notices(state: State) -> dict[str, str]:
-    """What the user should know of a problem before trusting advice, by kind."""
+    """Warnings about a problem, by kind."""
     found = {}
     settings = state.settings
     goal = settings.names.index(settings.target)

@@ -1,4 +1,4 @@
-"""The optimizer for people: ask for experiments, tell what they gave, and learn what to do."""
+"""The optimizer with names and units: ask for experiments, tell their results, get a recommendation."""
 
 import dataclasses
 import os
@@ -17,13 +17,13 @@ from acbo.optional import optional_package
 from acbo.strategies import AbstractStrategy, Random, strategy_named
 from jaxworlds.store import StoreError
 
-from .advice import Advice, Explanation, GraphBelief, bounds, checked, explain, graph_belief
+from .advice import Advice, Explanation, GraphBelief, bounds, check_advice, explain, graph_belief
 from .arrays import affordable, data_of, levels_of, problem_of
-from .current_belief import Believed, key_for
+from .current_belief import CurrentBelief, key_for
 from .graph_knowledge import Graph, graph_of
 from .notices import notices
 from .programs import final_choice, next_choice, unchecked_proposal
-from .rows import Marks, Told, given_rows, told_rows
+from .rows import Marks, Table, initial_rows, parse_rows
 from .state import Levels, Pending, Settings, State, read_state, write_state
 from .variables import Variable, Variables, variables_of
 
@@ -35,7 +35,7 @@ PathLike = str | os.PathLike[str]
 Simulator = Callable[[Levels], Any]
 """Takes the values that are set, by name, and returns one row of all variables: a mapping, Series or one-row frame."""
 USUAL_EXPERIMENTS = 10
-"""How many experiments a strategy plans for where no limit is given."""
+"""Number of experiments a strategy plans for if there is no limit."""
 
 
 class Optimizer:
@@ -43,7 +43,7 @@ class Optimizer:
 
     - `variables`: `{"dose": (0, 10), "sex": [0, 1], "age": None}` for a range, levels, only measured; or `Variable`s.
     - `target`, `objective`: the variable to make small (`"min"`) or large (`"max"`).
-    - `graph`: what is known of it. Edges, text such as `"dose -> pain"` or a networkx graph are the whole graph; a
+    - `graph`: prior knowledge. Edges, text such as `"dose -> pain"` or a networkx graph are the whole graph; a
       mapping of `required`, `forbidden`, `tiers`, `probabilities` is a part; None is nothing.
     - `data`: a data frame of rows from before; `intervened` marks what was set in them, as for `acbo.from_frame`.
     - `simulator`: a function from what is set to one row of all variables, for `run`.
@@ -101,7 +101,7 @@ class Optimizer:
                 f"`path` must not be a file that is there; {os.fspath(path)} is. Go on with it by `Optimizer.load(path)`, "
                 "or remove it."
             )
-        self._start(State(settings, given_rows(settings, data, intervened)), strategy, simulator, path)
+        self._start(State(settings, initial_rows(settings, data, intervened)), strategy, simulator, path)
         self._keep(self._state)
 
     def _start(
@@ -112,7 +112,7 @@ class Optimizer:
         path: PathLike | None,
     ) -> None:
         self._strategy = _strategy_for(strategy, state.settings)
-        self._state, self._believed = state, Believed(state, self._strategy)
+        self._state, self._current_belief = state, CurrentBelief(state, self._strategy)
         self._path = None if path is None else Path(path)
         self.simulator = simulator
         self._noticed: set[str] = set()
@@ -155,34 +155,34 @@ class Optimizer:
         write_state(path, self._state)
 
     def _keep(self, state: State) -> None:
-        """Make this the state, once it is on disk."""
+        """Write the state to disk, then make it the current one."""
         if self._path is not None:
             write_state(self._path, state)
         if state.rows is not self._state.rows:
-            self._believed = Believed(state, self._strategy)
+            self._current_belief = CurrentBelief(state, self._strategy)
         else:
-            self._believed.state = state  # beliefs hang on rows alone
+            self._current_belief.state = state  # beliefs hang on rows alone
         self._state = state
         self._notice()
 
     def _notice(self, again: Sequence[str] = ()) -> None:
-        """Warn of what makes advice doubtful, each kind once; of those in `again` at every call."""
+        """Warn of problems that make advice doubtful, each kind once; those in `again` at every call."""
         for kind, text in notices(self._state).items():
             if kind in again or kind not in self._noticed:
                 self._noticed.add(kind)
                 warnings.warn(text, stacklevel=3)
 
-    # What is so
+    # Properties
 
     @property
     def state(self) -> State:
-        """All that is remembered; a plain value that never changes."""
+        """Everything that is saved; an immutable value."""
         return self._state
 
     @property
-    def believed(self) -> Believed:
-        """What is believed by now, behind explanations and pictures."""
-        return self._believed
+    def current_belief(self) -> CurrentBelief:
+        """The belief behind recommendations, explanations and pictures."""
+        return self._current_belief
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -194,7 +194,7 @@ class Optimizer:
 
     @property
     def stopped(self) -> bool:
-        """Whether the strategy wants no further experiment; `stop_reason` says why."""
+        """True if the strategy wants no further experiment; `stop_reason` says why."""
         return self._state.stopped is not None
 
     @property
@@ -203,12 +203,12 @@ class Optimizer:
 
     @property
     def spent(self) -> float:
-        """Cost of the experiments that were told."""
+        """Cost of the experiments with results."""
         return self._state.spent
 
     @property
     def remaining(self) -> float:
-        """How many experiments may still be asked for: by their number, and by what the cheapest costs."""
+        """Number of experiments that may still be asked for, by their limit and by the cost of the cheapest."""
         prices = [v.price(min(grid, key=abs)) for v, grid in self._cheapest() if grid]
         if not prices:
             return 0.0
@@ -239,9 +239,9 @@ class Optimizer:
             raise ValueError(f"`n` must be at least 1; got {n}.")
         state, asked = self._state, []
         self._require_means(state)
-        believed = self._believed
+        current_belief = self._current_belief
         while len(asked) < n and _can_pay(state):
-            choice, reason = self._choose(state, believed)
+            choice, reason = self._choose(state, current_belief)
             if choice is None:
                 state = dataclasses.replace(state, stopped=reason)
                 break
@@ -253,13 +253,13 @@ class Optimizer:
         self._keep(state)
         return _experiment_frame(state.settings, asked)
 
-    def _choose(self, state: State, believed: Believed) -> tuple[Levels | None, str | None]:
-        """What to set next, or why not to."""
-        believed.state = state  # its pending experiments are thought of as made
-        scaling = believed.scaling
+    def _choose(self, state: State, current_belief: CurrentBelief) -> tuple[Levels | None, str | None]:
+        """The next values to set, or the reason to stop."""
+        current_belief.state = state  # its pending experiments are thought of as made
+        scaling = current_belief.scaling
         problem = problem_of(state, scaling, state.money)
-        # Chance does not look at what is pending.
-        expected = () if isinstance(self._strategy, Random) else believed.fantasies()
+        # Random experiments do not depend on pending ones.
+        expected = () if isinstance(self._strategy, Random) else current_belief.fantasies()
         data = data_of(state, scaling, expected)
         left = jnp.asarray(_plan(state), problem.low.dtype)
         found = next_choice(
@@ -282,11 +282,11 @@ class Optimizer:
         if not _can_pay(state):
             raise ValueError(
                 f"`budget` must pay for an experiment; {max(state.money, 0.0):g} of {settings.budget:g} is left "
-                f"({state.promised:g} is for pending ones), and none costs so little. Call `recommend`."
+                f"({state.pending_cost:g} is for pending ones), and none costs so little. Call `recommend`."
             )
 
-    def tell(self, rows: Told, do: Marks = None) -> None:
-        """Take in what was measured: all rows, or none where one of them is wrong.
+    def tell(self, rows: Table, do: Marks = None) -> None:
+        """Add measured rows: all of them, or none if one is wrong.
 
         A data frame, a mapping, or a list of mappings with a value of every variable. A row with the number of its
         `experiment` (a column, or the index of what `ask` gave) takes the values that were set from there. Others are
@@ -294,7 +294,7 @@ class Optimizer:
         commas, or a mask. A mapping may hold its own, as in `{"do": {"dose": 3}, "pain": 1.5}`.
         """
         state = self._state
-        new = told_rows(state, rows, do)
+        new = parse_rows(state, rows, do)
         done = {row.experiment for row in new}
         self._keep(
             dataclasses.replace(
@@ -306,7 +306,7 @@ class Optimizer:
         )
 
     def pending(self) -> "pd.DataFrame":
-        """Experiments that were asked for and not told."""
+        """Experiments without results."""
         return _experiment_frame(self._state.settings, self._state.pending)
 
     def cancel(self, experiment: int) -> None:
@@ -321,7 +321,7 @@ class Optimizer:
     def run(self, n: int | None = None, *, progress: bool | None = None) -> "pd.DataFrame":
         """Ask, simulate and tell: `n` times, or until the budget, the experiments or the strategy end it.
 
-        Pending experiments come first. Ctrl-C ends it early; what was told is kept, and the experiment in hand is pending.
+        Pending experiments come first. Ctrl-C ends it early; results so far are kept, and the current experiment stays pending.
         `progress` shows a bar on stderr; by default only on a terminal and in a notebook. Returns the history.
         """
         from .simulation import run
@@ -329,7 +329,7 @@ class Optimizer:
         run(self, n, progress)
         return self.history()
 
-    # What is known
+    # Answers
 
     def history(self) -> "pd.DataFrame":
         """All rows: values, what was set (`set`), the number of the experiment, and its cost."""
@@ -346,29 +346,29 @@ class Optimizer:
 
     def posterior(self) -> GraphBelief:
         """Probability of every edge, and of every variable to be a direct cause of the target."""
-        return graph_belief(self._believed)
+        return graph_belief(self._current_belief)
 
     def recommend(self) -> Advice:
-        """What to do by all that is known, and what to expect of it.
+        """The best action by the current belief, and its expected target.
 
         What the strategy recommends is checked against the experiments made and against doing nothing. Where they
         disagree, the advice is the best of what was measured, and `notes` say why. The band is `explain`'s.
         """
-        state, believed = self._state, self._believed
+        state, current_belief = self._state, self._current_belief
         if not state.rows:
             raise ValueError(
                 "`recommend` needs at least one row; got none. Tell observations or experiments."
             )
         self._notice(again=("constant",))
         key = key_for(state.settings, "recommend")
-        problem, data = believed.problem, believed.data
+        problem, data = current_belief.problem, current_belief.data
         proposal = unchecked_proposal(self._strategy, problem, data)
-        choice = final_choice(self._strategy, problem, data, believed.belief, proposal, key)
+        choice = final_choice(self._strategy, problem, data, current_belief.belief, proposal, key)
         found, proposal = jax.device_get((choice, proposal))
-        do = levels_of(state, believed.scaling, found.mask, found.value)
-        proposed = None if proposal is None else levels_of(state, believed.scaling, *proposal)
-        do, notes = checked(believed, do, proposed)
-        low, expected, high = (float(part[0]) for part in bounds(believed, do))
+        do = levels_of(state, current_belief.scaling, found.mask, found.value)
+        proposed = None if proposal is None else levels_of(state, current_belief.scaling, *proposal)
+        do, notes = check_advice(current_belief, do, proposed)
+        low, expected, high = (float(part[0]) for part in bounds(current_belief, do))
         return Advice(do, expected, low, high, self.target, notes)
 
     def explain(self, experiment: int | Mapping[str, float] | None = None) -> Explanation:
@@ -381,15 +381,15 @@ class Optimizer:
             levels = {str(name): float(value) for name, value in experiment.items()}
             for name, value in levels.items():
                 self._state.settings.variable(name, "experiment").refuse(value, "experiment")
-            return explain(self._believed, levels)
+            return explain(self._current_belief, levels)
         if experiment is None:
             if not pending:
-                return explain(self._believed, self.recommend().do)
+                return explain(self._current_belief, self.recommend().do)
             experiment = next(reversed(pending))
         if experiment not in pending:
             known = ", ".join(map(str, pending)) or "none"
             raise ValueError(f"`experiment` must be pending ({known}) or values by name; got {experiment}.")
-        return explain(self._believed, pending[experiment], experiment)
+        return explain(self._current_belief, pending[experiment], experiment)
 
     # Pictures
 
@@ -397,22 +397,22 @@ class Optimizer:
         """The best expected target so far against the cost; with `optimum`, its distance from that."""
         from .plots import plot_regret
 
-        return plot_regret(self._believed, optimum)
+        return plot_regret(self._current_belief, optimum)
 
     def plot_effects(self) -> "Figure":
         """E[target | do] with bands that hold nine of ten models, for each variable, and what experiments gave."""
         from .plots import plot_effects
 
-        return plot_effects(self._believed)
+        return plot_effects(self._current_belief)
 
     def plot_graph(self) -> "Figure":
         """The variables with arrows as strong as their probability."""
         from .plots import plot_graph
 
-        return plot_graph(self._believed)
+        return plot_graph(self._current_belief)
 
     def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
-        """Write one HTML page: what to do, how it came to that, what is believed, and every experiment."""
+        """Write one HTML page: recommendation, progress, effects, graph, and all experiments."""
         from .report import write_report
 
         return write_report(self, path, optimum=optimum)
@@ -429,7 +429,7 @@ class Optimizer:
 
 
 def _warn_of_range(target: Variable) -> None:
-    """The target is measured and never set; a range that says otherwise is told of."""
+    """Warn if the target has a range: it is measured and never set."""
     if target.low is not None or target.levels is not None:
         warnings.warn(
             f"`variables` must give the target {target.name!r} no range or levels, because experiments never set it; they are "
@@ -444,7 +444,7 @@ def _can_pay(state: State) -> bool:
 
 
 def _plan(state: State) -> float:
-    """How many experiments the strategy may plan for."""
+    """Number of experiments the strategy may plan for."""
     settings = state.settings
     typical = np.mean([v.price(((v.low or 0.0) + (v.high or 0.0)) / 2) for v in settings.settable])
     money = state.money / typical if typical > 0 else float("inf")

@@ -6,23 +6,23 @@ import numpy as np
 
 from acbo.pictures import MEASURED, PLAIN, graph_figure, new_figure, picture_style
 
-from .current_belief import Believed, Curve
+from .current_belief import CurrentBelief, Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def plot_regret(
-    believed: Believed, optimum: float | None = None, size: tuple[int, int] = (432, 288)
+    current_belief: CurrentBelief, optimum: float | None = None, size: tuple[int, int] = (432, 288)
 ) -> "Figure":
     """The best expected target so far against the cost, or its distance from the optimum; `size` is in points."""
-    found, target = believed.progress, believed.settings.target
+    found, target = current_belief.progress, current_belief.settings.target
     best, measured = found.best, found.measured
     with picture_style():
         figure = new_figure(*size, layout="constrained")
         axes = figure.add_subplot()
         if optimum is not None:
-            sign = 1.0 if believed.settings.objective == "min" else -1.0
+            sign = 1.0 if current_belief.settings.objective == "min" else -1.0
             best, measured = sign * (best - optimum), sign * (measured - optimum)
             axes.axhline(0.0, color="#9aa0a6", linestyle="--")
         axes.step(found.cost, best, where="post", color=PLAIN, linewidth=2, label="best so far, expected")
@@ -35,9 +35,9 @@ def plot_regret(
     return figure
 
 
-def plot_effects(believed: Believed) -> "Figure":
+def plot_effects(current_belief: CurrentBelief) -> "Figure":
     """The expected target over each variable's values, with bands and experiments."""
-    curves = believed.curves
+    curves = current_belief.curves
     columns = min(3, len(curves))
     lines = -(-len(curves) // columns)
     with picture_style():
@@ -46,7 +46,7 @@ def plot_effects(believed: Believed) -> "Figure":
             axes = figure.add_subplot(lines, columns, number + 1)
             _draw_effect(axes, curve)
             if number % columns == 0:
-                axes.set_ylabel(f"expected {believed.settings.target}")
+                axes.set_ylabel(f"expected {current_belief.settings.target}")
     return figure
 
 
@@ -73,7 +73,7 @@ def _draw_effect(axes: Any, curve: Curve) -> None:
     axes.set_xlabel(curve.name)
 
 
-def plot_graph(believed: Believed, least: float = 0.1) -> "Figure":
+def plot_graph(current_belief: CurrentBelief, least: float = 0.1) -> "Figure":
     """Nodes with names and arrows as strong as their probability; those below `least` are left out."""
-    settings = believed.settings
-    return graph_figure(believed.edges, settings.names, target=settings.target, least=least)
+    settings = current_belief.settings
+    return graph_figure(current_belief.edges, settings.names, target=settings.target, least=least)

@@ -24,7 +24,7 @@ def next_choice(
 
 
 Action = tuple[Bool[Array, " d"], Float[Array, " d"]]
-"""What is set, and to what."""
+"""Mask and values of an action."""
 
 
 @eqx.filter_jit
@@ -51,10 +51,10 @@ def strategy_belief(
     key: Key,
     settings: BeliefSettings,
 ) -> AbstractBelief:
-    """What the strategy believes of the target; one by causal models and experiments where it has none of its own."""
+    """The strategy's belief about the target, or by default one from causal models and experiments."""
     if hasattr(strategy, "belief") and not hasattr(strategy, "advise"):
         return own_belief(strategy, problem, data, key)
-    models = believed_models(strategy, problem, data, key, settings)
+    models = strategy_models(strategy, problem, data, key, settings)
     return corrected_belief(problem, data, models, jr.fold_in(key, 1))
 
 
@@ -66,13 +66,13 @@ def own_belief(strategy: Any, problem: Problem, data: Dataset, key: Key) -> Abst
 
 @eqx.filter_jit
 def unchecked_proposal(strategy: AbstractStrategy, problem: Problem, data: Dataset) -> Action | None:
-    """What a trained network alone would recommend; None for other strategies."""
+    """The recommendation of a trained network alone; None for other strategies."""
     proposal = getattr(strategy, "proposal", None)
     return None if proposal is None else proposal(problem, data)
 
 
-class Outlook(NamedTuple):
-    """What is believed of the target under some actions."""
+class TargetForecast(NamedTuple):
+    """Expected target under some actions, with bands."""
 
     effects: Effects
     expected: Float[Array, " actions"]
@@ -81,17 +81,17 @@ class Outlook(NamedTuple):
 
 
 @eqx.filter_jit
-def believed_effects(
+def effect_bands(
     belief: AbstractBelief, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], band: float
-) -> Outlook:
+) -> TargetForecast:
     """E[target | do] of each action, with bounds that hold it with probability `band`."""
     found = belief.effects(mask, value)
     tail = (1 - band) / 2
-    return Outlook(found, found.expected, found.quantile(tail), found.quantile(1 - tail))
+    return TargetForecast(found, found.expected, found.quantile(tail), found.quantile(1 - tail))
 
 
 @eqx.filter_jit
-def believed_models(
+def strategy_models(
     strategy: AbstractStrategy,
     problem: Problem,
     data: Dataset,
@@ -106,7 +106,7 @@ def believed_models(
 
 
 @eqx.filter_jit
-def predicted_outcomes(
+def outcome_predictions(
     models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
 ) -> tuple[Float[Array, "models actions"], Float[Array, " actions"]]:
     """The expected target under each model, and the variance of a single measurement."""
@@ -114,7 +114,7 @@ def predicted_outcomes(
 
 
 @eqx.filter_jit
-def believed_rows(
+def model_means(
     models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
 ) -> Float[Array, "models actions d"]:
     """The mean of all variables under each action, in each model."""

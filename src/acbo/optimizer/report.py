@@ -1,4 +1,4 @@
-"""One HTML page of an optimization: what to do, how it came to that, what is believed, and every experiment."""
+"""The report of an optimization as one HTML page: recommendation, progress, effects, graph, and all experiments."""
 
 import html
 import os
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from acbo.pictures import edge_matrix_svg, graph_svg, svg_text
 from jaxworlds.store import atomic_write
 
-from .advice import written
-from .current_belief import Believed
+from .advice import action_text
+from .current_belief import CurrentBelief
 from .plots import plot_effect, plot_regret
-from .state import Settings, State
+from .state import State
 
 if TYPE_CHECKING:
     from . import Optimizer
@@ -53,24 +53,24 @@ def write_report(
 def html_report(optimizer: "Optimizer", *, optimum: float | None = None) -> str:
     """The page as text."""
     state = optimizer.state
-    believed = optimizer.believed
+    current_belief = optimizer.current_belief
     settings, said = state.settings, html.escape
     title = f"{'Least' if settings.objective == 'min' else 'Greatest'} {settings.target}"
     parts = [
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
         f"<title>{said(title)}</title>\n<style>{STYLE}</style>\n<h1>{said(title)}</h1>",
         _advice(optimizer),
-        "<h2>What was asked</h2>",
+        "<h2>Problem</h2>",
         _question(state),
-        "<h2>How it went</h2>",
-        _progress(believed, optimum),
-        "<h2>What setting one variable does</h2>",
+        "<h2>Progress</h2>",
+        _progress(current_belief, optimum),
+        "<h2>Effect of each variable</h2>",
         f"<p>Expected {said(settings.target)} if a variable is set; the band holds it with probability 0.9. "
         "Dots are experiments that set this variable alone.</p>",
-        effects_part(believed),
-        "<h2>Who causes what</h2>",
-        graph_part(believed),
-        "<h2>Every experiment</h2>",
+        effects_part(current_belief),
+        "<h2>Causes</h2>",
+        graph_part(current_belief),
+        "<h2>Experiments</h2>",
         _experiments(state),
         "</html>\n",
     ]
@@ -82,7 +82,7 @@ def _advice(optimizer: "Optimizer") -> str:
         return '<p class="advice">No rows yet: nothing is recommended.</p>'
     found = optimizer.recommend()
     return (
-        f'<p class="advice">Recommended: <b>{html.escape(written(found.do))}</b>. Expected '
+        f'<p class="advice">Recommended: <b>{html.escape(action_text(found.do))}</b>. Expected '
         f"{html.escape(found.target)} {found.expected:.4g}, between {found.low:.4g} and {found.high:.4g} with probability "
         "0.9.</p>" + "".join(f"\n<p>{html.escape(note)}</p>" for note in found.notes)
     )
@@ -91,13 +91,7 @@ def _advice(optimizer: "Optimizer") -> str:
 def _question(state: State) -> str:
     settings = state.settings
     rows = [
-        [
-            v.name + (" (target)" if v.name == settings.target else ""),
-            _values(settings, v.name),
-            f"{v.cost:g}" + (f" + {v.cost_per_unit:g} per unit" if v.cost_per_unit else "")
-            if v.manipulable
-            else "",
-        ]
+        [v.name + (" (target)" if v.name == settings.target else ""), v.values_text, v.cost_text]
         for v in settings.variables
     ]
     graph = settings.graph
@@ -124,55 +118,46 @@ def _question(state: State) -> str:
     return _table(["variable", "can be set to", "cost"], rows) + f"\n<ul>{listed}</ul>"
 
 
-def _values(settings: Settings, name: str) -> str:
-    v = settings.variable(name, "name")
-    if not v.manipulable or v.low is None or v.high is None:
-        return "only measured"
-    if v.levels is not None:
-        return ", ".join(f"{level:g}" for level in v.levels)
-    return f"{v.low:g} to {v.high:g}"
-
-
-def _progress(believed: Believed, optimum: float | None) -> str:
-    if not believed.state.made:
+def _progress(current_belief: CurrentBelief, optimum: float | None) -> str:
+    if not current_belief.state.made:
         return "<p>No experiment was made yet.</p>"
-    target = believed.settings.target
+    target = current_belief.settings.target
     title = "Best so far" if optimum is None else "Regret"
-    chart = picture(lambda: svg_text(plot_regret(believed, optimum, (420, 260)), title))
+    chart = picture(lambda: svg_text(plot_regret(current_belief, optimum, (420, 260)), title))
     units = ""
     if optimum is not None:
         units = (
             f"<p>Regret is in units of {html.escape(target)} here: how far the expected value is from the optimum, {optimum:g}. "
-            "Benchmarks of acbo divide it by the regret of doing nothing, the first point of the line, so that 1 is to do "
+            "Benchmarks of acbo divide it by the regret of doing nothing, the first point of the line, so that 1 is doing "
             "nothing.</p>\n"
         )
     return (
-        f"{units}<p>The line is the best of what was tried up to there, as it is expected now; it begins with doing nothing. "
+        f"{units}<p>The line is the current expectation of the best action tried so far, starting with doing nothing. "
         f"Dots are measurements.</p>\n<figure>{chart}</figure>"
     )
 
 
-def effects_part(believed: Believed) -> str:
+def effects_part(current_belief: CurrentBelief) -> str:
     """A chart of the expected target for each variable that can be set."""
-    target = believed.settings.target
+    target = current_belief.settings.target
 
     def charts() -> str:
-        return "".join(svg_text(plot_effect(curve, target), curve.name) for curve in believed.curves)
+        return "".join(svg_text(plot_effect(curve, target), curve.name) for curve in current_belief.curves)
 
     return f'<div class="row">{picture(charts)}</div>'
 
 
-def graph_part(believed: Believed) -> str:
+def graph_part(current_belief: CurrentBelief) -> str:
     """The graph with arrows as strong as their probability, and the same in numbers."""
-    names, edges = believed.settings.names, believed.edges
-    graph = picture(lambda: graph_svg(edges, names, target=believed.settings.target))
+    names, edges = current_belief.settings.names, current_belief.edges
+    graph = picture(lambda: graph_svg(edges, names, target=current_belief.settings.target))
     matrix = picture(lambda: edge_matrix_svg(edges, names, title="row causes column, in per cent"))
     shown = f'<figure class="wide">{graph}</figure><figure class="wide">{matrix}</figure>'
     return f"<p>Arrows are as strong as their probability.</p>\n{shown}"
 
 
 def picture(draw: Callable[[], str]) -> str:
-    """What `draw` returns; without matplotlib, a note that says how to install it."""
+    """The result of `draw`, or without matplotlib a note that says how to install it."""
     try:
         return draw()
     except ImportError as error:
@@ -196,7 +181,7 @@ def _experiments(state: State) -> str:
         shown = [f"{pending.do[name]:.5g}" if name in pending.do else "" for name in settings.names]
         rows.append([f"{pending.experiment} (pending)", *shown, f"{settings.price(pending.do):g}"])
         marks.append({1 + settings.names.index(name) for name in pending.do})
-    note = f"<p>{given} rows were there before the first experiment. What was set is marked.</p>\n"
+    note = f"<p>{given} rows were given before the first experiment. Values that were set are marked.</p>\n"
     return note + _table(heads, rows, marks)
 
 

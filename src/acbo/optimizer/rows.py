@@ -1,4 +1,4 @@
-"""What is told, checked as a whole: rows of measurements with what was set in each, or an error that changes nothing."""
+"""Parsing of measured rows with the variables set in each: all rows are valid, or an error changes nothing."""
 
 import dataclasses
 import math
@@ -15,14 +15,14 @@ from acbo.names import place, short, short_list, suggestion, text_remedy, truth_
 from .state import Row, Settings, State
 from .variables import RESERVED
 
-Told = Any
+Table = Any
 """A data frame, a Series, a mapping, or a list of mappings."""
 Marks = Any
-"""Which variables were set: a name, names, a column of names, or a mask of the rows' shape."""
+"""The variables that were set: a name, names, a column of names, or a mask of the rows' shape."""
 
 
-def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
-    """The rows in what was told, each with its experiment if it has one."""
+def parse_rows(state: State, rows: Table, do: Marks = None) -> tuple[Row, ...]:
+    """Parse the rows given to `tell`, each with its experiment if it has one."""
     records = _records(rows)
     if not records:
         raise ValueError("`rows` must hold at least one row; got none. Tell what was measured.")
@@ -46,7 +46,7 @@ def told_rows(state: State, rows: Told, do: Marks = None) -> tuple[Row, ...]:
                     f"{'was cancelled' if gone else 'was never asked for'}. Tell it without its number and with `do=`."
                 )
             made.add(experiment)
-            names = _set_by(state.settings, pending[experiment].do, record, names, experiment, where)
+            names = _fill_in(state.settings, pending[experiment].do, record, names, experiment, where)
         elif not names:
             _note_likely_result(state.settings, record, pending, where)
         found.append(_row(state.settings, record, names, experiment, where))
@@ -69,8 +69,8 @@ def _note_likely_result(
             return
 
 
-def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
-    """Rows that are there before the first experiment, marked as for `acbo.from_frame`."""
+def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tuple[Row, ...]:
+    """Parse the rows given before the first experiment, marked as for `acbo.from_frame`."""
     if frame is None:
         return ()
     if intervened is None and getattr(frame, "attrs", {}).get("intervened") is not None:
@@ -92,7 +92,7 @@ def given_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tupl
     )
 
 
-def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
+def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
     """One dictionary per row; the index is taken where it is that of `ask`."""
     if isinstance(rows, Mapping):
         return [{str(name): value for name, value in rows.items()}]
@@ -117,7 +117,7 @@ def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
         return [{str(name): value for name, value in row.items()} for row in rows]
     if isinstance(rows, str | os.PathLike):
         raise TypeError(
-            f"`{argument}` must be a data frame, and a path is none; got {short(os.fspath(rows))}. Read the file first: "
+            f"`{argument}` must be a data frame, not a path; got {short(os.fspath(rows))}. Read the file first: "
             f"{argument}=pandas.read_csv({os.fspath(rows)!r})."
         )
     example = (
@@ -130,8 +130,8 @@ def _records(rows: Told, argument: str = "rows") -> list[dict[str, Any]]:
     )
 
 
-def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
-    """The names of what was set in each row; a column of such names is taken out of the rows."""
+def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any) -> list[list[str]]:
+    """The variables set in each row; a column of such names is removed from the rows."""
     if _is_name(do):
         do = str(do)
     if isinstance(do, str) and do not in settings.names:
@@ -140,10 +140,10 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
                 place(do, settings.names, "do")
             record["do"] = record.pop(do) if do != "do" else record["do"]
             if not isinstance(record["do"], str) and not isinstance(record["do"], Mapping | Sequence):
-                record["do"] = _nothing(record["do"], f"rows[{number}]")
+                record["do"] = _require_blank(record["do"], f"rows[{number}]")
         do = None
     if do is None:
-        return [_said(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
+        return [_names_in_row(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
     if isinstance(do, str):
         return [[do] for _ in records]
     if isinstance(do, list | tuple) and all(_is_name(name) for name in do):
@@ -156,7 +156,7 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Told, do: An
                 "name for each row, add a column: frame.assign(do=[...])."
             )
         return [names for _ in records]
-    return _masked(settings, records, rows, do)
+    return _names_in_mask(settings, records, rows, do)
 
 
 def _is_name(said: Any) -> bool:
@@ -168,7 +168,9 @@ def _is_number(mark: Any) -> bool:
     return isinstance(mark, bool | np.bool_ | int | float | np.integer | np.floating)
 
 
-def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: Any) -> list[list[str]]:
+def _names_in_mask(
+    settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any
+) -> list[list[str]]:
     """The names under the marks of a mask."""
     if hasattr(do, "columns"):
         columns = [str(column) for column in do.columns]
@@ -190,7 +192,7 @@ def _masked(settings: Settings, records: list[dict[str, Any]], rows: Told, do: A
     return [[name for name, marked in zip(columns, row, strict=True) if marked] for row in mask]
 
 
-def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
+def _names_in_row(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
     """Names in the row's own `do`: a text, a list, or values by name that are then part of the row."""
     said = record.pop("do", None)
     if isinstance(said, Mapping):
@@ -217,12 +219,12 @@ def _said(settings: Settings, record: dict[str, Any], where: str) -> list[str]:
     return names
 
 
-def _nothing(said: Any, where: str) -> None:
+def _require_blank(said: Any, where: str) -> None:
     if said is not None and not _missing(said):
         raise ValueError(f"`{where}` must say what was set by names joined by commas; got {said!r}.")
 
 
-def _set_by(
+def _fill_in(
     settings: Settings,
     do: Mapping[str, float],
     record: dict[str, Any],
@@ -230,7 +232,7 @@ def _set_by(
     experiment: int,
     where: str,
 ) -> list[str]:
-    """Put the values that the experiment sets into its row; others in their place are refused."""
+    """Write the values of the experiment into its row; different measured values raise."""
     if names and set(names) != set(do):
         raise ValueError(
             f"`{where}` must set what experiment {experiment} sets, {_some(do)}; got {', '.join(names)}. "
@@ -269,8 +271,8 @@ def _row(
             "only measured."
         )
         raise ValueError(
-            f"`{where}` must have values of the variables alone ({short_list(known)}); got a column {short(extra[0])}"
-            f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''} that is none.{remedy}"
+            f"`{where}` must have values of the variables only ({short_list(known)}); got the column {short(extra[0])}"
+            f"{f' and {len(extra) - 1} more' if len(extra) > 1 else ''}.{remedy}"
         )
     missing = [name for name in settings.names if name not in record]
     if missing:
@@ -310,7 +312,7 @@ def _finite(value: Any, name: str, where: str) -> float:
 
 
 def _no_number(value: Any, name: str, where: str) -> ValueError:
-    """What to say of a cell that holds no number."""
+    """The error for a cell that holds no number."""
     blank = isinstance(value, str) and value.strip().lower() in ("", "nan")
     if blank or (not isinstance(value, str) and (value is None or _missing(value))):
         remedy = " Leave the row out if it was not measured."
@@ -344,7 +346,7 @@ def _missing(value: Any) -> bool:
 
 
 def _same(settings: Settings, name: str, a: Any, b: Any) -> bool:
-    """Whether two values of a variable are one but for rounding."""
+    """True if two values of a variable are one but for rounding."""
     span = next((v.span for v in settings.variables if v.name == name), 0.0)
     try:
         # Simulators often answer in single precision.

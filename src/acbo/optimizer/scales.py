@@ -1,4 +1,4 @@
-"""Units of measurement: strategies see every variable with about unit spread, people see their own numbers."""
+"""Units of measurement: strategies see every variable with about unit spread, users see their own units."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from .state import Settings, State
 
 LEAST = 5
-"""Observations of which the spread is believed."""
+"""Observations needed to estimate a spread."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Scaling:
 
 
 def scaling_of(state: State) -> Scaling:
-    """Mean and deviation of the observations; where they are few, the range; where there is none, what was measured."""
+    """Scale of each variable: that of the observations; if they are few, of its range; else of all measured values."""
     settings = state.settings
     d = len(settings.variables)
     values = np.array([row.values for row in state.rows], float).reshape(-1, d)
@@ -65,5 +65,5 @@ def _of_one(
 
 
 def _varies(values: Float[np.ndarray, " n"]) -> bool:
-    """Whether the spread is more than what rounding leaves of a constant, in whatever units."""
+    """True if the spread is more than what rounding leaves of a constant, in whatever units."""
     return float(values.std()) > 1e-9 * float(np.abs(values).max())

@@ -31,7 +31,7 @@ def run(optimizer: "Optimizer", n: int | None, progress: bool | None) -> bool:
                     break
                 bar.advance(task)
         except KeyboardInterrupt:
-            console.print("stopped; what was told is kept")
+            console.print("stopped; results so far are kept")
             return True
         bar.update(task, total=bar.tasks[0].completed)
     return False

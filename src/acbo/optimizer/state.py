@@ -1,4 +1,4 @@
-"""All that an optimization remembers: a plain value that is replaced, never changed, and its file."""
+"""The saved state of an optimization: an immutable value, and its file."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ Levels = dict[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What stays as it is from the first experiment to the last."""
+    """Settings that hold from the first experiment to the last."""
 
     variables: tuple[Variable, ...]
     target: str
@@ -87,7 +87,7 @@ class Settings:
         return self.variables[place(name, self.names, argument)]
 
     def price(self, do: Mapping[str, float]) -> float:
-        """What an experiment costs; to set nothing is free."""
+        """Cost of an experiment; setting nothing is free."""
         return sum(self.variable(name, "do").price(value) for name, value in do.items())
 
 
@@ -99,12 +99,12 @@ class Row:
     do: tuple[str, ...] = ()
     experiment: int | None = None
     given: bool = False
-    """Whether it was there before the optimization began; such rows cost nothing."""
+    """True for rows from before the optimization; they cost nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """An experiment that was asked for and has no result yet."""
+    """An experiment without a result yet."""
 
     experiment: int
     do: Levels
@@ -112,7 +112,7 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Settings, rows, pending experiments, and how often was asked."""
+    """Settings, rows, pending experiments, and the number of experiments asked for."""
 
     settings: Settings
     rows: tuple[Row, ...] = ()
@@ -121,7 +121,7 @@ class State:
     """Number of the next experiment, and of the random key that chooses it."""
     cancelled: tuple[int, ...] = ()
     stopped: str | None = None
-    """Why the strategy wants no further experiment."""
+    """Reason why the strategy wants no further experiment."""
 
     def levels(self, row: Row) -> Levels:
         """The values that were set in a row."""
@@ -138,19 +138,19 @@ class State:
         return sum(self.settings.price(self.levels(row)) for row in self.made)
 
     @property
-    def promised(self) -> float:
+    def pending_cost(self) -> float:
         """Cost of the pending experiments."""
         return sum(self.settings.price(pending.do) for pending in self.pending)
 
     @property
     def money(self) -> float:
-        """What is left of the budget, pending experiments paid."""
+        """The rest of the budget after paying for pending experiments."""
         budget = self.settings.budget
-        return float("inf") if budget is None else budget - self.spent - self.promised
+        return float("inf") if budget is None else budget - self.spent - self.pending_cost
 
     @property
     def places(self) -> float:
-        """How many experiments may still be asked for."""
+        """Number of experiments that may still be asked for."""
         most = self.settings.experiments
         return float("inf") if most is None else most - len(self.made) - len(self.pending)
 
@@ -158,7 +158,7 @@ class State:
 def write_state(path: str | os.PathLike[str], state: State) -> None:
     """Write one readable file, whole or not at all; numbers come back to the last bit."""
     facts = {"format": FORMAT, "version": VERSION, **_facts(state)}
-    lines = ",\n".join(f" {_text(name)}: {_listed(fact)}" for name, fact in facts.items())
+    lines = ",\n".join(f" {_json(name)}: {_json_text(fact)}" for name, fact in facts.items())
     with atomic_write(path, "w") as file:
         file.write(f"{{\n{lines}\n}}\n")
 
@@ -189,17 +189,17 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 1 << 63
 
 
-def _text(fact: Any) -> str:
+def _json(fact: Any) -> str:
     return json.dumps(fact, ensure_ascii=False, allow_nan=False)
 
 
-def _listed(fact: Any) -> str:
+def _json_text(fact: Any) -> str:
     """A list with a line for each of its entries; anything else on one line, but a mapping with one for each field."""
     if isinstance(fact, list) and fact:
-        return "[\n  " + ",\n  ".join(map(_text, fact)) + "\n ]"
+        return "[\n  " + ",\n  ".join(map(_json, fact)) + "\n ]"
     if isinstance(fact, dict):
-        return "{\n  " + ",\n  ".join(f"{_text(name)}: {_text(part)}" for name, part in fact.items()) + "\n }"
-    return _text(fact)
+        return "{\n  " + ",\n  ".join(f"{_json(name)}: {_json(part)}" for name, part in fact.items()) + "\n }"
+    return _json(fact)
 
 
 def _facts(state: State) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _facts(state: State) -> dict[str, Any]:
 def _check_told(
     settings: Settings, rows: list[Row], pending: tuple[Pending, ...], facts: Mapping[str, Any]
 ) -> None:
-    """Refuse rows, pending experiments and counts that no optimization has."""
+    """Raise for rows, pending experiments and counts that no optimization can have."""
     require_distinct(settings.names, "variables")
     bucket(len(settings.names))
     for name, value in ((n, v) for p in pending for n, v in p.do.items()):

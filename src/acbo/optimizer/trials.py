@@ -1,4 +1,4 @@
-"""What experiments gave, without any model: groups of alike ones, and where they contradict the observations."""
+"""Results of experiments without any model: groups of similar ones, and contradictions with the observations."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ RARE = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """Alike experiments: what they set, how often, and what the target was."""
+    """Similar experiments: their values, their number, and mean and deviation of the target."""
 
     do: Levels
     count: int
@@ -49,7 +49,7 @@ def tried_groups(state: State) -> list[Tried]:
 
 
 def alike(state: State, first: Levels, second: Levels) -> bool:
-    """Whether two experiments set the same variables to nearly the same values."""
+    """True if two experiments set the same variables to nearly the same values."""
 
     def near(name: str) -> bool:
         variable = state.settings.variable(name, "do")
@@ -62,12 +62,12 @@ def alike(state: State, first: Levels, second: Levels) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Contradiction:
-    """Experiments whose mean lies where no model of the observations alone expects it."""
+    """Experiments whose mean contradicts models of the observations alone."""
 
     tried: Tried
     low: float
     high: float
-    """Between which the models of the observations expect the target, nine times in ten."""
+    """Upper end of the 90 % range that models of the observations expect."""
 
 
 def contradiction(

@@ -29,7 +29,7 @@ class Variable:
     cost: float = 1.0
     cost_per_unit: float = 0.0
     manipulable: bool | None = None
-    """Whether it may be set: where it is not said, if it has a range or levels."""
+    """True if it may be set: where it is not said, if it has a range or levels."""
 
     def __post_init__(self) -> None:
         def settle(field: str, value: Any) -> None:
@@ -86,11 +86,11 @@ class Variable:
 
     @property
     def span(self) -> float:
-        """Length of the range; 0 where there is none."""
+        """Length of the range; 0 without a range."""
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
     def price(self, value: float) -> float:
-        """What it costs to set it to this value."""
+        """Cost of setting the variable to this value."""
         return self.cost + self.cost_per_unit * abs(value)
 
     def refuse(self, value: float, argument: str) -> None:
@@ -106,7 +106,7 @@ class Variable:
             )
         if self.levels is not None and value not in self.levels:
             raise ValueError(
-                f"`{argument}` must set {self.name!r} to one of its levels, {_listed(self.levels)}; got {value:g}."
+                f"`{argument}` must set {self.name!r} to one of its levels, {_number_list(self.levels)}; got {value:g}."
             )
 
     def nearest(self, value: float) -> float:
@@ -117,6 +117,19 @@ class Variable:
             return value
         digits = 6 - math.floor(math.log10(self.span))
         return min(max(round(value, digits), self.low), self.high)
+
+    @property
+    def values_text(self) -> str:
+        """The values that may be set, as text."""
+        if not self.manipulable or self.low is None or self.high is None:
+            return "only measured"
+        return f"{self.low:g} to {self.high:g}" if self.levels is None else _number_list(self.levels)
+
+    @property
+    def cost_text(self) -> str:
+        """The cost of setting the variable, as text; empty for one that is only measured."""
+        per_unit = f" + {self.cost_per_unit:g} per unit" if self.cost_per_unit else ""
+        return f"{self.cost:g}{per_unit}" if self.manipulable else ""
 
     def to_json(self) -> dict[str, Any]:
         facts = dataclasses.asdict(self)
@@ -147,7 +160,7 @@ def variables_of(given: Variables) -> tuple[Variable, ...]:
     [(0.0, 10.0), (0.0, 1.0), (None, None)]
     """
     if isinstance(given, Mapping):
-        found = tuple(_described(str(name), what) for name, what in given.items())
+        found = tuple(_variable(str(name), what) for name, what in given.items())
     else:
         found = tuple(v if isinstance(v, Variable) else Variable(v) for v in given)
     require_distinct([v.name for v in found], "variables")
@@ -158,7 +171,7 @@ def variables_of(given: Variables) -> tuple[Variable, ...]:
     return found
 
 
-def _described(name: str, what: Any) -> Variable:
+def _variable(name: str, what: Any) -> Variable:
     if isinstance(what, Variable):
         if what.name != name:
             raise ValueError(
@@ -190,5 +203,5 @@ def _number(value: Any, argument: str) -> float:
     return number(value, argument)
 
 
-def _listed(numbers: Iterable[float]) -> str:
+def _number_list(numbers: Iterable[float]) -> str:
     return ", ".join(f"{number:g}" for number in numbers)

@@ -1,4 +1,4 @@
-"""Which models a policy is trained on: easy ones first, then of every size, family, mechanism and noise."""
+"""The models a policy is trained on: easy ones first, then every size, family, mechanism and noise."""
 
 import equinox as eqx
 import jax

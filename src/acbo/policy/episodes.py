@@ -18,8 +18,8 @@ from acbo.scms.scm import SCM
 from acbo.scms.true_effects import common_noise
 from jaxworlds.static import config
 
-from .features import Told, known_edges, oriented, told
-from .picks import Luck, choice_of, draw_luck, pick
+from .features import PolicyInput, known_edges, orient_target, policy_input
+from .picks import PickNoise, choice_of, draw_pick_noise, pick
 from .policy_network import Outlook, PolicyNetwork, place_middles
 
 
@@ -67,9 +67,9 @@ class Case(eqx.Module):
 
 
 class Steps(NamedTuple):
-    """An episode as the update needs it; the leading axis is time."""
+    """Record of one episode for the update; the leading axis is time."""
 
-    told: Told
+    policy_input: PolicyInput
     spread: Float[Array, " trials"]
     """Standard deviation of the target, in which effects are predicted."""
     picks: Int32[Array, "trials most"]
@@ -82,11 +82,11 @@ class Steps(NamedTuple):
     parents: Float[Array, " more"]
     """The same of the edges into the target alone."""
     novel: Float[Array, " trials"]
-    """Whether the experiment set a variable that none before had."""
+    """True if the experiment set a variable that none before had."""
     made: Bool[Array, " trials"]
-    """Whether the episode had not been ended before."""
+    """True if the episode had not been ended before."""
     performed: Bool[Array, " trials"]
-    """Whether it was not ended now either: an experiment was made."""
+    """True if it was not ended now either: an experiment was made."""
     data: Dataset
     """All rows in the end."""
 
@@ -148,12 +148,12 @@ def run_steps(
     into = possible & (jnp.arange(scm.size) == scm.target)
 
     def step(
-        carry: tuple[Dataset, Array], turn: tuple[Array, Array, Luck]
+        carry: tuple[Dataset, Array], turn: tuple[Array, Array, PickNoise]
     ) -> tuple[tuple[Dataset, Array], tuple]:
         data, going = carry
-        number, noise, luck = turn
-        turned = oriented(problem, data)
-        known, scale = told(problem, turned, (shape.trials - number).astype(noise.dtype))
+        number, noise, pick_noise = turn
+        turned = orient_target(problem, data)
+        known, scale = policy_input(problem, turned, (shape.trials - number).astype(noise.dtype))
         logits = network.edge_logits(known, turned)
         edges = with_knowledge(problem, logits)
         outlook = network(known, edges, problem, data.target)
@@ -161,8 +161,8 @@ def run_steps(
         structure, parents = (
             jnp.sum(jnp.where(mask, right, 0)) / jnp.maximum(mask.sum(), 1) for mask in (possible, into)
         )
-        picks, log = pick(outlook, problem, luck, temperature)
-        choice = choice_of(outlook, problem, picks, log, luck)
+        picks, log = pick(outlook, problem, pick_noise, temperature)
+        choice = choice_of(outlook, problem, picks, log, pick_noise)
         novel = jnp.any(choice.mask & ~data.intervened.any(0)).astype(noise.dtype)
         made = going
         going = going & ~choice.stop & (number < shape.trials)
@@ -176,9 +176,9 @@ def run_steps(
     turns = shape.trials + 1
     # Each experiment's noise stands at the end of the table, whatever the number of observations.
     noise = jnp.pad(case.noise[shape.observations :], ((0, 1), (0, 0)))
-    luck = draw_luck(key, problem, network.config.places, turns)
+    pick_noise = draw_pick_noise(key, problem, network.config.places, turns)
     (data, _), (found, judged) = jax.lax.scan(
-        step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, luck)
+        step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, pick_noise)
     )
     known, spread, picks, log, novel, made, performed = jax.tree.map(lambda a: a[:-1], found)
     regret, structure, parents = judged
@@ -186,5 +186,5 @@ def run_steps(
 
 
 def with_knowledge(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and what is known beforehand; no gradient goes back."""
+    """Probabilities of edges from their log odds and prior knowledge, without gradient."""
     return known_edges(problem, jax.lax.stop_gradient(logits))

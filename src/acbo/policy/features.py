@@ -1,7 +1,7 @@
-"""What the policy is told: the history as statistics, the surrogate's posterior, effects along it, and the budget.
+"""Inputs of the policy network: the history as statistics, effects along the surrogate's posterior, and the budget.
 
-Everything is in units of the observations' standard deviations, and the target is turned so that small is good: neither
-units of measurement nor the direction of the objective can be seen.
+Everything is in units of the observations' standard deviations, and the target is turned so that small is good: the
+network sees neither units of measurement nor the direction of the objective.
 """
 
 from typing import NamedTuple
@@ -27,8 +27,8 @@ _STEPS = 6
 """Longest path along which effects are followed."""
 
 
-class Told(NamedTuple):
-    """What does not depend on the surrogate."""
+class PolicyInput(NamedTuple):
+    """Inputs that do not depend on the surrogate."""
 
     pairs: Float[Array, "d d pair_features"]
     """The statistics that the surrogate reads too."""
@@ -36,7 +36,7 @@ class Told(NamedTuple):
     moments: Float[Array, "d d d"]
     """`[j]`: second moments over the rows in which j was left alone."""
     count: Float[Array, " d"]  # pyright: ignore[reportIncompatibleMethodOverride]
-    """How many those rows are."""
+    """Number of those rows."""
     low: Float[Array, " d"]
     high: Float[Array, " d"]
     """The ranges, standardised."""
@@ -49,7 +49,7 @@ class Scale(NamedTuple):
     spread: Float[Array, " d"]
 
 
-def oriented(problem: Problem, data: Dataset) -> Dataset:
+def orient_target(problem: Problem, data: Dataset) -> Dataset:
     """The data with the target turned so that small is good."""
     at_target = jnp.arange(data.size) == data.target
     turned = jnp.where(at_target, data.values * problem.sign, data.values)
@@ -65,15 +65,15 @@ def scale_of(problem: Problem, data: Dataset) -> Scale:
     weight = used / jnp.maximum(count, 1)
     mean = (weight * data.values).sum(0)
     variance = (weight * jnp.where(used, data.values - mean, 0) ** 2).sum(0)
-    told = (count > 1) & (variance > 1e-10 * mean**2 + 1e-30)
+    varies = (count > 1) & (variance > 1e-10 * mean**2 + 1e-30)
     middle, quarter = (problem.low + problem.high) / 2, (problem.high - problem.low) / 4
     usual = jnp.where(problem.manipulable & (quarter > 0), quarter, 1)
-    spread = jnp.where(told, jnp.sqrt(jnp.where(told, variance, 1)), usual)
-    return Scale(jnp.where(told, mean, jnp.where(problem.manipulable, middle, mean)), spread)
+    spread = jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), usual)
+    return Scale(jnp.where(varies, mean, jnp.where(problem.manipulable, middle, mean)), spread)
 
 
-def told(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Told, Scale]:
-    """What the data and the problem say; `data` must be oriented."""
+def policy_input(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[PolicyInput, Scale]:
+    """The inputs for a problem and its data, after `orient_target`."""
     scale = scale_of(problem, data)
     x = standardise(data)
     pairs = pair_statistics(data, x)
@@ -91,7 +91,7 @@ def told(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[
     best = jnp.min(jnp.where(set_ > 0, y[:, None], 0), axis=0)
     tried = set_.max(1)
     price = problem.cost_fixed + problem.cost_unit * jnp.maximum(jnp.abs(problem.low), jnp.abs(problem.high))
-    dearest = jnp.maximum(jnp.max(jnp.where(can, price, 0)), 1e-6)
+    top_price = jnp.maximum(jnp.max(jnp.where(can, price, 0)), 1e-6)
     size = jnp.ones(data.size, x.dtype)
     nodes = jnp.stack(
         [
@@ -107,37 +107,37 @@ def told(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[
             size * jnp.log1p((rows * (1 - tried)).sum()) / 5,
             size * jnp.log1p(jnp.maximum(remaining, 0)),
             size * (remaining <= 1),
-            jnp.where(can, price / dearest, 0),
+            jnp.where(can, price / top_price, 0),
             size * problem.max_simultaneous / 3,
             size * jnp.log1p(data.live.sum()) / 3,
         ],
         axis=-1,
     ).astype(jnp.float32)
-    return Told(pairs, jnp.where(data.live[:, None], nodes, 0), moments, count, low, high), scale
+    return PolicyInput(pairs, jnp.where(data.live[:, None], nodes, 0), moments, count, low, high), scale
 
 
 def known_edges(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and what is known beforehand."""
+    """Probabilities of edges from their log odds and prior knowledge."""
     known = problem.knowledge
     p = jax.nn.sigmoid(logits + known.log_odds)
     return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))
 
 
-def path_effects(told: Told, edges: Float[Array, "d d"], target: Array) -> tuple[Array, Array]:
+def path_effects(inputs: PolicyInput, edges: Float[Array, "d d"], target: Array) -> tuple[Array, Array]:
     """Coefficients of every edge given how likely it is, and the total effect of every variable on the target.
 
     Each variable is regressed on all others, an edge being held at zero the more the less likely it is; effects then
     follow the coefficients along all paths of up to `_STEPS` edges.
     """
     d = edges.shape[0]
-    held = (_DOUBT * (1 - edges) / jnp.maximum(edges, 1e-3) + 0.5) / jnp.maximum(told.count, 1)
+    held = (_DOUBT * (1 - edges) / jnp.maximum(edges, 1e-3) + 0.5) / jnp.maximum(inputs.count, 1)
 
     def regress(j: Array, moments: Float[Array, "d d"], held: Float[Array, " d"]) -> Float[Array, " d"]:
         others = jnp.arange(d) != j
         matrix = jnp.where(others[:, None] & others, moments, 0) + jnp.diag(jnp.where(others, held + 1e-3, 1))
         return solve_positive(matrix, jnp.where(others, moments[:, j], 0)[:, None])[0][:, 0]
 
-    weights = jax.vmap(regress)(jnp.arange(d), told.moments, held.T).T
+    weights = jax.vmap(regress)(jnp.arange(d), inputs.moments, held.T).T
     goal = (jnp.arange(d) == target).astype(weights.dtype)
     # What leaves the target leads nowhere that counts.
     onward = jnp.where(goal[:, None] > 0, 0, weights)

@@ -40,12 +40,12 @@ from .policy_network import Outlook, PolicyNetwork
 
 @config
 class PolicyLearning:
-    """How a policy learns.
+    """Settings of policy training.
 
     - `updates` on `models` causal models each, with `grpo.group_size` episodes for every model.
     - `imitate`: share of the updates that imitate Thompson sampling from the exact posterior, before GRPO begins.
     - `effect_weight`, `edge_weight`: of the losses by which effects and the surrogate are learned, all along.
-    - `price`: what an experiment costs, in units of regret; it is what makes stopping worth while.
+    - `price`: cost of an experiment in units of regret; a positive cost makes stopping worthwhile.
     """
 
     updates: int = 1000
@@ -71,7 +71,7 @@ class PolicyLearning:
 
 
 class PolicyState(eqx.Module):
-    """The state of a run: the network, what it is held near, the optimizer's moments, and where it stands."""
+    """State of a training: the network, its reference, the optimizer's moments, the number of updates and the key."""
 
     network: PolicyNetwork
     reference: PolicyNetwork | None
@@ -166,19 +166,19 @@ class PolicyUpdate(eqx.Module):
     def _rewards(self, steps: Steps) -> Float[Array, "models group trials"]:
         weights = self.config.reward
 
-        def gained(x: Float[Array, "models group more"]) -> Float[Array, "models group trials"]:
+        def step_gain(x: Float[Array, "models group more"]) -> Float[Array, "models group trials"]:
             return x[..., 1:] - x[..., :-1]
 
         return (
-            -weights.optimization_weight * gained(steps.regret)
-            + weights.structure_weight * gained(steps.structure)
-            + weights.parent_weight * gained(steps.parents)
+            -weights.optimization_weight * step_gain(steps.regret)
+            + weights.structure_weight * step_gain(steps.structure)
+            + weights.parent_weight * step_gain(steps.parents)
             + weights.exploration_weight * steps.novel / steps.novel.shape[-1]
             - self.config.price * steps.performed
         )
 
     def _advantages(self, steps: Steps) -> tuple[Array, Array]:
-        """How much better the rest of an episode went than that of its group, at every step; and what counts at all."""
+        """Advantage of every step over the mean of its group, by rewards to go; and the weight of each step."""
         rewards = self._rewards(steps)
         to_go = jnp.cumsum(rewards[..., ::-1], axis=-1)[..., ::-1]
         weight = steps.made.astype(to_go.dtype)
@@ -220,7 +220,9 @@ class PolicyUpdate(eqx.Module):
             return edge, effect, log, entropy(outlook), held, outlook.logits, outlook.stop
 
         def episode(case: Case, steps: Steps) -> tuple[Any, ...]:
-            return jax.vmap(lambda *turn: situation(case, *turn))(steps.told, steps.spread, steps.picks)
+            return jax.vmap(lambda *turn: situation(case, *turn))(
+                steps.policy_input, steps.spread, steps.picks
+            )
 
         found = jax.vmap(lambda case, group: jax.vmap(lambda one: episode(case, one))(group))(cases, steps)
         edge, effect, log, spread, held, logits, stop = found
@@ -253,7 +255,7 @@ class PolicyUpdate(eqx.Module):
 
 
 def _effect_loss(outlook: Outlook, case: Case, spread: Array) -> Array:
-    """How far effects are from the truth, in predicted deviations and their logarithm (robust beyond 3 of them)."""
+    """Negative log likelihood of the true effects under the predicted ones, robust beyond 3 deviations."""
     true = case.effect / spread
     z = (outlook.effect - true) / outlook.doubt
     robust = jnp.where(jnp.abs(z) < 3, 0.5 * z**2, 3 * jnp.abs(z) - 4.5)
@@ -284,7 +286,7 @@ def begin(
 
 @dataclasses.dataclass(frozen=True)
 class TrainedPolicy:
-    """What a run came to."""
+    """Result of `train_policy`."""
 
     network: PolicyNetwork
     state: PolicyState
@@ -361,7 +363,7 @@ def train_policy(
 
 
 def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
-    """Where a part of the training is saved: a folder in that of the whole."""
+    """The checkpoint of one part of the training, in a folder of its own."""
     if checkpoint is None:
         return None
     options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)

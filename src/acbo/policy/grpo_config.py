@@ -8,7 +8,7 @@ from jaxworlds.static import config
 
 @config
 class GRPOTrainingConfig:
-    """How a policy is improved from groups of episodes."""
+    """Settings of GRPO updates from groups of episodes."""
 
     group_size: int = 64
     num_iterations: int = 4
@@ -32,7 +32,7 @@ class GRPOTrainingConfig:
 
 @config
 class RewardTrainingConfig:
-    """What a policy is rewarded for, and how much."""
+    """Weights of the rewards of a policy."""
 
     optimization_weight: float = 1.0
     structure_weight: float = 0.5
@@ -54,7 +54,7 @@ class RewardTrainingConfig:
 
 @config
 class ExplorationTrainingConfig:
-    """How exploration fades."""
+    """Decay of exploration."""
 
     strategy: Literal["adaptive", "fixed"] = "adaptive"
     exploration_weight: float = 1.0

@@ -1,4 +1,4 @@
-"""The teacher of the warm start: how often each experiment is the best, over models drawn from the exact posterior."""
+"""Labels for imitation: how often each experiment is best, over models drawn from the exact posterior."""
 
 import jax
 import jax.numpy as jnp

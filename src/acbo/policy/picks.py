@@ -1,4 +1,4 @@
-"""From an outlook to an experiment: variables are picked one after another, each with its place, until it is enough."""
+"""From the network's output to an experiment: variables are picked one after another, each with its value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,25 +17,25 @@ Picks = Int32[Array, " most"]
 """Cells `variable × places + place` in the order they were picked; `variables × places` ends the set, or the episode."""
 
 
-class Luck(NamedTuple):
-    """The random numbers of one experiment: all that chance decides, so that many are drawn at once."""
+class PickNoise(NamedTuple):
+    """The random numbers of one experiment, so that those of many are drawn at once."""
 
     gumbel: Float[Array, "*more most all"]
     uniform: Float[Array, "*more most"]
 
 
-def draw_luck(key: Key, problem: Problem, places: int, *lead: int) -> Luck:
-    """Luck for experiments on this problem."""
+def draw_pick_noise(key: Key, problem: Problem, places: int, *lead: int) -> PickNoise:
+    """Random numbers for experiments on this problem."""
     most, cells = problem.max_simultaneous, problem.size * places + 1
     numbers = jr.uniform(key, (*lead, most, cells + 1), minval=1e-7, maxval=1.0)
-    return Luck(-jnp.log(-jnp.log(numbers[..., :cells])), numbers[..., cells])
+    return PickNoise(-jnp.log(-jnp.log(numbers[..., :cells])), numbers[..., cells])
 
 
 def pick(
-    outlook: Outlook, problem: Problem, luck: Luck, temperature: float | Float[Array, ""] = 1.0
+    outlook: Outlook, problem: Problem, noise: PickNoise, temperature: float | Float[Array, ""] = 1.0
 ) -> tuple[Picks, Float[Array, ""]]:
     """Picks drawn from the policy, and their log probability under it; temperature 0 takes the likeliest."""
-    gumbel = luck.gumbel * temperature
+    gumbel = noise.gumbel * temperature
 
     def choose(logits: Float[Array, " all"], step: int) -> Int32[Array, ""]:
         return jnp.argmax(logits + gumbel[step]).astype(jnp.int32)
@@ -73,12 +73,14 @@ def entropy(outlook: Outlook) -> Float[Array, ""]:
     return -jnp.sum(jnp.exp(log) * jnp.where(log > -50, log, 0))
 
 
-def choice_of(outlook: Outlook, problem: Problem, picks: Picks, log: Float[Array, ""], luck: Luck) -> Choice:
-    """The experiment that the picks say; luck places values within their cells."""
+def choice_of(
+    outlook: Outlook, problem: Problem, picks: Picks, log: Float[Array, ""], noise: PickNoise
+) -> Choice:
+    """The experiment for these picks; `noise` places values within their cells."""
     d, places = outlook.logits.shape
     made = picks < d * places
     chosen = made[:, None] & (jnp.arange(d) == (picks // places)[:, None])
-    part = place_of(picks % places, luck.uniform, places)
+    part = place_of(picks % places, noise.uniform, places)
     mask = chosen.any(0)
     where = jnp.sum(jnp.where(chosen, part[:, None], 0), axis=0)
     # In this form the ends are met exactly.

@@ -1,4 +1,4 @@
-"""How the policy's network is built: sizes and precision, static and hashable."""
+"""Settings of the policy network: sizes and precision."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""The policy's network: from what it is told to effects, and to a distribution over experiments."""
+"""The policy network: from statistics to predicted effects and a distribution over experiments."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from acbo.surrogate.layers import MASKED, Dense, Norm, Normals
 from acbo.surrogate.network import Network
 from acbo.surrogate.pairs import PairBlock
 
-from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, Told, known_edges, path_effects
+from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, PolicyInput, known_edges, path_effects
 from .policy_config import PolicyConfig
 
 _SHARPNESS = 2.0
@@ -22,7 +22,7 @@ _SHARPNESS = 2.0
 
 
 class Outlook(eqx.Module):
-    """What the network makes of one situation."""
+    """Output of the network for one situation."""
 
     effect: Float[Array, "d places"]
     """Expected target under each variable at each place, relative to doing nothing, in standard deviations."""
@@ -63,38 +63,36 @@ class PolicyNetwork(eqx.Module):
         parts = _new_parts(self.config, key_rest)
         self.embed, self.embed_nodes, self.layers, self.norm, self.hidden, self.out, self.pair_out = parts
 
-    def posterior(self, told: Told, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
-        """Probabilities of edges: the surrogate's, with what is known beforehand."""
-        return known_edges(problem, self.edge_logits(told, data))
+    def posterior(self, inputs: PolicyInput, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
+        """Probabilities of edges: the surrogate's, combined with prior knowledge."""
+        return known_edges(problem, self.edge_logits(inputs, data))
 
-    def edges_of(self, told: Told, data: Dataset) -> Float[Array, "d d"]:
-        """Probabilities of edges by the surrogate alone."""
-        return jax.nn.sigmoid(self.edge_logits(told, data))
-
-    def edge_logits(self, told: Told, data: Dataset) -> Float[Array, "d d"]:
+    def edge_logits(self, inputs: PolicyInput, data: Dataset) -> Float[Array, "d d"]:
         """Log odds of edges by the surrogate alone."""
-        return self.surrogate.from_statistics(told.pairs, data.live).edge_logits
+        return self.surrogate.from_statistics(inputs.pairs, data.live).edge_logits
 
-    def __call__(self, told: Told, edges: Float[Array, "d d"], problem: Problem, target: Array) -> Outlook:
+    def __call__(
+        self, inputs: PolicyInput, edges: Float[Array, "d d"], problem: Problem, target: Array
+    ) -> Outlook:
         """The outlook given a posterior of edges."""
         d, config = problem.size, self.config
         places = config.places
-        weights, total = path_effects(told, edges, target)
+        weights, total = path_effects(inputs, edges, target)
         live = problem.live
         more = jnp.stack([edges, edges.T, jnp.clip(weights, -3, 3), jnp.clip(weights.T, -3, 3)], axis=-1)
         more = jnp.where((live[:, None] & live)[..., None], more, 0)
         part = place_middles(places).astype(total.dtype)
-        values = told.low[:, None] * (1 - part) + told.high[:, None] * part
+        values = inputs.low[:, None] * (1 - part) + inputs.high[:, None] * part
         promised = total[:, None] * values
         nodes = jnp.concatenate(
             [
-                told.nodes,
+                inputs.nodes,
                 jnp.stack([total, promised[:, 0] / 3, promised[:, -1] / 3, edges[:, target]], axis=-1),
             ],
             axis=-1,
         )
         tokens = self.embed_nodes(nodes)
-        pairs = self.embed(jnp.concatenate([told.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
+        pairs = self.embed(jnp.concatenate([inputs.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
         arrays, static = eqx.partition(self.layers, eqx.is_array)
 
         def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
@@ -129,7 +127,7 @@ class PolicyNetwork(eqx.Module):
 
 
 def place_middles(places: int) -> Float[Array, " places"]:
-    """Where in the range, 0 to 1, the cells lie: the ends themselves, and the middles of the slices between them."""
+    """Positions of the cells in the range from 0 to 1: the ends, and the middles of the slices between them."""
     inner = (jnp.arange(places - 2) + 0.5) / max(places - 2, 1)
     return jnp.concatenate([jnp.zeros(1), inner, jnp.ones(1)])
 

@@ -1,4 +1,4 @@
-"""A policy in safetensors, as for the surrogate: named arrays with the settings and the story of their making."""
+"""Weights of the policy in safetensors: named arrays with settings and metadata."""
 
 from collections.abc import Mapping
 from importlib import resources
@@ -30,12 +30,12 @@ def load_network(path: str | Path, precision: str = "float32") -> PolicyNetwork:
 
 
 def policy_metadata(path: str | Path) -> dict[str, Any]:
-    """What a file of weights says about itself: `format`, `config` and `metadata`."""
+    """The `format`, `config` and `metadata` of a file of weights."""
     return read_metadata(path, FORMAT)
 
 
 def policy_path(name: str = "default") -> Path:
-    """Where the weights of this name lie."""
+    """Path of the pretrained weights of this name."""
     folder = Path(str(resources.files("acbo") / "policy" / "pretrained"))
     path = folder / f"{name}.safetensors"
     if not path.is_file():

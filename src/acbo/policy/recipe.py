@@ -1,7 +1,7 @@
-"""How the policy in the package is made: `python -m acbo.policy.recipe --out policy.safetensors --minutes 8`.
+"""The recipe of the pretrained policy: `python -m acbo.policy.recipe --out policy.safetensors --minutes 8`.
 
-First it imitates Thompson sampling from the exact posterior, then GRPO fills the time that is left. What was done, with
-which versions is written into the file; `--judge FILE` adds how good it is on models that it never saw.
+First it imitates Thompson sampling from the exact posterior, then GRPO fills the time that is left. The command and the
+versions are written into the file; `--judge FILE` adds its regret on held-out models.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--patience", type=float, default=120.0, help="seconds to wait for the program that imitates")
     add("--probe", action="store_true", help="only measure how fast training is")
-    add("--judge", metavar="FILE", help="only judge a trained policy, and write it into its file")
+    add("--judge", metavar="FILE", help="only evaluate a trained policy, and write the result into its file")
     return parser.parse_args(given)
 
 
@@ -89,7 +89,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {parameters:,} parameters", flush=True)
     draw = Curriculum(options.size, options.units)
     kinds = [False, True] if options.imitate > 0 and not options.probe else [False]
-    improve, *imitate = _compiled_together(draw, learning, state, kinds, options.patience)
+    improve, *imitate = _compile_together(draw, learning, state, kinds, options.patience)
     compiled = time.perf_counter() - began
     print(f"compiled after {compiled:.0f} s", flush=True)
     speed = _speed(improve, state, options)
@@ -134,14 +134,14 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     return story
 
 
-def _compiled_together(
+def _compile_together(
     draw: Any, learning: PolicyLearning, state: PolicyState, kinds: Sequence[bool], patience: float
 ) -> list[Any]:
     """Both programs, compiled at the same time; without the second where it is not ready after `patience` seconds."""
     ready: dict[bool, Any] = {}
     threads = [
         threading.Thread(
-            target=lambda teach=teach: ready.__setitem__(teach, _compiled(draw, learning, teach, state)),
+            target=lambda teach=teach: ready.__setitem__(teach, _compile(draw, learning, teach, state)),
             daemon=True,
         )
         for teach in kinds
@@ -157,7 +157,7 @@ def _compiled_together(
     return [ready[teach] for teach in kinds if teach in ready]
 
 
-def _compiled(draw: Any, learning: PolicyLearning, teach: bool, state: PolicyState) -> Any:
+def _compile(draw: Any, learning: PolicyLearning, teach: bool, state: PolicyState) -> Any:
     """One update as a compiled function of the number of all updates and the state."""
     # The program knows no number of updates, nor how many of them imitate.
     part = dataclasses.replace(learning, updates=1, imitate=0.0)
@@ -197,7 +197,7 @@ def _report(seconds: float, number: int, figures: dict[str, Any]) -> None:
 
 
 def judge(path: str) -> dict[str, Any]:
-    """How good a policy is on models that it never saw; the result is written into its file."""
+    """Evaluate a policy on held-out models and write the result into its file."""
     story = policy_metadata(path)["metadata"]
     network = load_network(path)
     story["held_out_regret"] = held_out_regret(network)

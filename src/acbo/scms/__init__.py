@@ -1,5 +1,6 @@
 """Structural causal models: random, published or written down; sampled, intervened on, and solved."""
 
+from .builders import fit_linear_model as fit_linear_model
 from .builders import linear_model as linear_model
 from .causal_model import CausalModel as CausalModel
 from .dsl import parse_graph as parse_graph
@@ -7,7 +8,6 @@ from .dsl import parse_model as parse_model
 from .equation_text import to_text as to_text
 from .families import FAMILIES as FAMILIES
 from .families import random_graph as random_graph
-from .fitting import fit_linear_model as fit_linear_model
 from .function_networks import FunctionNetwork as FunctionNetwork
 from .function_networks import ackley as ackley
 from .function_networks import alpine2 as alpine2
@@ -42,18 +42,18 @@ from .literature import fit_coral_graph as fit_coral_graph
 from .literature import health_graph as health_graph
 from .literature import toy_graph as toy_graph
 from .mechanisms import MECHANISMS as MECHANISMS
+from .mechanisms import NOISES as NOISES
 from .mechanisms import Mechanism as Mechanism
-from .noise import NOISES as NOISES
-from .noise import Noise as Noise
+from .mechanisms import Noise as Noise
 from .optima import BestIntervention as BestIntervention
 from .optima import best_intervention as best_intervention
-from .pgmpy_interop import from_pgmpy as from_pgmpy
-from .pgmpy_interop import to_pgmpy as to_pgmpy
 from .prior import SCMPrior as SCMPrior
 from .prior import linear_gaussian_prior as linear_gaussian_prior
 from .prior import scm_prior as scm_prior
 from .published_networks import NETWORKS as NETWORKS
+from .published_networks import from_pgmpy as from_pgmpy
 from .published_networks import load_network as load_network
+from .published_networks import to_pgmpy as to_pgmpy
 from .random_models import sample_scm as sample_scm
 from .samples import draw_noise as draw_noise
 from .samples import propagate as propagate

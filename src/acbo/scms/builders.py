@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from acbo.data import BUCKETS, bucket
+from acbo.data import BUCKETS, Dataset, bucket
 from acbo.names import number, place, require_distinct
 
 from .causal_model import CausalModel
 from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
-from .mechanisms import ACTIVATIONS, Mechanism, no_units
-from .noise import NOISES, Noise
+from .mechanisms import ACTIVATIONS, NOISES, Mechanism, Noise, no_units
 from .samples import largest_value
 from .scm import SCM
 
@@ -28,7 +27,7 @@ AXES |= dict.fromkeys(("phase", "outer", "activation", "reach"), "dk")
 
 
 def padded_size(variables: int) -> int:
-    """The bucket that holds so many variables; beyond the last, the number itself."""
+    """The bucket that holds this many variables; above the last bucket, the number itself."""
     return bucket(variables) if variables <= BUCKETS[-1] else variables
 
 
@@ -113,7 +112,7 @@ def model_from_equations(
 
 
 def _empty(d: int, units: int) -> dict[str, np.ndarray]:
-    """Units that do nothing yet, to be written to."""
+    """Arrays for unused units, to be filled in."""
     return {name: np.array(field) for name, field in no_units(d, units).items()}
 
 
@@ -165,7 +164,7 @@ def _assemble(
 
     most = largest_value(mechanism["outer"].shape[-1])
 
-    def padded(name: str, array: np.ndarray) -> jnp.ndarray:
+    def pad_field(name: str, array: np.ndarray) -> jnp.ndarray:
         widths = [(0, full - d if axis == "d" else 0) for axis in AXES.get(name, "d")]
         whole = np.pad(array, widths, constant_values=np.inf if name == "reach" else 0)
         with np.errstate(over="ignore"):  # told below
@@ -180,22 +179,22 @@ def _assemble(
             )
         return made
 
-    live, edges = padded("live", np.ones(d, bool)), padded("adjacency", adjacency)
+    live, edges = pad_field("live", np.ones(d, bool)), pad_field("adjacency", adjacency)
     scm = SCM(
         adjacency=edges,
         order=topological_order(edges, live),
         live=live,
-        observed=padded("observed", observed),
+        observed=pad_field("observed", observed),
         target=jnp.asarray(goal, jnp.int32),
         mechanism=Mechanism(
-            **{name: padded(name, array) for name, array in mechanism.items()}, functions=functions
+            **{name: pad_field(name, array) for name, array in mechanism.items()}, functions=functions
         ),
-        noise=Noise(**{name: padded(name, array) for name, array in noise.items()}),
-        low=padded("low", low),
-        high=padded("high", high),
-        cost_fixed=padded("cost_fixed", fixed),
-        cost_unit=padded("cost_unit", unit),
-        manipulable=padded("manipulable", manipulable),
+        noise=Noise(**{name: pad_field(name, array) for name, array in noise.items()}),
+        low=pad_field("low", low),
+        high=pad_field("high", high),
+        cost_fixed=pad_field("cost_fixed", fixed),
+        cost_unit=pad_field("cost_unit", unit),
+        manipulable=pad_field("manipulable", manipulable),
     )
     return CausalModel(names, scm)
 
@@ -210,3 +209,38 @@ def _only_sink(names: Sequence[str], adjacency: Bool[np.ndarray, "d d"]) -> int:
             f"{', '.join(names[int(v)] for v in sinks)} cause nothing. Pass `target={names[int(sinks[0])]!r}`."
         )
     return int(sinks[0])
+
+
+def fit_linear_model(
+    names: Sequence[str], adjacency: Bool[np.ndarray, "d d"], data: Dataset, **options: Any
+) -> CausalModel:
+    """The linear-Gaussian model of a graph that explains the data best; options as for `linear_model`.
+
+    Rows in which a variable was set say nothing about its mechanism and are left out for it. Without a target among
+    the options, the data's holds.
+    """
+    d = len(names)
+    values, rows = np.asarray(data.values, float)[:, :d], np.asarray(data.rows)
+    touched = np.asarray(data.intervened)[:, :d]
+    weights, bias, scale = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+    for j in range(d):
+        causes = np.flatnonzero(adjacency[:, j])
+        kept = rows & ~touched[:, j]
+        free = int(kept.sum()) - len(causes) - 1
+        if free < 1:
+            raise ValueError(
+                f"`data` must have more rows in which {names[j]!r} was not set than it has causes plus one, "
+                f"{len(causes) + 1}; got {int(kept.sum())}."
+            )
+        x, y = values[kept][:, causes], values[kept, j]
+        middle, spread = x.mean(0), x.std(0)
+        # In one unit, or the causes with small numbers are lost to rounding; a constant explains nothing.
+        spread[spread <= 1e-12 * np.abs(x).max(0)] = np.inf
+        design = (x - middle) / spread
+        solution = np.linalg.lstsq(design, y - y.mean(), rcond=None)[0]
+        left = y - y.mean() - design @ solution
+        weights[causes, j] = solution / spread
+        bias[j] = y.mean() - middle @ weights[causes, j]
+        scale[j] = np.sqrt(left @ left / free)
+    options.setdefault("target", names[int(data.target)])
+    return linear_model(names, weights, scale=scale, bias=bias, adjacency=adjacency, **options)

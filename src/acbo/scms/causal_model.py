@@ -13,10 +13,9 @@ from acbo.data import Dataset, Key
 from acbo.names import place, require_distinct
 
 from .interventions import Intervention
-from .mechanisms import MECHANISMS
-from .noise import NOISES
+from .mechanisms import MECHANISMS, NOISES
 from .optima import best_intervention
-from .samples import demand_rows, largest_value, sample, seeded
+from .samples import demand_rows, key_of, largest_value, sample
 from .scm import SCM, permute
 from .true_effects import SAMPLES, true_effect
 
@@ -158,7 +157,7 @@ class CausalModel:
     def sample(self, rows: int, key: Key | int = 0, do: Levels | None = None, **others: Mapping) -> Dataset:
         """Rows under an intervention, named as in `intervention`; an integer key is a seed."""
         demand_rows(rows)
-        return sample(self.scm, self.intervention(do, **others), seeded(key), rows)
+        return sample(self.scm, self.intervention(do, **others), key_of(key), rows)
 
     def effect(self, do: Levels | None = None, *, samples: int = SAMPLES, **others: Mapping) -> float:
         """Expected target under an intervention, named as in `intervention`."""

@@ -58,6 +58,6 @@ def below(share: Float[Array, "*n"], bound: Int[Array, ""]) -> Int32[Array, "*n"
     return jnp.minimum(jnp.floor(share * bound), bound - 1).astype(jnp.int32)
 
 
-def between(share: Float[Array, "*n"], pair: Float[Array, " 2"]) -> Float[Array, "*n"]:
+def uniform_between(share: Float[Array, "*n"], pair: Float[Array, " 2"]) -> Float[Array, "*n"]:
     """Numbers between the two of a pair."""
     return pair[0] + (pair[1] - pair[0]) * share

@@ -38,7 +38,7 @@ _LONGEST = 200_000
 
 @dataclasses.dataclass
 class _Statements:
-    """What a text says, in the order of first mention."""
+    """The statements of a text, in the order of first mention."""
 
     names: list[str] = dataclasses.field(default_factory=list)
     edges: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -56,7 +56,7 @@ class _Statements:
 
     @property
     def identifiers(self) -> dict[str, str]:
-        """What identifiers in expressions stand for."""
+        """Names of variables by the identifiers in expressions."""
         known = {name: name for name in self.names}
         return known | {stand_in: name for stand_in, name in self.quoted.items() if name in known}
 
@@ -164,7 +164,7 @@ def _read(text: str) -> _Statements:
 
 
 def _read_statement(statement: str, said: _Statements) -> None:
-    def named(identifier: str) -> str:
+    def name_of(identifier: str) -> str:
         if not re.fullmatch(_NAME, identifier.strip()):
             raise ValueError(
                 f"`text` must name variables by identifiers, or in backquotes; got {short(identifier.strip())} in "
@@ -173,33 +173,33 @@ def _read_statement(statement: str, said: _Statements) -> None:
         return said.quoted.get(identifier.strip(), identifier.strip())
 
     if match := re.fullmatch(rf"cost\s+({_NAME})\s*=(.*)", statement):
-        said.costs[named(match[1])] = match[2]
+        said.costs[name_of(match[1])] = match[2]
     elif match := re.fullmatch(rf"target:?\s+({_NAME})", statement):
-        said.target = named(match[1])
+        said.target = name_of(match[1])
     elif match := re.fullmatch(r"hidden:?\s+(.*)", statement):
-        said.hidden += [named(part) for part in match[1].split(",")]
+        said.hidden += [name_of(part) for part in match[1].split(",")]
     elif match := re.fullmatch(rf"({_NAME})\s+in\s*\[([^,\]]+),([^,\]]+)\]", statement):
         try:
-            said.ranges[named(match[1])] = (float(match[2]), float(match[3]))
+            said.ranges[name_of(match[1])] = (float(match[2]), float(match[3]))
         except ValueError:
             raise ValueError(
                 f"`text` must give ranges as [low, high], two numbers; got {short(statement)}."
             ) from None
     elif match := re.fullmatch(rf"({_NAME})\s*[=~](.*)", statement):
-        name = said.mention(named(match[1]))
+        name = said.mention(name_of(match[1]))
         if name in said.equations:
             raise ValueError(
                 f"`text` must have one equation per variable; got a second one for {short(name)}: {short(statement)}."
             )
         said.equations[name] = match[2].strip()
     elif _ARROW.search(statement):
-        _read_arrows(statement, said, named)
+        _read_arrows(statement, said, name_of)
     else:
-        said.mention(named(statement))
+        said.mention(name_of(statement))
 
 
-def _read_arrows(statement: str, said: _Statements, named: Callable[[str], str]) -> None:
-    groups = [[named(part) for part in group.split(",")] for group in _ARROW.split(statement)]
+def _read_arrows(statement: str, said: _Statements, name_of: Callable[[str], str]) -> None:
+    groups = [[name_of(part) for part in group.split(",")] for group in _ARROW.split(statement)]
     arrows = _ARROW.findall(statement)
     for name in (name for group in groups for name in group):
         said.mention(name)

@@ -6,8 +6,7 @@ import math
 import numpy as np
 
 from .causal_model import CausalModel
-from .mechanisms import ACTIVATIONS
-from .noise import NOISES
+from .mechanisms import ACTIVATIONS, NOISES
 
 _WORDS = ("target", "hidden", "cost")
 
@@ -22,20 +21,20 @@ def to_text(model: CausalModel) -> str:
     X in [-1, 1]
     target Y
     """
-    lines = [f"{quoted(name)} = {equation(model, name)}" for name in model.names]
+    lines = [f"{quote_name(name)} = {equation(model, name)}" for name in model.names]
     for name, (low, high) in model.ranges.items():
-        lines.append(f"{quoted(name)} in [{_number(low)}, {_number(high)}]")
+        lines.append(f"{quote_name(name)} in [{_number(low)}, {_number(high)}]")
     for name in model.ranges:
         v = model.index(name)
         fixed, unit = float(model.scm.cost_fixed[v]), float(model.scm.cost_unit[v])
         if (fixed, unit) != (1.0, 0.0):
-            lines.append(f"cost {quoted(name)} = {_number(fixed)} + {_number(unit)}*{quoted(name)}")
+            lines.append(f"cost {quote_name(name)} = {_number(fixed)} + {_number(unit)}*{quote_name(name)}")
     if model.hidden:
-        lines.append(f"hidden {', '.join(map(quoted, model.hidden))}")
-    return "\n".join([*lines, f"target {quoted(model.target)}"])
+        lines.append(f"hidden {', '.join(map(quote_name, model.hidden))}")
+    return "\n".join([*lines, f"target {quote_name(model.target)}"])
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """The name, in backquotes unless the language reads it as it stands."""
     plain = name.isidentifier() and not keyword.iskeyword(name) and name not in _WORDS
     return name if plain else f"`{name}`"
@@ -60,7 +59,7 @@ def equation(model: CausalModel, name: str) -> str:
             used |= set(np.flatnonzero(inner[:, k]))
     # An edge whose every coefficient is zero is still an edge.
     linear = [v for v in causes if weight[v] or v not in used | set(np.flatnonzero(spread))]
-    terms += [f"{_number(float(weight[v]))}*{quoted(model.names[v])}" for v in linear]
+    terms += [f"{_number(float(weight[v]))}*{quote_name(model.names[v])}" for v in linear]
     if scale:
         terms.append(_noise(NOISES[int(noise.kind[j])], scale, _sum(model, spread, 0.0)))
     return " + ".join(terms) or "0"
@@ -75,7 +74,8 @@ def _call(function: str, inside: str, reach: float) -> str:
 
 def _sum(model: CausalModel, coefficients: np.ndarray, constant: float) -> str:
     terms = [
-        f"{_number(float(coefficients[v]))}*{quoted(model.names[v])}" for v in np.flatnonzero(coefficients)
+        f"{_number(float(coefficients[v]))}*{quote_name(model.names[v])}"
+        for v in np.flatnonzero(coefficients)
     ]
     return " + ".join([*terms, *([_number(constant)] if constant or not terms else [])])
 

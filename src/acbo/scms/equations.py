@@ -9,8 +9,7 @@ from typing import Any
 
 from acbo.names import short, suggestion
 
-from .mechanisms import ACTIVATIONS, Activation
-from .noise import NoiseKind
+from .mechanisms import ACTIVATIONS, Activation, NoiseKind
 
 Affine = dict[str, float]
 """Coefficients by name; the empty name holds the constant."""
@@ -43,7 +42,7 @@ class Expression:
     units: tuple[Unit, ...] = ()
     noise: NoiseTerm | None = None
     held: tuple[Affine, float] | None = None
-    """What `clip` leaves behind: an affine input and its reach, which only a power may use."""
+    """Result of `clip`: an affine input and its reach, which only a power may use."""
 
     @property
     def names(self) -> set[str]:
@@ -63,7 +62,7 @@ Functions = Mapping[str, Callable[[Any], Any]]
 
 
 def demand_new_names(functions: Functions) -> None:
-    """Refuse functions that a text could not call, or that would hide one that it knows."""
+    """Raise for functions that a text could not call, or that would hide a built-in one."""
     for name, function in functions.items():
         taken = name in (*_FUNCTIONS, *_NOISES, *ACTIVATIONS, "clip")
         if taken or not str(name).isidentifier() or not callable(function):
@@ -116,7 +115,7 @@ class _Reader:
                     f"A variable without causes is written `{identifier[:60]} = N(0, 1)`."
                 )
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return scaled(self.read(operand), -1)
+                return scale_expression(self.read(operand), -1)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.read(operand)
             case ast.BinOp(left=left, op=op, right=right):
@@ -133,11 +132,11 @@ class _Reader:
             case ast.Add():
                 return self.add(left, right)
             case ast.Sub():
-                return self.add(left, scaled(right, -1))
+                return self.add(left, scale_expression(right, -1))
             case ast.Mult():
                 return self.multiply(left, right)
             case ast.Div() if right.constant:
-                return scaled(left, 1 / right.constant)
+                return scale_expression(left, 1 / right.constant)
             case ast.Div():
                 raise self.refuse("divide by numbers other than 0 only")
             case ast.Pow() if right.constant in (1, 2, 3):
@@ -159,7 +158,7 @@ class _Reader:
     def multiply(self, left: Expression, right: Expression) -> Expression:
         for number, other in ((left.constant, right), (right.constant, left)):
             if number is not None:
-                return scaled(other, number)
+                return scale_expression(other, number)
         if left.units or right.units or left.noise or right.noise or left.held or right.held:
             raise self.refuse(
                 "multiply functions and noise by numbers only; name a part as a variable of its own"
@@ -226,7 +225,7 @@ class _Reader:
         return Expression({(): mean}, noise=NoiseTerm(kind, scale, spread))
 
 
-def scaled(expression: Expression, factor: float) -> Expression:
+def scale_expression(expression: Expression, factor: float) -> Expression:
     """The expression times a number."""
     units = tuple(dataclasses.replace(u, amplitude=factor * u.amplitude) for u in expression.units)
     noise = expression.noise
@@ -247,7 +246,7 @@ def _unit(function: str, stretch: float = 1.0, phase: float = 0.0) -> Callable[[
 
 
 def _sigmoid(affine: Affine) -> Expression:
-    return Expression({(): 0.5}, scaled(_unit("tanh", 0.5)(affine), 0.5).units)
+    return Expression({(): 0.5}, scale_expression(_unit("tanh", 0.5)(affine), 0.5).units)
 
 
 _FUNCTIONS: dict[str, Callable[[Affine], Expression]] = {

@@ -35,7 +35,7 @@ def random_graph(
 
 
 def graph_draws(size: int) -> int:
-    """How many numbers a graph takes."""
+    """Number of uniform draws that a graph needs."""
     return size * (size + 3)
 
 

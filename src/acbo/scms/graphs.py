@@ -47,7 +47,7 @@ def topological_order(
 
 @jax.jit
 def is_acyclic(adjacency: Bool[Array, "d d"]) -> Bool[Array, ""]:
-    """Whether no variable causes itself, however indirectly."""
+    """True if no variable causes itself, however indirectly."""
     return jnp.all(depths(adjacency) < adjacency.shape[0])
 
 
@@ -63,7 +63,7 @@ def ancestors(adjacency: Bool[Array, "d d"]) -> Bool[Array, "d d"]:
 
 
 def find_cycle(adjacency: Bool[np.ndarray, "d d"], names: Sequence[str]) -> list[str] | None:
-    """The names along one directed cycle, the first repeated at the end; None where there is none."""
+    """The names along one directed cycle, the first repeated at the end; None without a cycle."""
     left = np.asarray(adjacency).copy()
     while True:
         # Variables that cause or are caused by nothing lie on no cycle.
@@ -81,7 +81,7 @@ def find_cycle(adjacency: Bool[np.ndarray, "d d"], names: Sequence[str]) -> list
 
 
 def require_acyclic(adjacency: Bool[np.ndarray, "d d"], names: Sequence[str], argument: str) -> None:
-    """Refuse a graph with a cycle, and name it."""
+    """Raise for a graph with a cycle, and name the cycle."""
     cycle = find_cycle(adjacency, names)
     if cycle is not None:
         raise ValueError(

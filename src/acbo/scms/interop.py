@@ -15,7 +15,7 @@ from acbo.optional import optional_package
 from .builders import Costs, Ranges, linear_model
 from .causal_model import CausalModel
 from .equation_text import equation
-from .noise import NOISES
+from .mechanisms import NOISES
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -81,7 +81,7 @@ def from_networkx(
 
 
 def _demand_linear(name: str, mechanism: str, noise: str, argument: str) -> None:
-    """Refuse what weights alone do not hold."""
+    """Raise for mechanisms and noise that weights alone cannot describe."""
     if mechanism != "linear" or noise == "heteroscedastic":
         raise ValueError(
             f"`{argument}` must be of a linear model whose noise does not depend on causes; {short(name)} is {mechanism} with "
@@ -210,7 +210,7 @@ def from_frame(
     target = target if isinstance(target, str) else str(target)
     if isinstance(frame, str | os.PathLike):
         raise TypeError(
-            f"`frame` must be a data frame, and a path is none; got {short(os.fspath(frame))}. Read the file first: "
+            f"`frame` must be a data frame, not a path; got {short(os.fspath(frame))}. Read the file first: "
             f"acbo.from_frame(pandas.read_csv({os.fspath(frame)!r}), ...)."
         )
     if not hasattr(frame, "columns"):
@@ -236,7 +236,7 @@ def from_frame(
     if said is not None:
         touched = _said_to_be_set(said, names)  # pyright: ignore[reportArgumentType]
     elif intervened is None:
-        touched = _stored(frame, names)
+        touched = _stored_marks(frame, names)
     elif hasattr(intervened, "columns"):
         table: Any = intervened
         unknown = [column for column in map(str, table.columns) if column not in names]
@@ -305,8 +305,8 @@ def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray,
     return touched
 
 
-def _stored(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
-    """What `to_frame` stored, for rows and columns that may have been picked or moved since."""
+def _stored_marks(frame: "pd.DataFrame", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:
+    """The marks that `to_frame` stored, for the current rows and columns of the table."""
     stored = frame.attrs.get("intervened")
     if stored is None:
         return np.zeros((len(frame), len(names)), bool)

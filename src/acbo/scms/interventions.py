@@ -15,7 +15,7 @@ from .scm import SCM
 
 
 class Intervention(eqx.Module):
-    """What is done to each variable; where `mask` is True, the variable becomes
+    """An intervention; where `mask` is True, the variable becomes
 
         (1 - strength) · (mechanism + noise) + strength · value + shift.
 
@@ -30,12 +30,12 @@ class Intervention(eqx.Module):
 
     @property
     def keep(self) -> Float[Array, "*rows d"]:
-        """What remains of mechanism and noise."""
+        """Factor of mechanism and noise."""
         return jnp.where(self.mask, 1 - self.strength, 1)
 
     @property
     def add(self) -> Float[Array, "*rows d"]:
-        """What is added to what remains."""
+        """Term added to the rest."""
         # Without a blend nothing of the value is left, even where it is not finite.
         blended = jnp.where(self.strength == 0, 0, self.strength * self.value)
         return jnp.where(self.mask, blended + self.shift, 0)
@@ -92,7 +92,7 @@ def cost(scm: SCM, intervention: Intervention) -> Float[Array, "*rows"]:
 
 
 def allowed(scm: SCM, intervention: Intervention) -> Bool[Array, "*rows"]:
-    """Whether only manipulable variables are touched, with set values within their ranges."""
+    """True if only manipulable variables are touched, with set values within their ranges."""
     inside = (intervention.value >= scm.low) & (intervention.value <= scm.high)
     fits = scm.manipulable & (inside | (intervention.strength == 0))
     return jnp.all(fits | ~intervention.mask, axis=-1)

@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 from acbo.data import Key
 from acbo.names import place
 
+from .builders import fit_linear_model
 from .causal_model import CausalModel
 from .dsl import parse_graph, parse_model
-from .fitting import fit_linear_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ def _normals(key: Key, rows: int, names: str) -> dict[str, Rows]:
 
 
 def toy_graph() -> Benchmark:
-    """X → Z → Y, of which only Z is worth setting."""
+    """X → Z → Y; only Z is worth setting."""
 
     def equations(key: Key, rows: int, put: Callable[[str, Rows], Rows]) -> Values:
         e = _normals(key, rows, "X Z Y")

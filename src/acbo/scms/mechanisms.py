@@ -1,4 +1,4 @@
-"""Mechanisms as arrays: a linear part and a layer of units, so that all kinds of mechanism share a program.
+"""Mechanisms and noise as arrays. A mechanism is a linear part and a layer of units, so that all kinds share a program.
 
     f_j(x) = bias_j + Σ_i weight_ij x_i + Σ_k outer_jk φ_jk(phase_jk + Σ_i inner_ijk x_i)
 
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
@@ -55,7 +56,7 @@ class Mechanism(eqx.Module):
 
     @property
     def is_linear(self) -> Bool[Array, " d"]:
-        """Which variables have a linear mechanism."""
+        """True for variables with a linear mechanism."""
         return jnp.all(self.outer == 0, axis=-1)
 
     @property
@@ -113,7 +114,7 @@ def activate(
 
 
 def no_units(size: int, units: int = 0) -> dict[str, Array]:
-    """The fields of a mechanism whose variables use none of their units."""
+    """The fields of a mechanism without used units."""
     dtype = jnp.result_type(float)
     return {
         "inner": jnp.zeros((size, size, units), dtype),
@@ -122,3 +123,31 @@ def no_units(size: int, units: int = 0) -> dict[str, Array]:
         "activation": jnp.zeros((size, units), jnp.int32),
         "reach": jnp.full((size, units), jnp.inf, dtype),
     }
+
+
+NoiseKind = Literal["gaussian", "laplace", "uniform", "heteroscedastic"]
+NOISES: tuple[NoiseKind, ...] = get_args(NoiseKind)
+GAUSSIAN, LAPLACE, UNIFORM, HETEROSCEDASTIC = range(len(NOISES))
+
+
+class Noise(eqx.Module):
+    """Noise of each variable: `scale · √(1 + (spread · parents)²) · standard noise`.
+
+    The standard noise has mean 0 and variance 1. `spread` is zero unless the noise is heteroscedastic, which is
+    Gaussian noise that grows with the parents.
+    """
+
+    kind: Int32[Array, " d"]
+    """Index into `NOISES`."""
+    scale: Float[Array, " d"]
+    """Standard deviation where the spread is zero."""
+    spread: Float[Array, "d d"]
+    """`[i, j]`: how strongly i widens the noise of j."""
+
+
+def standard_noise(kind: Int32[Array, "#d #n"], uniform: Float[Array, "d n"]) -> Float[Array, "d n"]:
+    """Standard noise of the given kinds from numbers uniform in (-1, 1), by inverting its distribution."""
+    gaussian = math.sqrt(2) * jax.lax.erf_inv(uniform)
+    laplace = -math.sqrt(0.5) * jnp.sign(uniform) * jnp.log1p(-jnp.abs(uniform))
+    flat = math.sqrt(3) * uniform
+    return jnp.where(kind == LAPLACE, laplace, jnp.where(kind == UNIFORM, flat, gaussian))

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from acbo.names import suggestion
 
 from .families import FAMILIES
-from .mechanisms import MECHANISMS
-from .noise import NOISES
+from .mechanisms import MECHANISMS, NOISES
 
 # Kinds that are drawn; "other" only comes from texts.
 DRAWN = MECHANISMS[:4]
@@ -42,7 +41,7 @@ class SCMPrior(eqx.Module):
     hidden: Float[Array, ""]
     """Probability that a variable is not observed."""
     unit_variance: Bool[Array, ""]
-    """Whether signal and noise are scaled so that variables have about unit variance."""
+    """True if signal and noise are scaled so that variables have about unit variance."""
 
 
 def scm_prior(

@@ -10,10 +10,21 @@ from jaxtyping import Array, Float, Int
 
 from acbo.data import Key
 
-from .draws import Draws, below, between, choose
+from .draws import Draws, below, choose, uniform_between
 from .families import draw_graph, draw_target, ensure_cause, graph_draws
-from .mechanisms import COS, CUBE, FOURIER, LINEAR, POLYNOMIAL, SQUARE, TANH, Mechanism
-from .noise import GAUSSIAN, HETEROSCEDASTIC, Noise
+from .mechanisms import (
+    COS,
+    CUBE,
+    FOURIER,
+    GAUSSIAN,
+    HETEROSCEDASTIC,
+    LINEAR,
+    POLYNOMIAL,
+    SQUARE,
+    TANH,
+    Mechanism,
+    Noise,
+)
 from .prior import SCMPrior
 from .scm import SCM
 
@@ -34,7 +45,7 @@ def sample_scm(key: Key, prior: SCMPrior, size: int = 16, units: int = 8) -> SCM
     least = jnp.minimum(least, most)
     live = jnp.arange(size) < least + below(draws.share(), most - least + 1)
     family = choose(draws.share(), prior.families)
-    edges = between(draws.share(), prior.edges_per_variable)
+    edges = uniform_between(draws.share(), prior.edges_per_variable)
     adjacency, order = draw_graph(draws, family, live, edges)
     adjacency = ensure_cause(adjacency, order, live)
     target = draw_target(draws.share(), adjacency, order, live)
@@ -44,16 +55,16 @@ def sample_scm(key: Key, prior: SCMPrior, size: int = 16, units: int = 8) -> SCM
     # Nothing widens the noise of a variable without causes.
     noise_kind = jnp.where((noise_kind == HETEROSCEDASTIC) & ~adjacency.any(0), GAUSSIAN, noise_kind)
     signed, widening = draws.take(size, size), draws.take(size, size)
-    weight = jnp.where(adjacency, jnp.sign(signed) * between(jnp.abs(signed), prior.weight), 0)
+    weight = jnp.where(adjacency, jnp.sign(signed) * uniform_between(jnp.abs(signed), prior.weight), 0)
     side = draws.share(8, size)
-    scale = jnp.where(live, between(side[0], prior.noise_scale), 0)
+    scale = jnp.where(live, uniform_between(side[0], prior.noise_scale), 0)
 
     signal = jnp.sqrt(jnp.sum(weight**2, axis=0))
     share = weight / jnp.where(signal > 0, signal, 1)
     variance = jnp.where(prior.unit_variance, signal**2 + scale**2, 1)
     gain = 1 / jnp.sqrt(jnp.where(variance > 0, variance, 1))
     mechanism = _mechanism(draws, kind, share, signal * gain, units)
-    bias = jnp.where(live, between(side[1], prior.bias), 0)
+    bias = jnp.where(live, uniform_between(side[1], prior.bias), 0)
     mechanism = eqx.tree_at(lambda m: m.bias, mechanism, mechanism.bias + bias)
     spread = jnp.where(noise_kind == HETEROSCEDASTIC, share * widening, 0)
 
@@ -72,10 +83,10 @@ def sample_scm(key: Key, prior: SCMPrior, size: int = 16, units: int = 8) -> SCM
         target=target,
         mechanism=mechanism,
         noise=Noise(noise_kind, scale * gain, spread),
-        low=jnp.where(manipulable, -between(side[4], prior.reach), 0),
-        high=jnp.where(manipulable, between(side[5], prior.reach), 0),
-        cost_fixed=jnp.where(manipulable, between(side[6], prior.cost_fixed), 0),
-        cost_unit=jnp.where(manipulable, between(side[7], prior.cost_unit), 0),
+        low=jnp.where(manipulable, -uniform_between(side[4], prior.reach), 0),
+        high=jnp.where(manipulable, uniform_between(side[5], prior.reach), 0),
+        cost_fixed=jnp.where(manipulable, uniform_between(side[6], prior.cost_fixed), 0),
+        cost_unit=jnp.where(manipulable, uniform_between(side[7], prior.cost_unit), 0),
         manipulable=manipulable,
     )
 

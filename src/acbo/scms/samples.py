@@ -14,8 +14,7 @@ from jaxworlds.arguments import demand_key, short
 
 from .draws import draw_uniform
 from .interventions import Intervention, nothing, random_interventions
-from .mechanisms import activate
-from .noise import standard
+from .mechanisms import activate, standard_noise
 from .scm import SCM
 
 # Values are held within this: an infinite one would make NaN of every other in a matrix product. Units may cube them.
@@ -61,7 +60,7 @@ def propagate(
 
 
 def largest_value(units: int) -> float:
-    """What the values of a model with so many units are held within."""
+    """Bound on the values of a model with this many units."""
     return LARGEST if units else _LARGEST_LINEAR
 
 
@@ -69,7 +68,7 @@ def largest_value(units: int) -> float:
 def draw_noise(scm: SCM, key: Key, rows: int) -> Float[Array, "n d"]:
     """Standard noise of each variable's kind."""
     # Rows last while the numbers are made: they fill vector registers, which ten variables do not.
-    return standard(scm.noise.kind[:, None], draw_uniform(key, (scm.size, rows))).T
+    return standard_noise(scm.noise.kind[:, None], draw_uniform(key, (scm.size, rows))).T
 
 
 @partial(jax.jit, static_argnames=("rows",))
@@ -115,16 +114,16 @@ def sample_mixed(
     demand_rows(rows)
     if isinstance(observational, int) and not 0 <= observational <= rows:
         raise ValueError(f"`observational` must be from 0 to the {rows} rows; got {observational}.")
-    return _sample_mixed(scm, seeded(key), rows, observational, at_once)
+    return _sample_mixed(scm, key_of(key), rows, observational, at_once)
 
 
 def demand_rows(rows: Any) -> None:
-    """Refuse what is no number of rows."""
+    """Raise unless `rows` is a number of rows."""
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise TypeError(f"`rows` must be a whole number, how many to draw; got {short(rows)}.")
 
 
-def seeded(key: Any) -> Key:
+def key_of(key: Any) -> Key:
     """A key, or the key of a seed."""
     return jr.key(key) if isinstance(key, int) else demand_key(key)
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
 from .graphs import inverse, topological_order
-from .mechanisms import Mechanism, no_units
-from .noise import Noise
+from .mechanisms import Mechanism, Noise, no_units
 
 
 class SCM(eqx.Module):
@@ -25,7 +24,7 @@ class SCM(eqx.Module):
     """Variables so that causes come first, padding last."""
     live: Bool[Array, " d"]
     observed: Bool[Array, " d"]
-    """Which live variables a dataset shows; the others are hidden, such as confounders."""
+    """True for live variables in the data; the others are hidden, such as confounders."""
     target: Int32[Array, ""]
     mechanism: Mechanism
     noise: Noise
@@ -45,12 +44,12 @@ class SCM(eqx.Module):
 
     @property
     def is_linear(self) -> Bool[Array, ""]:
-        """Whether all mechanisms are linear, so that expectations have closed forms."""
+        """True if all mechanisms are linear, so that expectations have closed forms."""
         return jnp.all(self.mechanism.is_linear)
 
     @property
     def parents(self) -> Bool[Array, " d"]:
-        """Which variables cause the target directly."""
+        """True for direct causes of the target."""
         return self.adjacency[:, self.target]
 
 

@@ -11,7 +11,7 @@ from acbo.data import Key
 
 from .draws import draw_uniform
 from .interventions import Intervention
-from .noise import standard
+from .mechanisms import standard_noise
 from .samples import propagate
 from .scm import SCM
 
@@ -25,7 +25,7 @@ def common_noise(scm: SCM, key: Key | None = None, samples: int = SAMPLES) -> Fl
     Without a key it is the same on every call, so that differences of effects, and regrets, have little noise.
     """
     half = draw_uniform(jr.key(0) if key is None else key, (scm.size, (samples + 1) // 2))
-    return standard(scm.noise.kind[:, None], jnp.concatenate([half, -half], axis=1)).T
+    return standard_noise(scm.noise.kind[:, None], jnp.concatenate([half, -half], axis=1)).T
 
 
 def simulated_effect(
@@ -65,6 +65,6 @@ def regret(
     key: Key | None = None,
     samples: int = SAMPLES,
 ) -> Float[Array, ""]:
-    """How much worse the intervention is, in expectation, than the best value of `best_intervention`."""
+    """Regret: the expected loss of the intervention beyond the best value of `best_intervention`."""
     loss = true_effect(scm, intervention, key, samples) - best
     return loss if minimize else -loss

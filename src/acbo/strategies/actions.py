@@ -20,7 +20,7 @@ class Actions(NamedTuple):
     mask: Bool[Array, "actions d"]
     value: Float[Array, "actions d"]
     allowed: Bool[Array, " actions"]
-    """Whether all that is set can be set."""
+    """True if all that is set can be set."""
 
 
 def candidate_actions(problem: Problem, key: Key, places: int = 5, sets: int = 128) -> Actions:

@@ -1,4 +1,4 @@
-"""What every strategy answers: the next experiment, and the recommendation. Pure functions of arrays.
+"""The interface of strategies: the next experiment, and the recommendation. Pure functions of arrays.
 
 A strategy may also have `belief(problem, data, key)`, what it believes of the target under every action (an
 `AbstractBelief`), and `advise(problem, data, belief, key)`, the recommendation by a belief that is there already. The
@@ -23,4 +23,4 @@ class AbstractStrategy(eqx.Module):
 
     @abc.abstractmethod
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        """What to do in the end."""
+        """The recommended action."""

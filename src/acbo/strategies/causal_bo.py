@@ -20,10 +20,10 @@ from acbo.scms.scm import SCM
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
 from .base import AbstractStrategy
 from .gp_ei import expected_gain, gp_posterior, most_gaining
-from .model_based import dearest, price
+from .model_based import greatest_cost, price
 
 ROUNDS, STARTS, FIRST = 5, 8, 0.1
-"""How often the best values are searched around again, around how many, and how far at first, as a part of the range."""
+"""Rounds of the local search, number of candidates it starts from, and first step as a part of the range."""
 WIDEST = 4.0
 """Deviations of the target, from its mean, within which effects are expected."""
 
@@ -44,7 +44,7 @@ class CausalBO(AbstractStrategy):
     lengths: tuple[float, ...] = eqx.field(static=True, default=(0.05, 0.1, 0.2, 0.4, 0.8))
     signals: tuple[float, ...] = eqx.field(static=True, default=(0.03, 0.3, 1.0, 3.0))
     shares: tuple[float, ...] = eqx.field(static=True, default=(0.0, 0.5, 0.9))
-    """What part of the correction is a sum over variables and the same in all sets: weighed by the likelihood."""
+    """Shares of the correction that are sums over variables, weighed by the likelihood."""
     noise: float | None = eqx.field(static=True, default=None)
     """Standard deviation of the target under one experiment; that of the observations if not given."""
     caution: float = eqx.field(static=True, default=1.0)
@@ -52,9 +52,9 @@ class CausalBO(AbstractStrategy):
     seed: int = eqx.field(static=True, default=0)
     """Of the models that are drawn: the same at every step, so that what experiments correct stays corrected."""
     memory: int = eqx.field(static=True, default=64)
-    """How many experiments it looks back on, the last ones; the cost grows with the square."""
+    """Number of most recent experiments it uses; the cost grows with the square."""
     from_observations: bool = eqx.field(static=True, default=False)
-    """Whether mechanisms are fitted to observations alone; experiments that report means need it."""
+    """True if mechanisms are fitted to observations alone; experiments that report means need it."""
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
         """Models with the known graph."""
@@ -73,7 +73,7 @@ class CausalBO(AbstractStrategy):
         actions = self.candidates(problem, data, key_actions)
         mean, deviation = self.posterior(problem, data, models, actions)
         _, best = best_of(problem.sign * mean, actions.allowed)
-        top = dearest(problem, actions)
+        top = greatest_cost(problem, actions)
 
         def gain_of(
             actions: Actions, mean: Float[Array, " actions"], deviation: Float[Array, " actions"]
@@ -81,7 +81,7 @@ class CausalBO(AbstractStrategy):
             gain = expected_gain(problem, mean, deviation, best) / price(problem, actions, top)
             if self.noise is None:
                 return gain
-            # Where the noise is known, a look at what is settled but for it is worth less (Huang and others, 2006).
+            # With known noise, repeating an almost certain experiment is worth less (Huang and others, 2006).
             return gain * (1 - self.noise / jnp.sqrt(deviation**2 + self.noise**2))
 
         def loss(actions: Actions) -> Float[Array, " actions"]:
@@ -102,7 +102,7 @@ class CausalBO(AbstractStrategy):
 
         def loss(actions: Actions) -> Float[Array, " actions"]:
             mean, deviation = self.posterior(problem, data, models, actions)
-            # What was only extrapolated must promise more than what was seen.
+            # Extrapolated values must promise more than measured ones.
             return jnp.where(actions.allowed, problem.sign * mean + self.caution * deviation, jnp.inf)
 
         losses = loss(actions)
@@ -114,17 +114,17 @@ class CausalBO(AbstractStrategy):
         return Recommendation(actions.mask[best], actions.value[best], mean[0], deviation[0])
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> "CausalBelief":
-        """What is believed of the target: models along the graph, corrected by experiments."""
+        """The belief about the target: models along the graph, corrected by experiments."""
         models = self.models(problem, data, jr.key(self.seed))
         return CausalBelief(self, problem, _without_idle_settings(problem, data), models)
 
     def candidates(self, problem: Problem, data: Dataset, key: Key) -> Actions:
-        """What is looked at first: sets without idle variables, and what was tried of late."""
+        """The first candidates: sets without idle variables, and recent experiments."""
         actions = _minimal_actions(problem, candidate_actions(problem, key, self.places, self.sets))
         return with_tried(problem, data, actions, self.memory)
 
     def search(self, problem: Problem, models: SCM) -> bool:
-        """Whether better values may lie between the candidates; a line is best at an end."""
+        """True if better values may lie between the candidates; a line is best at an end."""
         return models.mechanism.units > 0 or problem.max_simultaneous > 1
 
     def posterior(
@@ -145,7 +145,7 @@ class CausalBO(AbstractStrategy):
         asked = actions.mask.shape[0]
         lengths, signals = (jnp.asarray(x, y.dtype) for x in (self.lengths, self.signals))
 
-        def corrected(trust: float) -> tuple[Array, Array, Array]:
+        def correct(trust: float) -> tuple[Array, Array, Array]:
             prior = trust * (expected - centre) / scale
             residual = jnp.where(used, (outcome - centre) / scale - prior[asked:], 0)
             shift, spread, evidence = gp_posterior(
@@ -164,7 +164,7 @@ class CausalBO(AbstractStrategy):
 
         # Experiments tell whether the observations' models are of any use where no observation lies.
         trusts = (1.0, 0.0) if models.mechanism.units else (1.0,)
-        means, spreads, evidences = (jnp.stack(part) for part in zip(*map(corrected, trusts), strict=True))
+        means, spreads, evidences = (jnp.stack(part) for part in zip(*map(correct, trusts), strict=True))
         weight = jax.nn.softmax(evidences)
         shift = weight @ means
         spread = jnp.sqrt(weight @ (spreads**2 + (means - shift) ** 2))

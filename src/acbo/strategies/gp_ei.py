@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ import jax.random as jr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.belief import AbstractBelief, Effects
+from acbo.beliefs.belief import AbstractBelief, ActionPairs, Effects, pair_actions
 from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.data import Dataset, Key
 from acbo.linear_algebra import whiten
@@ -37,7 +36,7 @@ class GaussianProcessEI(AbstractStrategy):
     noise: float | None = eqx.field(static=True, default=None)
     """Standard deviation of the target under one experiment; that of the observations if not given."""
     memory: int = eqx.field(static=True, default=64)
-    """How many experiments it looks back on, the last ones; the cost grows with the square."""
+    """Number of most recent experiments it uses; the cost grows with the square."""
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
         key_actions, key_ties = jr.split(key)
@@ -55,7 +54,7 @@ class GaussianProcessEI(AbstractStrategy):
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> "ProcessBelief":
-        """What is believed of the target: the process itself."""
+        """The belief about the target: the process itself."""
         return ProcessBelief(self, problem, data)
 
     def posterior(
@@ -133,37 +132,36 @@ def gp_posterior(
 
     A share of its variance is a sum of functions of single variables, the same in every set that holds them; the rest
     is each set's own. All is averaged over a grid of lengths, signal deviations and shares, weighed by the likelihood.
-    `doubts` are further deviations, at what was tried and at what is asked: experiments settle them like the rest.
+    `doubts` are further deviations at the tried and the asked actions; experiments reduce them like the rest.
     """
     before = jnp.zeros_like(residual) if doubts is None else doubts[0]
     (_, _, _), before = recent(tried, before, memory)
     after = jnp.zeros(asked[0].shape[0], residual.dtype) if doubts is None else doubts[1]
     (mask, value, used), residual = recent(tried, residual, memory)
-    width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     rows = used.astype(value.dtype)
-
-    def place(mask: Bool[Array, "k d"], value: Float[Array, "k d"]) -> Float[Array, "k d"]:
-        return jnp.where(mask, (value - problem.low) / width, 0)
-
-    first, second = place(mask, value), place(*asked)
-    within, across = _pairs(first, mask, first, mask), _pairs(first, mask, second, asked[0])
+    within, across = (
+        pair_actions(problem, (mask, value), (mask, value)),
+        pair_actions(problem, (mask, value), asked),
+    )
     variance = jnp.broadcast_to(jnp.asarray(noise, value.dtype) ** 2, rows.shape) + 1e-6
     signal_grid, share_grid = jnp.meshgrid(signals, jnp.asarray(shares, residual.dtype), indexing="ij")
     additive = any(share > 0 for share in shares)
 
     def along(length: Float[Array, ""]) -> tuple[Array, Array, Array]:
-        def alike(pair: _Pairs) -> tuple[Array, Array]:
+        def kernels(pair: ActionPairs) -> tuple[Array, Array]:
             each = -0.5 * pair.distance / length**2
             joint = pair.same * jnp.exp(each.sum(-1))
-            return joint, jnp.sum(pair.both * jnp.exp(each), -1) if additive else joint
+            if not additive or pair.both is None:
+                return joint, joint
+            return joint, jnp.sum(pair.both * jnp.exp(each), -1)
 
-        near, far = alike(within), alike(across)
+        near, far = kernels(within), kernels(across)
 
         def one(signal: Float[Array, ""], share: Float[Array, ""]) -> tuple[Array, Array, Array]:
             own, other = jnp.sqrt(signal**2 + before**2), jnp.sqrt(signal**2 + after**2)
 
-            def kernel(alike: tuple[Array, Array], right: Array) -> Array:
-                return own[:, None] * right * ((1 - share) * alike[0] + share * alike[1])
+            def kernel(parts: tuple[Array, Array], right: Array) -> Array:
+                return own[:, None] * right * ((1 - share) * parts[0] + share * parts[1])
 
             # A row that was not tried is pure noise with value 0.
             matrix = kernel(near, own) * (rows[:, None] * rows) + jnp.diag(jnp.where(used, variance, 1))
@@ -183,23 +181,3 @@ def gp_posterior(
     mean = share @ means
     evidence = jax.nn.logsumexp(likelihood) - math.log(likelihood.shape[0])
     return mean, jnp.sqrt(share @ (lefts + (means - mean) ** 2) + 1e-12), evidence
-
-
-class _Pairs(NamedTuple):
-    """How experiments of two lists compare, pair by pair."""
-
-    distance: Float[Array, "a b d"]
-    """Squared, along each variable, as parts of ranges."""
-    same: Float[Array, "a b"]
-    """1 where they set the same variables."""
-    both: Float[Array, "a b d"]
-    """For variables that both set, one over the geometric mean of how many they set; 0 for others."""
-
-
-def _pairs(
-    a: Float[Array, "a d"], mask_a: Bool[Array, "a d"], b: Float[Array, "b d"], mask_b: Bool[Array, "b d"]
-) -> _Pairs:
-    left, right = (jnp.maximum(mask.sum(-1), 1).astype(a.dtype) for mask in (mask_a, mask_b))
-    sizes = jnp.sqrt(left[:, None] * right)
-    same = jnp.all(mask_a[:, None] == mask_b, -1).astype(a.dtype)
-    return _Pairs((a[:, None] - b) ** 2, same, (mask_a[:, None] & mask_b) / sizes[..., None])

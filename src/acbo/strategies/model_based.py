@@ -1,4 +1,4 @@
-"""Strategies that believe in causal models drawn from their posterior: Thompson, improvement, knowledge, information."""
+"""Strategies with causal models drawn from their posterior: Thompson, improvement, knowledge, information."""
 
 import abc
 
@@ -20,16 +20,16 @@ from acbo.scms.scm import SCM
 
 from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried
 from .base import AbstractStrategy
-from .refutation import refuted
+from .refutation import is_refuted
 
 ROUNDS, STARTS = 4, 4
-"""How often the best values are searched around again, and around how many candidates."""
+"""Rounds of the local search, and number of candidates it starts from."""
 LEAST_GAIN = 2e-3
-"""What a step of that search must win, in the target's units: an end of a range is left for something."""
+"""Least gain of a step of that search, in the target's units, so that values leave the ends of ranges only for a gain."""
 
 
-class AbstractBelieving(AbstractStrategy):
-    """Beliefs by `draw_models`; subclasses say what makes an experiment worth its price."""
+class AbstractModelBased(AbstractStrategy):
+    """Beliefs by `draw_models`; subclasses define the worth of an experiment."""
 
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
     places: int = eqx.field(static=True, default=5)
@@ -38,7 +38,7 @@ class AbstractBelieving(AbstractStrategy):
     """Sets of several variables that are candidates, where they may be set together."""
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
-        """What is believed."""
+        """Causal models drawn from their posterior."""
         return draw_models(problem, data, key, self.settings)
 
     @abc.abstractmethod
@@ -50,10 +50,10 @@ class AbstractBelieving(AbstractStrategy):
         losses: Float[Array, "models actions"],
         key: Key,
     ) -> Float[Array, " actions"]:
-        """How much each action is worth; `losses` are their expected targets, turned so that small is good."""
+        """Worth of each action; `losses` are their expected targets, turned so that small is good."""
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """What is believed of the target: the models, corrected by what experiments showed."""
+        """The belief about the target: the models, corrected by experiments."""
         models = self.models(problem, data, key)
         return corrected_belief(problem, data, models, jr.fold_in(key, 1))
 
@@ -64,7 +64,7 @@ class AbstractBelieving(AbstractStrategy):
         effects = belief.effects(actions.mask, actions.value)
         losses = problem.sign * _joint_draws(effects, actions, jr.fold_in(key_belief, 2))
         worth = self.worth(problem, belief.models, actions, losses, key_worth)
-        # To do nothing is no experiment.
+        # Doing nothing is not an experiment.
         chosen, least = best_of(-worth, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
@@ -73,8 +73,8 @@ class AbstractBelieving(AbstractStrategy):
         return self.advise(problem, data, self.belief(problem, data, key_belief), key_actions)
 
     def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
-        """The recommendation by a belief that is there already."""
-        return best_believed(problem, data, belief, key, self.places, self.sets)
+        """The recommendation given a belief."""
+        return best_action(problem, data, belief, key, self.places, self.sets)
 
 
 def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "models actions"]:
@@ -84,7 +84,7 @@ def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "
     return effects.mean + effects.deviation * normals / jnp.sqrt(jnp.maximum(actions.mask.sum(-1), 1))
 
 
-def best_believed(
+def best_action(
     problem: Problem,
     data: Dataset,
     belief: AbstractBelief,
@@ -95,7 +95,7 @@ def best_believed(
 ) -> Recommendation:
     """The action with the best expected target: of the candidates, what was tried, and what lies around the best.
 
-    What experiments speak against (`refuted`) is not recommended, whatever the belief says of it. A `proposal` is one
+    An action that experiments contradict (`is_refuted`) is not recommended, whatever the belief says. A `proposal` is one
     more candidate.
     """
     key_actions, key_search = jr.split(key)
@@ -106,7 +106,7 @@ def best_believed(
 
     def loss(actions: Actions) -> Float[Array, " actions"]:
         found = problem.sign * belief.effects(actions.mask, actions.value).expected
-        bad = refuted(problem, data, actions.mask, actions.value)
+        bad = is_refuted(problem, data, actions.mask, actions.value)
         return jnp.where(actions.allowed & ~bad, found, jnp.inf)
 
     losses = loss(actions)
@@ -137,12 +137,12 @@ def best_believed(
 def recommendation_of(
     belief: AbstractBelief, mask: Bool[Array, " d"], value: Float[Array, " d"]
 ) -> Recommendation:
-    """An action as a recommendation, with what is believed of it."""
+    """An action as a recommendation, with its expected target."""
     found = belief.effects(mask[None], value[None])
     return Recommendation(mask, value, found.expected[0], found.spread[0])
 
 
-class Thompson(AbstractBelieving):
+class Thompson(AbstractModelBased):
     """The best experiment if one model, drawn from the posterior, were the truth."""
 
     def worth(
@@ -157,8 +157,8 @@ class Thompson(AbstractBelieving):
         return one[0] - one
 
 
-class ExpectedImprovement(AbstractBelieving):
-    """By how much the expected target is believed to lie below the best mean so far, per unit of cost."""
+class ExpectedImprovement(AbstractModelBased):
+    """Expected improvement on the best mean so far, per unit of cost."""
 
     def worth(
         self,
@@ -172,8 +172,8 @@ class ExpectedImprovement(AbstractBelieving):
         return jnp.maximum(incumbent - losses, 0).mean(0) / price(problem, actions)
 
 
-class KnowledgeGradient(AbstractBelieving):
-    """By how much better the recommendation is expected to be after the experiment, per unit of cost.
+class KnowledgeGradient(AbstractModelBased):
+    """Expected improvement of the recommendation after the experiment, per unit of cost.
 
     Each model in turn is taken for the truth: it answers the experiment, the others are weighed by how well they
     explain the answer, and the truth says what their recommendation is worth.
@@ -210,8 +210,8 @@ def _leave_one_out(
     return jnp.take_along_axis(held, chosen[:, None], axis=1).mean()
 
 
-class InformationGain(AbstractBelieving):
-    """How much the experiment is expected to tell about which model is true, in nats, per unit of cost."""
+class InformationGain(AbstractModelBased):
+    """Expected information about the true model, in nats, per unit of cost."""
 
     def worth(
         self,
@@ -246,12 +246,12 @@ def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "action
 def price(
     problem: Problem, actions: Actions, top: Float[Array, ""] | None = None
 ) -> Float[Array, " actions"]:
-    """Cost relative to the dearest candidate, whose cost `top` may be given; never 0."""
+    """Cost relative to the most expensive candidate, whose cost may be given as `top`; never 0."""
     cost = problem.cost(actions.mask, actions.value)
-    top = dearest(problem, actions) if top is None else top
+    top = greatest_cost(problem, actions) if top is None else top
     return jnp.where(top > 0, jnp.maximum(cost / jnp.where(top > 0, top, 1), 0.01), 1)
 
 
-def dearest(problem: Problem, actions: Actions) -> Float[Array, ""]:
+def greatest_cost(problem: Problem, actions: Actions) -> Float[Array, ""]:
     """The greatest cost of what is allowed."""
     return jnp.max(jnp.where(actions.allowed, problem.cost(actions.mask, actions.value), 0))

@@ -1,4 +1,4 @@
-"""The strategy that knows the truth: the bound of what any other can reach."""
+"""The strategy that knows the true model: a bound for all others."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

@@ -1,4 +1,4 @@
-"""Actions that the experiments made speak against, whatever a model promises of them."""
+"""Actions that experiments contradict, whatever a model predicts."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -14,7 +14,7 @@ NEAR = 0.06
 def measured_near(
     problem: Problem, data: Dataset, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
 ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
-    """How often each action, or one like it, was tried, and the mean of what that gave; doing nothing was not tried."""
+    """Number of experiments with each action or a similar one, and their mean target; doing nothing counts as untried."""
     tried = data.intervened.any(1) & data.rows
     apart = jnp.abs(value[:, None] - data.values)
     close = jnp.all((mask[:, None] == data.intervened) & (~mask[:, None] | (apart <= _reach(problem))), -1)
@@ -31,29 +31,29 @@ def measured_alone(
     return _count_and_mean(data, close)
 
 
-def refuted(
+def is_refuted(
     problem: Problem,
     data: Dataset,
     mask: Bool[Array, "actions d"],
     value: Float[Array, "actions d"],
     least: int = 1,
 ) -> Bool[Array, " actions"]:
-    """Whether experiments with this action, at least so many, came out worse than doing nothing, by a standard error.
+    """True if at least `least` experiments with this action were worse than doing nothing, by a standard error.
 
     The error is that of both means, from the scatter of the observations; it needs observations to compare with.
     """
     return _worse(problem, data, *measured_near(problem, data, mask, value), least)
 
 
-def refuted_alone(
+def is_refuted_alone(
     problem: Problem, data: Dataset, value: Float[Array, "d places"], least: int = 1
 ) -> Bool[Array, "d places"]:
-    """`refuted` for each variable set alone to each of its values."""
+    """`is_refuted` for each variable set alone to each of its values."""
     return _worse(problem, data, *measured_alone(problem, data, value), least)
 
 
 def _reach(problem: Problem) -> Float[Array, " d"]:
-    """How far apart two values of a variable may be and still count as one; of two levels neither is the other."""
+    """Largest difference at which two values of a variable count as the same; levels must be equal."""
     width = jnp.where(problem.high > problem.low, problem.high - problem.low, 1)
     return width * jnp.where(jnp.isnan(problem.levels).all(-1), NEAR, 1e-4)
 

@@ -11,8 +11,8 @@ from acbo.beliefs.belief import AbstractBelief, Belief, corrected_belief
 from acbo.beliefs.belief_settings import BeliefSettings
 from acbo.beliefs.posterior_models import draw_models
 from acbo.data import Dataset, Key
-from acbo.policy.features import Scale, oriented, told
-from acbo.policy.picks import choice_of, draw_luck, pick
+from acbo.policy.features import Scale, orient_target, policy_input
+from acbo.policy.picks import choice_of, draw_pick_noise, pick
 from acbo.policy.policy_network import Outlook, PolicyNetwork, place_middles
 from acbo.policy.policy_weights import load_network, policy_path
 from acbo.problem import Choice, Problem, Recommendation
@@ -20,8 +20,8 @@ from acbo.scms.scm import SCM
 from acbo.surrogate.layers import MASKED
 
 from .base import AbstractStrategy
-from .model_based import best_believed
-from .refutation import refuted_alone
+from .model_based import best_action
+from .refutation import is_refuted_alone
 
 
 class Policy(AbstractStrategy):
@@ -30,12 +30,12 @@ class Policy(AbstractStrategy):
     network: PolicyNetwork
     temperature: float = eqx.field(static=True, default=0.0)
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
-    """Of the models behind recommendations."""
+    """Settings of the models behind recommendations."""
 
     def outlook(self, problem: Problem, data: Dataset, remaining: Float[Array, ""]) -> tuple[Outlook, Scale]:
-        """What the network makes of the situation."""
-        turned = oriented(problem, data)
-        known, scale = told(problem, turned, remaining)
+        """The output of the network for the situation."""
+        turned = orient_target(problem, data)
+        known, scale = policy_input(problem, turned, remaining)
         edges = self.network.posterior(known, turned, problem)
         return self.network(known, edges, problem, data.target), scale
 
@@ -43,18 +43,18 @@ class Policy(AbstractStrategy):
         """The network's experiment, but for what was tried at least twice and came out worse than doing nothing."""
         outlook, _ = self.outlook(problem, data, remaining)
         places = outlook.logits.shape[1]
-        again = refuted_alone(problem, data, _middles(problem, places), least=2)
+        again = is_refuted_alone(problem, data, _middles(problem, places), least=2)
         outlook = eqx.tree_at(lambda o: o.logits, outlook, jnp.where(again, MASKED, outlook.logits))
-        luck = draw_luck(key, problem, self.network.config.places)
-        picks, log = pick(outlook, problem, luck, self.temperature)
-        return choice_of(outlook, problem, picks, log, luck)
+        noise = draw_pick_noise(key, problem, self.network.config.places)
+        picks, log = pick(outlook, problem, noise, self.temperature)
+        return choice_of(outlook, problem, picks, log, noise)
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
         """Causal models from their posterior."""
         return draw_models(problem, data, key, self.settings)
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """What is believed of the target: causal models drawn from their posterior, corrected by the experiments.
+        """The belief about the target: causal models drawn from their posterior, corrected by experiments.
 
         The network chooses experiments; what it predicts of them is trained on random models and is no belief about
         data of another kind.
@@ -74,9 +74,9 @@ class Policy(AbstractStrategy):
         key: Key,
         proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
     ) -> Recommendation:
-        """The recommendation by a belief that is there already, and by a proposal where that is."""
+        """The recommendation given a belief and optionally a proposal."""
         proposal = self.proposal(problem, data) if proposal is None else proposal
-        return best_believed(problem, data, belief, key, proposal=proposal)
+        return best_action(problem, data, belief, key, proposal=proposal)
 
     def proposal(self, problem: Problem, data: Dataset) -> tuple[Bool[Array, " d"], Float[Array, " d"]]:
         """The place with the best effect that the network predicts."""

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from acbo.data import Key
 
-from .layers import MASKED, Dense, Norm, Normals, Perceptron, dropped
+from .layers import MASKED, Dense, Norm, Normals, Perceptron, dropout
 from .network_config import NetworkConfig
 from .pairs import PairBlock
 
@@ -59,7 +59,7 @@ class Attention(eqx.Module):
         mask: Bool[Array, " tokens"],
         bias: Float[Array, "heads tokens tokens"] | None = None,
     ) -> Float[Array, "tokens width"]:
-        """What each token gathers from those that `mask` shows; `bias` is added to the logits."""
+        """Attention of each token to those in `mask`; `bias` is added to the logits."""
         tokens, width = x.shape
         queries, keys, values = jnp.moveaxis(
             self.project(self.norm(x)).reshape(tokens, 3, self.heads, width // self.heads), 1, 0
@@ -126,10 +126,10 @@ class AxialBlock(eqx.Module):
         keys = (None,) * 5 if key is None else tuple(jr.split(key, 5))
         bias = jnp.moveaxis(self.bias(self.pair_norm(pairs).astype(tokens.dtype)), -1, 0)
         across = jax.vmap(self.variables, in_axes=(0, None, None))(tokens, live, bias)
-        tokens = tokens + dropped(across, self.dropout, keys[0])
+        tokens = tokens + dropout(across, self.dropout, keys[0])
         along = jax.vmap(self.rows, in_axes=(1, None), out_axes=1)(tokens, rows)
-        tokens = tokens + dropped(along, self.dropout, keys[1])
-        tokens = tokens + dropped(self.perceptron(tokens), self.dropout, keys[2])
+        tokens = tokens + dropout(along, self.dropout, keys[1])
+        tokens = tokens + dropout(self.perceptron(tokens), self.dropout, keys[2])
         told = self.covariance(tokens, rows)
-        pairs = pairs + dropped(told, self.dropout, keys[3]).astype(pairs.dtype)
+        pairs = pairs + dropout(told, self.dropout, keys[3]).astype(pairs.dtype)
         return tokens, self.pairs(pairs, live, keys[4])

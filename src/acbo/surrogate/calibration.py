@@ -22,7 +22,7 @@ class Calibration(eqx.Module):
 
     @property
     def temperature(self) -> Float[Array, ""]:
-        """What logits are divided by."""
+        """The divisor of logits."""
         return 1 / self.scale
 
 

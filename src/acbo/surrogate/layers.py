@@ -79,7 +79,7 @@ class Perceptron(eqx.Module):
         return self.narrow(jax.nn.gelu(self.widen(self.norm(x))))
 
 
-def dropped(x: Float[Array, "*shape"], rate: float, key: Key | None) -> Float[Array, "*shape"]:
+def dropout(x: Float[Array, "*shape"], rate: float, key: Key | None) -> Float[Array, "*shape"]:
     """`x` with a share of `rate` set to zero and the rest scaled up; without a key, `x` itself."""
     if key is None or rate == 0:
         return x

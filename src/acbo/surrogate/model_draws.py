@@ -1,4 +1,4 @@
-"""What a surrogate is trained and judged on: models from a prior, with observations and experiments."""
+"""Training and test data of a surrogate: models from a prior, with observations and experiments."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,7 @@ class ModelDraws(eqx.Module):
         return data, scm.adjacency & seen[:, None] & seen
 
     def _numbers(self, key: Key) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
-        """How many rows are real, and how many of them observations."""
+        """Number of real rows, and number of observations among them."""
         key_kind, key_count, key_observed = jr.split(key, 3)
         # A third of the rest has no experiments at all, as much data have none.
         share = jr.uniform(key_kind)
@@ -88,7 +88,7 @@ def benchmark_draws(variables: int = 10, rows: int = 100, observed: int = 60) ->
 def training_draws(
     size: int = 10, rows: int = 100, observed: int = 60, *, nonlinear: float = 0.25
 ) -> ModelDraws:
-    """What the weights in the package are trained on: linear Gaussian models of 3 to `size` variables, half of them
+    """The training data of the pretrained surrogate: linear Gaussian models of 3 to `size` variables, half of them
     of the largest size, and a share of every other family, mechanism and noise."""
     priors = (
         linear_gaussian_prior(size),

@@ -1,4 +1,4 @@
-"""The surrogate: a network that reads a dataset of any size and says which variable causes which."""
+"""The surrogate: a network that reads a dataset of any size and predicts its causal graph."""
 
 import warnings
 from typing import Any
@@ -25,7 +25,7 @@ _PRIOR_LOGIT = -1.5
 
 
 class Prediction(eqx.Module):
-    """What the network says of one dataset; `[i, j]` is about i → j."""
+    """Prediction for one dataset; `[i, j]` is about i → j."""
 
     edge_logits: Float[Array, "d d"]
     """Log odds of each edge; `MASKED` where none can be."""
@@ -133,12 +133,12 @@ class Network(eqx.Module):
                 return (tokens, layer(pairs, data.live, layer_key)), None
             return layer(tokens, pairs, data.rows, data.live, layer_key), None
 
-        body = _recomputed(apply, self.config.remat)
+        body = _with_remat(apply, self.config.remat)
         (_, pairs), _ = jax.lax.scan(body, (tokens, pairs), (arrays, keys))
         return pairs
 
     def _channels(self, data: Dataset, x: Float[Array, "n d"]) -> Float[Array, "n d channels"]:
-        """What a token (row, variable) is told: the value, whether it was set, and whether the row is an observation."""
+        """Inputs of a token (row, variable): the value, whether it was set, and whether the row is an observation."""
         was_set = data.intervened.astype(x.dtype)
         observed = jnp.broadcast_to(1 - was_set.max(1, keepdims=True), x.shape)
         return jnp.stack([x, was_set, x * was_set, observed], axis=-1).astype(self.config.dtype)
@@ -147,7 +147,7 @@ class Network(eqx.Module):
 _CHANNELS = 4
 
 
-def _recomputed(body: Any, remat: str) -> Any:
+def _with_remat(body: Any, remat: str) -> Any:
     """The body of the scan, keeping less for the backward pass."""
     if remat == "none":
         return body
@@ -193,7 +193,7 @@ class Surrogate(eqx.Module):
     network: Network
     calibration: Calibration
     trained_variables: int | None = eqx.field(static=True)
-    """The most variables of the models it was trained on; None where nobody said."""
+    """Most variables of the models it was trained on; None if unknown."""
 
     def __init__(
         self,
@@ -235,5 +235,5 @@ def _answer(surrogate: Surrogate, data: Dataset) -> Prediction:
 
 
 def count_parameters(network: Network) -> int:
-    """How many numbers a network has learned."""
+    """Number of parameters of a network."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array)))

@@ -1,4 +1,4 @@
-"""How the network is built: sizes and precision, static and hashable."""
+"""Settings of the surrogate network: sizes and precision."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from acbo.data import Key
 
-from .layers import Dense, Norm, Normals, Perceptron, dropped
+from .layers import Dense, Norm, Normals, Perceptron, dropout
 from .network_config import NetworkConfig
 
 
@@ -66,6 +66,6 @@ class PairBlock(eqx.Module):
     ) -> Float[Array, "d d width"]:
         keys = (None, None) if key is None else tuple(jr.split(key))
         told = self.triangles(pairs.astype(self.precision), live)
-        pairs = pairs + dropped(told, self.dropout, keys[0]).astype(pairs.dtype)
+        pairs = pairs + dropout(told, self.dropout, keys[0]).astype(pairs.dtype)
         told = self.perceptron(pairs.astype(self.precision))
-        return pairs + dropped(told, self.dropout, keys[1]).astype(pairs.dtype)
+        return pairs + dropout(told, self.dropout, keys[1]).astype(pairs.dtype)

@@ -1,4 +1,4 @@
-"""How good a surrogate is on models it has not seen: ranking of edges, calibration, speed."""
+"""Quality of a surrogate on held-out models: ranking of edges and calibration."""
 
 import dataclasses
 from typing import Any

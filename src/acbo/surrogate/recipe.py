@@ -1,4 +1,4 @@
-"""How the weights in the package are made: `python -m acbo.surrogate.recipe --out weights.safetensors --minutes 10`.
+"""The recipe of the pretrained surrogate: `python -m acbo.surrogate.recipe --out weights.safetensors --minutes 10`.
 
 Training takes the time it is given: the first calls measure how many updates fit, and the learning rate follows that
 number. What was done, with which versions and how good it became, is written into the file.

@@ -1,4 +1,4 @@
-"""What data say of each pair of variables, at a cost that grows little with rows: the input of both encoders.
+"""Statistics of each pair of variables, at a cost that grows little with rows: the input of both encoders.
 
 Every number is computed from standardised values, so neither the units nor the variances of variables can be seen:
 in simulated models variances grow along the causal order, and a network would learn that instead of causes.
@@ -109,7 +109,7 @@ def _effects(
     free: Float[Array, "n d"],
     observed: Float[Array, " n"],
 ) -> list[Float[Array, "d d"]]:
-    """What setting i did to j, from the rows in which i was set and j was not.
+    """Effects of setting i on j, from the rows in which i was set and j was not.
 
     Without an effect the scores have a variance of about 1, however many rows there are.
     """

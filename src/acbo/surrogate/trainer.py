@@ -42,7 +42,7 @@ Teach = Callable[[Dataset], Any]
 
 @config
 class LearningConfig:
-    """How a network learns.
+    """Settings of the training of a network.
 
     - `updates` of `batch` datasets each; `accumulate` parts of a batch follow one another to save memory.
     - `learning_rate` is the peak; `weight_decay` and `max_norm` as in `optimizer.descent`.
@@ -73,7 +73,7 @@ class LearningConfig:
 
 
 class Learning(eqx.Module):
-    """The state of a run: the network, the optimizer's moments, and where it stands."""
+    """State of a training: the network, the optimizer's moments, the number of updates and the key."""
 
     network: Network
     moments: PyTree
@@ -162,7 +162,7 @@ def begin(
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a run came to."""
+    """Result of `train`."""
 
     network: Network
     state: Learning

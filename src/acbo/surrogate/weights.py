@@ -1,4 +1,4 @@
-"""Weights in safetensors: named arrays with the settings and the story of their making, readable anywhere."""
+"""Weights in safetensors: named arrays with settings and metadata, readable anywhere."""
 
 import dataclasses
 import json
@@ -104,8 +104,8 @@ def read_arrays(path: str | Path, like: Any) -> Any:
     if set(found) != set(wanted):
         missing, extra = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
         raise ValueError(
-            f"{path} does not fit its settings: missing {_listed(missing)}, unknown {_listed(extra)}. "
-            "It was written by another version; train anew, or use that version."
+            f"{path} does not fit its settings: missing {_short_listing(missing)}, unknown {_short_listing(extra)}. "
+            "It was written by another version; train again, or use that version."
         )
     for name, leaf in wanted.items():
         if found[name].shape != leaf.shape:
@@ -114,7 +114,7 @@ def read_arrays(path: str | Path, like: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _listed(names: list[str]) -> str:
+def _short_listing(names: list[str]) -> str:
     return (
         ", ".join(name[:60] for name in names[:4]) + (", …" if len(names) > 4 else "") if names else "nothing"
     )
@@ -147,10 +147,10 @@ _LARGEST = 1 << 20
 
 
 def read_metadata(path: str | Path, format: str = FORMAT) -> dict[str, Any]:
-    """What a file of weights says about itself: `format`, `config` and `metadata`, without reading the arrays."""
+    """The `format`, `config` and `metadata` of a file of weights, without its arrays."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"`path` must be a file of weights; there is none at {path}.")
+        raise FileNotFoundError(f"`path` must be an existing file of weights; got {path}.")
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         try:
@@ -181,7 +181,7 @@ def pretrained(name: str = "default", precision: str | None = None) -> Surrogate
 
 
 def pretrained_path(name: str = "default") -> Path:
-    """Where the weights of this name lie."""
+    """Path of the pretrained weights of this name."""
     folder = Path(str(resources.files("acbo") / "surrogate" / "pretrained"))
     path = folder / f"{name}.safetensors"
     if not path.is_file():

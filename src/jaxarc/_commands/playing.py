@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float32, Int32, PRNGKeyArray
+from jaxtyping import Array, Int32, PRNGKeyArray
 
 from jaxworlds.batching import plan_batch_size, shard_worlds, spread_over
 from jaxworlds.commands import (
@@ -27,6 +27,7 @@ from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
 from ..agents.painting import painting_actions, solve_by_painting
+from ..agents.rollout import Tally, advance, empty_tally
 from ..agents.rollout import play as play_steps
 from ..dispatch import arc_reset, batch_reset, batch_step
 from ..envs.config import (
@@ -190,16 +191,6 @@ def compiled_play(config: JaxArcConfig, states: Any, steps: int) -> Program:
     return Program(lambda bare, bank, key: program(None, bare, bank, key), seconds, events.disk_hits > 0)
 
 
-class Tally(eqx.Module):
-    """What random play carries: the states without their tasks, and what each environment has come to."""
-
-    states: ArcEnvState
-    steps: Int32[Array, " b"]
-    episodes: Int32[Array, " b"]
-    solved: Int32[Array, " b"]
-    reward: Float32[Array, " b"]
-
-
 class Table(eqx.Module):
     """What all environments share; a checkpoint of another one is refused."""
 
@@ -218,16 +209,7 @@ class RandomStep:
         """Draw, step and count."""
         batch = tally.steps.shape[0]
         actions = random_actions(jr.fold_in(table.key, t), self.config, batch)
-        states, _, reward, done, info = batch_step(
-            join_tasks(tally.states, table.tasks), actions, self.config
-        )
-        return Tally(
-            states=join_tasks(states, None),
-            steps=tally.steps + 1,
-            episodes=tally.episodes + done,
-            solved=tally.solved + (info["success"] & done),
-            reward=tally.reward + reward,
-        ), None
+        return advance(tally, actions, table.tasks, self.config), None
 
 
 def _at_random(
@@ -241,8 +223,7 @@ def _at_random(
 ) -> Count:
     """Random play by the core's driver: over devices, with progress, and from where a run was left."""
     batch = states.height.shape[0]
-    zero = jnp.zeros(batch, jnp.int32)
-    start = Tally(join_tasks(states, None), zero, zero, zero, jnp.zeros(batch, jnp.float32))
+    start = empty_tally(states)
     table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
     kept, goes_on = saved
     if goes_on and kept is not None and holds_run(kept.folder):  # the same line serves the first time too

@@ -5,18 +5,18 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
 from jaxworlds.arguments import short
 
-from ..dispatch import batch_step, kernels_on
+from ..dispatch import kernels_on
 from ..envs.config import JaxArcConfig
-from ..envs.operations import RESIZE, SUBMIT
+from ..envs.operations import Operation
 from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.planes import MAX_SIDE
+from .rollout import play_loop
 
 _Box = tuple[int, int, int, int]
 _Plan = list[tuple[int, Any]]  # operations with a box, or with a mask where masks are asked for
@@ -84,21 +84,17 @@ def solve_by_painting(
     steps = [step for row in zip(*padded, strict=True) for step in row]
     flat = _action(steps, form, config.canvas)
     actions = jax.tree.map(lambda leaf: leaf.reshape(length, len(plans), *leaf.shape[1:]), flat)
-    final = _played(join_tasks(states, None), states.task_data, actions, config, kernels_on())
+    final = _play_actions(join_tasks(states, None), states.task_data, actions, config, kernels_on())
     return Painted(join_tasks(final, states.task_data), final.success, final.step_count)
 
 
 @functools.partial(jax.jit, static_argnames="kernels")
-def _played(
+def _play_actions(
     states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig, kernels: bool
 ) -> ArcEnvState:
-    def play(at_and_states: tuple[Array, ArcEnvState]) -> tuple[Array, ArcEnvState]:
-        at, now = at_and_states
-        chosen = jax.tree.map(lambda leaf: leaf[at], actions)
-        after, *_ = batch_step(join_tasks(now, tasks), chosen, config)
-        return at + 1, join_tasks(after, None)
-
-    return jax.lax.while_loop(lambda c: ~jnp.all(c[1].done), play, (jnp.int32(0), states))[1]
+    """The states when every episode is over; `actions` has the steps in front, then the batch."""
+    choose = lambda states, chosen: chosen  # noqa: E731
+    return play_loop(choose, states, tasks, config, actions, until_over=True).states
 
 
 def _cropped(grid: Any, name: str) -> np.ndarray:
@@ -133,7 +129,7 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
     boxes: list[tuple[int, _Box]] = []
     start = grid
     if grid.shape != target.shape:
-        boxes.append((RESIZE, corner))
+        boxes.append((Operation.RESIZE, corner))
         start = np.zeros_like(target)
         both = np.minimum(grid.shape, target.shape)
         start[: both[0], : both[1]] = grid[: both[0], : both[1]]
@@ -143,12 +139,12 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
     elif form == "bbox":
         boxes += _rectangles(target, wrong)
     if form != "mask":
-        return [*boxes, (SUBMIT, (0, 0, 0, 0))]
+        return [*boxes, (Operation.SUBMIT, (0, 0, 0, 0))]
     resized = [(operation, _mask(canvas, box)) for operation, box in boxes]
     painted = [
         (int(colour), _placed(canvas, wrong & (target == colour))) for colour in np.unique(target[wrong])
     ]
-    return [*resized, *painted, (SUBMIT, np.zeros(canvas, bool))]
+    return [*resized, *painted, (Operation.SUBMIT, np.zeros(canvas, bool))]
 
 
 def _rectangles(target: np.ndarray, wrong: np.ndarray) -> list[tuple[int, _Box]]:

@@ -12,9 +12,9 @@ from jaxworlds.arguments import demand_key
 from jaxworlds.static import replace
 
 from ..dispatch import batch_reset
-from ..envs.config import FIRST_EXTRA, JaxArcConfig, official
+from ..envs.config import JaxArcConfig, official
 from ..envs.episodes import Policy
-from ..envs.operations import SUBMIT
+from ..envs.operations import FIRST_EXTRA, Operation
 from ..tasks.taskset import TaskSet
 from .rollout import rollout
 
@@ -67,7 +67,7 @@ def evaluate(
     config = official(config)
     allowed = config.action.allowed_operations
     if allowed is not None:
-        allowed = tuple(one for one in allowed if one <= SUBMIT or one >= FIRST_EXTRA)
+        allowed = tuple(one for one in allowed if one <= Operation.SUBMIT or one >= FIRST_EXTRA)
     config = replace(
         config,
         environment=replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair"),

@@ -13,7 +13,7 @@ from jaxworlds.arguments import demand_key
 
 from ..tasks.bank import TEST, TRAIN, JaxArcTask, TaskBank, as_bank, demand_fit
 from .config import JaxArcConfig
-from .state import ArcEnvState, demand_tasks, is_shared
+from .state import ArcEnvState, demand_tasks, is_deleted, is_shared
 
 
 def reset_arguments(
@@ -27,10 +27,10 @@ def reset_arguments(
         )
     if not isinstance(task_data, JaxArcTask):
         task_data = as_bank(task_data)
-    if any(_is_deleted(leaf) for leaf in jax.tree.leaves(task_data)):
+    if is_deleted(task_data):
         raise ValueError(
-            "`task_data` was given away with donated states that held it. Donate states without their tasks, "
-            "`with_tasks(states, None)`, pass the tasks beside them, and load the tasks again."
+            "`task_data` was donated, alone or with a state that it was put into by hand. Load the tasks again; a state "
+            "from a reset or from `replace_tasks(state, task_data)` holds a copy, which may be donated."
         )
     demand_fit(task_data, *config.canvas)
     if mode is None:
@@ -41,10 +41,6 @@ def reset_arguments(
         draws = "task_index" not in chosen or config.environment.autoreset == "task"
         _demand_there(task_data, {name: np.asarray(value) for name, value in chosen.items()}, draws)
     return task_data, chosen
-
-
-def _is_deleted(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted()
 
 
 def _whole(name: str, value: Any) -> Array:

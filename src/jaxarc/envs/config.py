@@ -10,12 +10,9 @@ from jaxworlds.static import config, replace
 
 from .. import _version  # noqa: F401 - an error with a remedy where another distribution changed this package
 from ..tasks.planes import MAX_SIDE
+from .operations import CONTROL_NUMBERS, CONTROL_OPERATIONS, FIRST_EXTRA, LAST_EXTRA, OPERATIONS, Operation
 
 DEBUG_LEVELS = ("off", "minimal", "standard", "verbose", "research")
-OPERATIONS, CONTROL_OPERATIONS = 35, 42
-"""Number of operations without and with those that change the pair."""
-FIRST_EXTRA, LAST_EXTRA = CONTROL_OPERATIONS, 62
-"""Numbers of operations of your own; the action history has six bits for an operation, and 63 means unknown."""
 
 
 def debug_level_number(level: int | str) -> int:
@@ -143,7 +140,9 @@ class UnifiedActionConfig:
         for operation in self.allowed_operations:
             whole = isinstance(operation, int | np.integer) and not isinstance(operation, bool)
             if not (whole and operation in self.existing_operations):
-                hint = "" if self.control_operations else " 35 to 41 need `control_operations=True`."
+                hint = (
+                    "" if self.control_operations else f" {CONTROL_NUMBERS} need `control_operations=True`."
+                )
                 own = f", or from {FIRST_EXTRA} to {FIRST_EXTRA + len(extra) - 1}" if extra else ""
                 raise ValueError(
                     f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}{own}; "
@@ -308,8 +307,8 @@ def official(base: JaxArcConfig | None = None) -> JaxArcConfig:
         allowed = tuple(one for one in allowed if not OPERATIONS <= one < CONTROL_OPERATIONS)
         if not allowed:
             raise ValueError(
-                "`base.action.allowed_operations` must name an operation besides 35 to 41, which the official rules "
-                f"switch off; got {base.action.allowed_operations}. Add 34, which submits."
+                f"`base.action.allowed_operations` must name an operation besides {CONTROL_NUMBERS}, which the official "
+                f"rules switch off; got {base.action.allowed_operations}. Add {int(Operation.SUBMIT)}, which submits."
             )
     return replace(
         base,

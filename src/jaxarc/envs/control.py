@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
 from ..tasks.bank import TEST, TRAIN, TaskBank
-from . import operations as ops
+from .operations import Operation
 from .state import ArcEnvState
 
 
@@ -21,12 +21,12 @@ def switch_pair(
         raise ValueError(
             "`state` must come from a reset with `control_operations=True`; it has no marks of pairs."
         )
-    is_control = (operation >= ops.NEXT_DEMONSTRATION) & (operation <= ops.FIRST_UNSOLVED_TEST)
+    is_control = (operation >= Operation.NEXT_DEMONSTRATION) & (operation <= Operation.FIRST_UNSOLVED_TEST)
     mode, pair, there = _destination(state, state.solved, bank, operation)
     goes = is_control & there
     rows = state.planes.shape[-1]
     source = bank.input_at(bank.place_of(state.task_index, mode, pair), rows)
-    resets = goes & (operation == ops.RESET_PAIR)
+    resets = goes & (operation == Operation.RESET_PAIR)
     fields = lambda s: (  # noqa: E731
         *(s.planes, s.height, s.width, s.episode_mode, s.pair_index, s.attempts_used),
         *(s.clipboard, s.clipboard_mask),
@@ -49,9 +49,12 @@ def _destination(
 ) -> tuple[Array, Array, Array]:
     """Mode and pair that the operation goes to, and whether there is such a pair (else the current one)."""
     demo = _any_of(
-        operation, ops.NEXT_DEMONSTRATION, ops.PREVIOUS_DEMONSTRATION, ops.FIRST_UNSOLVED_DEMONSTRATION
+        operation,
+        Operation.NEXT_DEMONSTRATION,
+        Operation.PREVIOUS_DEMONSTRATION,
+        Operation.FIRST_UNSOLVED_DEMONSTRATION,
     )
-    test = _any_of(operation, ops.NEXT_TEST, ops.PREVIOUS_TEST, ops.FIRST_UNSOLVED_TEST)
+    test = _any_of(operation, Operation.NEXT_TEST, Operation.PREVIOUS_TEST, Operation.FIRST_UNSOLVED_TEST)
     mode = jnp.where(demo, TRAIN, jnp.where(test, TEST, state.episode_mode))
     count = bank.pairs_of(state.task_index, mode)
     stays = mode == state.episode_mode
@@ -59,9 +62,9 @@ def _destination(
     following = jnp.where(stays, (state.pair_index + 1) % many, 0)
     preceding = jnp.where(stays, (state.pair_index - 1) % many, many - 1)
     unsolved = ~solved[mode] & (jnp.arange(solved.shape[1]) < count)
-    forward = _any_of(operation, ops.NEXT_DEMONSTRATION, ops.NEXT_TEST)
-    backward = _any_of(operation, ops.PREVIOUS_DEMONSTRATION, ops.PREVIOUS_TEST)
-    seeks = _any_of(operation, ops.FIRST_UNSOLVED_DEMONSTRATION, ops.FIRST_UNSOLVED_TEST)
+    forward = _any_of(operation, Operation.NEXT_DEMONSTRATION, Operation.NEXT_TEST)
+    backward = _any_of(operation, Operation.PREVIOUS_DEMONSTRATION, Operation.PREVIOUS_TEST)
+    seeks = _any_of(operation, Operation.FIRST_UNSOLVED_DEMONSTRATION, Operation.FIRST_UNSOLVED_TEST)
     pair = jnp.where(forward, following, jnp.where(backward, preceding, state.pair_index))
     pair = jnp.where(seeks, jnp.argmax(unsolved).astype(jnp.int32), pair)
     there = (count > 0) & (~seeks | jnp.any(unsolved))

@@ -13,6 +13,7 @@ from . import operations as ops
 from .config import JaxArcConfig, debug_level_number
 from .control import switch_pair
 from .observations import ArcObservation, observe
+from .operations import Operation
 from .parts import DEFINITION, Parts
 from .rules import Attempt, allowed_operation, report_step, score_step, with_workspace, without_result
 from .starts import grids_fit, initial_state, is_valid_restart, origin_of, sample_start, with_restart
@@ -87,7 +88,7 @@ def step_environment(
         fits &= exists
         there &= grids_fit(worked, bank)
         place = bank.place_of(worked.task_index, worked.episode_mode, worked.pair_index)
-    submits = operation == ops.SUBMIT
+    submits = operation == Operation.SUBMIT
     if state.solved is not None:
         fits &= ~(submits & (state.episode_mode != state.reset_mode))
         if config.environment.solve == "all":
@@ -140,9 +141,9 @@ def flag_missing(there: Bool[Array, "*b"], stepped: Stepped) -> Stepped:
 
 
 OPERATION = (
-    "`action.operation` must be an operation that exists and is allowed: 0 to 34, or to 41 with "
-    "`control_operations=True`, or one of `extra_operations` from 42 on, and in `allowed_operations`. Without checks such "
-    "an action is ignored."
+    f"`action.operation` must be an operation that exists and is allowed: 0 to {ops.OPERATIONS - 1}, or to "
+    f"{ops.CONTROL_OPERATIONS - 1} with `control_operations=True`, or one of `extra_operations` from {ops.FIRST_EXTRA} on, "
+    "and in `allowed_operations`. Without checks such an action is ignored."
 )
 COORDINATES = (
     "`action` must select cells of the canvas: rows and columns count from 0 and end before `max_grid_height` and "

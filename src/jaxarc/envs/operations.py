@@ -5,6 +5,7 @@ to a corner, turned, put down somewhere, and laid over the grid together with on
 chooses the numbers. `docs/jaxarc/operations.md` says what each one means; `tests/support/arc_oracle.py` says it in NumPy.
 """
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -16,40 +17,64 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from ..tasks import planes
 from ..tasks.bank import Grid
-from .config import FIRST_EXTRA
 
-FILL, FLOOD = 0, 10
-MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT = 20, 21, 22, 23
-ROTATE_CLOCKWISE, ROTATE_COUNTER_CLOCKWISE, FLIP_LEFT_RIGHT, FLIP_UP_DOWN = 24, 25, 26, 27
-COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE, SUBMIT = 28, 29, 30, 31, 32, 33, 34
-NEXT_DEMONSTRATION, PREVIOUS_DEMONSTRATION, NEXT_TEST, PREVIOUS_TEST = 35, 36, 37, 38
-RESET_PAIR, FIRST_UNSOLVED_DEMONSTRATION, FIRST_UNSOLVED_TEST = 39, 40, 41
 
-OPERATION_NAMES = (
-    *(f"fill {colour}" for colour in range(10)),
-    *(f"flood {colour}" for colour in range(10)),
-    *("move up", "move down", "move left", "move right"),
-    *("rotate clockwise", "rotate counter-clockwise", "flip left-right", "flip up-down"),
-    *("copy", "paste", "cut", "clear", "copy input", "resize", "submit"),
-    *("next demonstration", "previous demonstration", "next test", "previous test"),
-    *("reset pair", "first unsolved demonstration", "first unsolved test"),
-)
-OPERATION_TYPES = (
-    "fill",
-    "flood",
-    "move",
-    "rotate",
-    "flip",
-    "clipboard",
-    "grid",
-    "submit",
-    "control",
-    "extra",
-)
+class Operation(enum.IntEnum):
+    """Every built-in operation by its number: names, kinds, counts and messages follow from it.
+
+    `docs/jaxarc/operations.md` says what each one does. A test compares the numbers in `kernels/native.cc`.
+
+    >>> Operation(24).title, Operation.CUT.kind, int(Operation.SUBMIT)
+    ('rotate clockwise', 'clipboard', 34)
+    """
+
+    FILL_0, FILL_1, FILL_2, FILL_3, FILL_4, FILL_5, FILL_6, FILL_7, FILL_8, FILL_9 = range(10)
+    FLOOD_0, FLOOD_1, FLOOD_2, FLOOD_3, FLOOD_4 = range(10, 15)
+    FLOOD_5, FLOOD_6, FLOOD_7, FLOOD_8, FLOOD_9 = range(15, 20)
+    MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT = range(20, 24)
+    ROTATE_CLOCKWISE, ROTATE_COUNTER_CLOCKWISE, FLIP_LEFT_RIGHT, FLIP_UP_DOWN = range(24, 28)
+    COPY, PASTE, CUT = range(28, 31)
+    CLEAR, COPY_INPUT, RESIZE = range(31, 34)
+    SUBMIT = 34
+    NEXT_DEMONSTRATION, PREVIOUS_DEMONSTRATION, NEXT_TEST, PREVIOUS_TEST = range(35, 39)
+    RESET_PAIR, FIRST_UNSOLVED_DEMONSTRATION, FIRST_UNSOLVED_TEST = range(39, 42)
+
+    @property
+    def title(self) -> str:
+        """The name as people read it."""
+        words = self.name.lower().replace("_", " ")
+        return (
+            words.replace("counter clockwise", "counter-clockwise")
+            .replace("up down", "up-down")
+            .replace("left right", "left-right")
+        )
+
+    @property
+    def kind(self) -> str:
+        """The kind, one of `OPERATION_TYPES`."""
+        first = self.name.split("_")[0].lower()
+        if first in ("fill", "flood", "move", "rotate", "flip", "submit"):
+            return first
+        if self > Operation.SUBMIT:
+            return "control"
+        return "clipboard" if self <= Operation.CUT else "grid"
+
+
+OPERATION_NAMES = tuple(operation.title for operation in Operation)
+EXTRA = "extra"
+OPERATION_TYPES = (*dict.fromkeys(operation.kind for operation in Operation), EXTRA)
 """Names of the values of `operation_type`; an operation that does not exist has type −1."""
 
-# Type of each operation, in the order of `OPERATION_NAMES`.
-_TYPES = [0] * 10 + [1] * 10 + [2] * 4 + [3] * 2 + [4] * 2 + [5] * 3 + [6] * 3 + [7] + [8] * 7
+OPERATIONS, CONTROL_OPERATIONS = Operation.SUBMIT + 1, len(Operation)
+"""Number of operations without and with those that change the pair."""
+CONTROL_NUMBERS = f"{OPERATIONS} to {CONTROL_OPERATIONS - 1}"
+FIRST_EXTRA, LAST_EXTRA = CONTROL_OPERATIONS, 62
+"""Numbers of operations of your own; the action history has six bits for an operation, and 63 means unknown."""
+
+FILL, FLOOD = Operation.FILL_0, Operation.FLOOD_0
+"""The first of ten each: `FILL + colour`."""
+
+_KINDS = [OPERATION_TYPES.index(operation.kind) for operation in Operation]
 _ALL = np.uint32(0xFFFFFFFF)
 _NOTHING = -1
 
@@ -83,7 +108,7 @@ class Box(eqx.Module):
 
 def operation_type(operation: Int32[Array, ""]) -> Int32[Array, ""]:
     """The kind of an operation, as a place in `OPERATION_TYPES`; −1 for one that is not built in."""
-    table = jnp.asarray(_TYPES, jnp.int32)
+    table = jnp.asarray(_KINDS, jnp.int32)
     return table.at[operation].get(mode="fill", fill_value=-1, wrap_negative_indices=False)
 
 
@@ -152,12 +177,15 @@ def apply_operation(
     grid, rows = space.grid, selection.shape[0]
     inside = grid.active
     # Operations 0 to 31 act on cells of the grid. Off the grid is not the same as nothing selected, which may mean all.
-    misses = (operation >= FILL) & (operation <= CLEAR) & misses_grid(selection, grid)
+    misses = (operation >= FILL) & (operation <= Operation.CLEAR) & misses_grid(selection, grid)
     operation = jnp.where(misses, _NOTHING, operation)
-    moves = (operation >= MOVE_UP) & (operation <= MOVE_RIGHT)
-    turns = (operation >= ROTATE_CLOCKWISE) & (operation <= FLIP_UP_DOWN)
-    copies, pastes = (operation == COPY) | (operation == CUT), operation == PASTE
-    clears, resizes = operation == CLEAR, operation == RESIZE
+    moves = (operation >= Operation.MOVE_UP) & (operation <= Operation.MOVE_RIGHT)
+    turns = (operation >= Operation.ROTATE_CLOCKWISE) & (operation <= Operation.FLIP_UP_DOWN)
+    copies, pastes = (
+        (operation == Operation.COPY) | (operation == Operation.CUT),
+        operation == Operation.PASTE,
+    )
+    clears, resizes = operation == Operation.CLEAR, operation == Operation.RESIZE
 
     picked = jnp.where(resizes, selection, selection & inside)
     empty = ~jnp.any(picked != 0)
@@ -166,7 +194,7 @@ def apply_operation(
 
     region = _painted_region(grid, operation, cells)
     single = planes.count(picked) == 1
-    floods = (operation >= FLOOD) & (operation < MOVE_UP)
+    floods = (operation >= FLOOD) & (operation < Operation.MOVE_UP)
     landing, fits = _landing_corner(box, operation, rotation, grid)
     turns &= fits
     valid = ~(misses | (floods & ~single) | (empty & (copies | resizes)) | ~fits)
@@ -174,7 +202,7 @@ def apply_operation(
     patch = _lift(grid.planes, cells, box)
     held = jnp.concatenate([space.clipboard, space.clipboard_mask[None]])
     moved = _put_down(jnp.where(pastes, held, patch), operation, box, landing, rows) & inside
-    lifts = moves | turns | clears | (operation == CUT)
+    lifts = moves | turns | clears | (operation == Operation.CUT)
     cleared = jnp.where(lifts, cells, jnp.uint32(0))
     landed = jnp.where((moves | turns | (pastes & ~empty)), moved[planes.PLANES], jnp.uint32(0))
     colour = jnp.where(operation >= FLOOD, operation - FLOOD, operation)
@@ -182,7 +210,7 @@ def apply_operation(
     kept = grid.planes & ~(cleared | landed | region)
     worked = kept | (moved[: planes.PLANES] & landed) | painted
 
-    copies_input = operation == COPY_INPUT
+    copies_input = operation == Operation.COPY_INPUT
     grows = resizes & valid
     height = jnp.where(copies_input, source.height, jnp.where(grows, box.bottom + 1, grid.height))
     width = jnp.where(copies_input, source.width, jnp.where(grows, box.right + 1, grid.width))
@@ -234,7 +262,7 @@ def apply_extra(
 def _painted_region(grid: Grid, operation: Array, cells: Array) -> Array:
     """The cells that fill (the selection) or flood (the component of a single cell) paints."""
     fills = (operation >= FILL) & (operation < FLOOD)
-    floods = (operation >= FLOOD) & (operation < MOVE_UP) & (planes.count(cells) == 1)
+    floods = (operation >= FLOOD) & (operation < Operation.MOVE_UP) & (planes.count(cells) == 1)
     seed = jnp.where(floods, cells, jnp.uint32(0))
     same = grid.active
     for level in range(planes.PLANES):
@@ -252,7 +280,7 @@ def _lift(grid: Array, cells: Array, box: Box) -> Array:
 
 def is_rotation(operation: Int32[Array, "*b"]) -> Bool[Array, "*b"]:
     """Whether an operation is one of the two rotations."""
-    return (operation == ROTATE_CLOCKWISE) | (operation == ROTATE_COUNTER_CLOCKWISE)
+    return (operation == Operation.ROTATE_CLOCKWISE) | (operation == Operation.ROTATE_COUNTER_CLOCKWISE)
 
 
 def centre_shift(excess: Int32[Array, "*b"]) -> Int32[Array, "*b"]:
@@ -288,11 +316,11 @@ def _put_down(patch: Array, operation: Array, box: Box, landing: tuple[Array, Ar
     height = jnp.where(rotates, box.width, box.height)
     width = jnp.where(rotates, box.height, box.width)
     # Clockwise is a transposition and a left-right flip, counter-clockwise a transposition and an up-down flip.
-    mirrors = (operation == FLIP_LEFT_RIGHT) | (operation == ROTATE_CLOCKWISE)
-    topples = (operation == FLIP_UP_DOWN) | (operation == ROTATE_COUNTER_CLOCKWISE)
+    mirrors = (operation == Operation.FLIP_LEFT_RIGHT) | (operation == Operation.ROTATE_CLOCKWISE)
+    topples = (operation == Operation.FLIP_UP_DOWN) | (operation == Operation.ROTATE_COUNTER_CLOCKWISE)
     turned = jnp.where(mirrors, planes.shift_columns(planes.reverse_bits(turned), width - 32), turned)
-    top = landing[0] + (operation == MOVE_DOWN) - (operation == MOVE_UP)
-    left = landing[1] + (operation == MOVE_RIGHT) - (operation == MOVE_LEFT)
+    top = landing[0] + (operation == Operation.MOVE_DOWN) - (operation == Operation.MOVE_UP)
+    left = landing[1] + (operation == Operation.MOVE_RIGHT) - (operation == Operation.MOVE_LEFT)
     at = jnp.arange(rows, dtype=jnp.int32) - top
     return planes.shift_columns(planes.take_rows(turned, jnp.where(topples, height - 1 - at, at)), left)
 

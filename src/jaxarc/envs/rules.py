@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float32, Int32
 
 from ..tasks.bank import TEST, TRAIN, TaskBank
 from . import operations as ops
-from .config import FIRST_EXTRA, EnvironmentConfig, JaxArcConfig
+from .config import EnvironmentConfig, JaxArcConfig
 from .history import ActionHistory, remember
 from .rewards import Transition, reward_of
 from .state import ArcEnvState
@@ -46,7 +46,9 @@ def is_allowed(operation: Int32[Array, "*b"], config: JaxArcConfig) -> Bool[Arra
 
 def is_extra(operation: Int32[Array, "*b"], config: JaxArcConfig) -> Bool[Array, "*b"]:
     """Whether an operation is one of the config's `extra_operations`."""
-    return (operation >= FIRST_EXTRA) & (operation < FIRST_EXTRA + len(config.action.extra_operations))
+    return (operation >= ops.FIRST_EXTRA) & (
+        operation < ops.FIRST_EXTRA + len(config.action.extra_operations)
+    )
 
 
 def operation_kind(operation: Int32[Array, ""], config: JaxArcConfig) -> Int32[Array, ""]:
@@ -54,7 +56,7 @@ def operation_kind(operation: Int32[Array, ""], config: JaxArcConfig) -> Int32[A
     kind = ops.operation_type(operation)
     if not config.action.extra_operations:
         return kind
-    return jnp.where(is_extra(operation, config), ops.OPERATION_TYPES.index("extra"), kind)
+    return jnp.where(is_extra(operation, config), ops.OPERATION_TYPES.index(ops.EXTRA), kind)
 
 
 class Tally(NamedTuple):

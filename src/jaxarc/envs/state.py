@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt8, UInt32
 
 from ..tasks import planes
-from ..tasks.bank import Grid, JaxArcTask, TaskBank, as_bank, demand_fit, max_pairs
+from ..tasks.bank import Grid, JaxArcTask, TaskBank, as_bank, demand_fit, max_pairs, same_sizes
 from .history import ActionHistory
 from .operations import Workspace
 from .vmap_guard import VmapGuard
@@ -103,14 +103,12 @@ def has_pair(state: ArcEnvState, bank: TaskBank) -> Bool[Array, "*b"]:
     )
 
 
-def with_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
-    """The same state with other tasks, or without (`None`).
+def replace_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
+    """The same state with other tasks, such as a bank with new weights; it holds a copy of them, as after a reset.
 
     Tasks with grids that do not fit the state's canvas are refused, and so are tasks that lack the one that a state is
     at. Inside your own `jit` the values cannot be looked at: there the step says so (`info["task_missing"]`).
     """
-    if task_data is None or task_data is state.task_data:
-        return join_tasks(state, task_data)
     if not isinstance(task_data, JaxArcTask):
         task_data = as_bank(task_data)
     demand_tasks(state, task_data)
@@ -123,15 +121,25 @@ def with_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
                 f"`task_data` must hold the tasks that the states are at; it has {first} to {first + len(bank) - 1}, and "
                 f"the states are at {index.min()} to {index.max()}. Pass the tasks of the reset, or reset with these."
             )
-    return join_tasks(state, task_data)
+    return join_tasks(state, copy_tasks(task_data))
+
+
+def copy_tasks(task_data: Any) -> Any:
+    """The tasks in arrays of their own, which may be donated together with a state."""
+    return same_sizes(jax.tree.map(jnp.copy, task_data), task_data)
 
 
 def demand_tasks(state: ArcEnvState, task_data: Any) -> None:
     """Raise unless a state can go on with these tasks, as far as shapes tell, and values where they are known."""
     if task_data is None:
         raise ValueError(
-            "`state` holds no tasks. Give it those of its reset: `with_tasks(state, task_data)`, or keep the state as "
+            "`state` holds no tasks. Give it those of its reset: `replace_tasks(state, task_data)`, or keep the state as "
             "`arc_reset` returned it."
+        )
+    if is_deleted(task_data):
+        raise ValueError(
+            "`state.task_data` was donated with a state that came from this one: steps hand the tasks on. Keep the latest "
+            "state, reset again, or give this one tasks: `replace_tasks(state, task_data)`."
         )
     demand_fit(task_data, state.planes.shape[-1], state.canvas_width)
     if state.wrong is not None:
@@ -144,7 +152,7 @@ def demand_tasks(state: ArcEnvState, task_data: Any) -> None:
 
 
 def join_tasks(state: ArcEnvState, task_data: Any) -> ArcEnvState:
-    """`with_tasks` without a check; quicker than `eqx.tree_at`, for it runs at every step."""
+    """The state with these tasks, unchecked and not copied, or without (None); quicker than `eqx.tree_at`."""
     new = object.__new__(ArcEnvState)
     for name in _FIELDS:
         object.__setattr__(new, name, getattr(state, name))
@@ -156,6 +164,12 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(ArcEnvState) if field
 
 
 VmapGuard.state_class = ArcEnvState
+
+
+def is_deleted(task_data: Any) -> bool:
+    """True for tasks that were given away with a donated state."""
+    first = jax.tree.leaves(task_data)[0]
+    return isinstance(first, jax.Array) and not isinstance(first, Tracer) and first.is_deleted()
 
 
 def is_shared(task_data: Any) -> bool:

@@ -14,7 +14,7 @@ from jaxworlds import store
 from ..tasks.bank import JaxArcTask, TaskBank
 from ..tasks.datasets import extract_task_id_from_index
 from ..tasks.parsing import PathLike
-from .state import ArcEnvState, join_tasks
+from .state import ArcEnvState, copy_tasks, join_tasks
 
 
 def save_state_efficiently(state: ArcEnvState, path: PathLike) -> None:
@@ -80,7 +80,7 @@ def load_state_efficiently(path: PathLike, parser: Any, dummy_state: ArcEnvState
     loaded = store.load_state(path, like)
     if meta["weighted"]:
         tasks = eqx.tree_at(lambda bank: bank.cumulative, tasks, loaded["weights"])
-    return join_tasks(loaded["state"], tasks)
+    return join_tasks(loaded["state"], copy_tasks(tasks))
 
 
 def _check_meta(path: PathLike, meta: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ namespace {
 using namespace jaxworlds;
 using u32 = uint32_t;
 constexpr int kPlanes = 4, kSide = 32;
-// Operations, as in `operations.py`.
+// Numbers of `Operation` in `envs/operations.py`; `tests/unit/jaxarc/kernels/test_native.py` compares them.
 enum { kFlood = 10, kMoveUp = 20, kMoveDown, kMoveLeft, kMoveRight, kClockwise, kCounter, kFlipLeftRight,
        kFlipUpDown, kCopy, kPaste, kCut, kClear, kCopyInput, kResize };
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..envs import operations as ops
+from ..envs.operations import Operation
 from ..tasks.planes import PLANES
 from .warp import LANES, Counts, Warp, Words
 
@@ -180,24 +181,24 @@ def carry_out(space: Space) -> After:
         return lambda: cond(condition, lambda: first(space), lambda: second(space))
 
     late = branch(
-        code < ops.COPY_INPUT,
+        code < Operation.COPY_INPUT,
         _clear,
         lambda s: cond(
-            code == ops.COPY_INPUT,
+            code == Operation.COPY_INPUT,
             lambda: _copy_input(s),
-            branch(code == ops.RESIZE, _resize, lambda _: keep()),
+            branch(code == Operation.RESIZE, _resize, lambda _: keep()),
         ),
     )
-    clipboard = branch(code == ops.PASTE, _paste, _copy)
-    moves = branch(code < ops.MOVE_LEFT, _move_rows, _move_columns)
-    turns = branch(code < ops.FLIP_LEFT_RIGHT, _rotate, _flip)
-    middle = lambda: cond(code < ops.ROTATE_CLOCKWISE, moves, turns)  # noqa: E731
-    high = lambda: cond(code < ops.CLEAR, clipboard, late)  # noqa: E731
+    clipboard = branch(code == Operation.PASTE, _paste, _copy)
+    moves = branch(code < Operation.MOVE_LEFT, _move_rows, _move_columns)
+    turns = branch(code < Operation.FLIP_LEFT_RIGHT, _rotate, _flip)
+    middle = lambda: cond(code < Operation.ROTATE_CLOCKWISE, moves, turns)  # noqa: E731
+    high = lambda: cond(code < Operation.CLEAR, clipboard, late)  # noqa: E731
     low = branch(code < ops.FLOOD, _fill, _flood)
     return cond(
-        code < ops.MOVE_UP,
+        code < Operation.MOVE_UP,
         low,
-        lambda: cond(code < ops.COPY, middle, high),
+        lambda: cond(code < Operation.COPY, middle, high),
     )
 
 
@@ -251,7 +252,7 @@ def _component(seed: Words, region: Words, warp: Warp) -> Words:
 
 def _move_rows(space: Space) -> After:
     cells = space.cells()
-    source = space.row + 1 - 2 * (space.operation - ops.MOVE_UP)
+    source = space.row + 1 - 2 * (space.operation - Operation.MOVE_UP)
     exists = (source >= 0) & (source < 32)
     words = [space.warp.shuffle(word, source & 31) for word in space.lifted(cells)]
     return space.laid(cells, [jnp.where(exists, word, jnp.uint32(0)) for word in words])
@@ -259,7 +260,7 @@ def _move_rows(space: Space) -> After:
 
 def _move_columns(space: Space) -> After:
     cells = space.cells()
-    left = spread(space.operation) == ops.MOVE_LEFT
+    left = spread(space.operation) == Operation.MOVE_LEFT
     return space.laid(cells, [jnp.where(left, word >> 1, word << 1) for word in space.lifted(cells)])
 
 
@@ -277,7 +278,9 @@ def _flip(space: Space) -> After:
         source = (box.top + box.bottom - space.row) & 31
         return tuple(warp.shuffle(word, source) for word in patch)
 
-    return space.laid(cells, list(jax.lax.cond(space.operation == ops.FLIP_LEFT_RIGHT, left_right, up_down)))
+    return space.laid(
+        cells, list(jax.lax.cond(space.operation == Operation.FLIP_LEFT_RIGHT, left_right, up_down))
+    )
 
 
 def _to_corner(space: Space, patch: list[Words], box: _Box) -> list[Words]:
@@ -301,7 +304,7 @@ def _rotate(space: Space) -> After:
     patch = [warp.transpose(word) for word in _to_corner(space, space.lifted(cells), box)]
     below = space.row - top
     # Clockwise is a transposition and a left-right flip, counter-clockwise a transposition and an up-down flip.
-    clockwise = spread(space.operation) == ops.ROTATE_CLOCKWISE
+    clockwise = spread(space.operation) == Operation.ROTATE_CLOCKWISE
     source = jnp.where(clockwise, below, box.right - box.left - below)
     exists = (source >= 0) & (source < 32)
     rest = _word(31 - (box.bottom - box.top))
@@ -324,7 +327,7 @@ def _copy(space: Space) -> After:
         at = space.at * (PLANES * rows) + level * rows + space.row
         memory.store(memory.new_clipboard.at[at], words, mask=writes)
     memory.store(memory.new_clipboard_mask.at[space.at * rows + space.row], mask, mask=writes)
-    gone = jnp.where(spread(space.operation) == ops.CUT, cells, jnp.uint32(0))
+    gone = jnp.where(spread(space.operation) == Operation.CUT, cells, jnp.uint32(0))
     return space.after((words & ~gone for words in space.planes), valid=some)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..envs import operations as ops
+from ..envs.operations import Operation
 from ..tasks.planes import PLANES
 from .operations import (
     NOTHING,
@@ -38,7 +38,7 @@ class RowGrids(NamedTuple):
         if orders.sides:
             top, left, *_ = orders.sides
             misses = (top >= orders.height) | (left >= orders.width)
-            codes = jnp.where(misses & (codes <= ops.CLEAR), OFF_GRID, codes)
+            codes = jnp.where(misses & (codes <= Operation.CLEAR), OFF_GRID, codes)
         for shift, side in zip((6, 11, 16, 21), orders.sides, strict=False):
             codes = codes | ((side & 31) << shift)
         both = (orders.height - 1) | ((orders.width - 1) << 5)
@@ -61,7 +61,7 @@ class RowGrids(NamedTuple):
             if not orders.sides:
                 picked = selected & active_cells(height, width, self.warp)
                 misses = (self.warp.any_bits(selected) != 0) & (self.warp.any_bits(picked) == 0)
-                operation = jnp.where(misses & (operation <= ops.CLEAR), OFF_GRID, operation)
+                operation = jnp.where(misses & (operation <= Operation.CLEAR), OFF_GRID, operation)
             space = Space(
                 *(orders.start + number, place, jnp.max(operation), selected, self.warp, memory, sizes),
                 planes=grids[0],

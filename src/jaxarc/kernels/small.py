@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
 from ..envs import operations as ops
+from ..envs.operations import Operation
 from ..tasks.planes import PLANES
 from .operations import Memory, Sizes, spread
 from .orders import Orders, packed_result
@@ -222,13 +223,13 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     selected = _selected(orders, at, grids)
     # Operations 0 to 31 act on cells of the grid. Off the grid is not the same as nothing selected, which may mean all.
     misses = (selected != 0) & ((selected & inside) == 0) & (orders.operation >= ops.FILL)
-    misses = misses & (orders.operation <= ops.CLEAR)
+    misses = misses & (orders.operation <= Operation.CLEAR)
     code = jnp.where(misses, -1, orders.operation)
-    resizes = code == ops.RESIZE
-    moves = (code >= ops.MOVE_UP) & (code <= ops.MOVE_RIGHT)
-    turns = (code >= ops.ROTATE_CLOCKWISE) & (code <= ops.FLIP_UP_DOWN)
-    copies, pastes = (code == ops.COPY) | (code == ops.CUT), code == ops.PASTE
-    clears, floods = code == ops.CLEAR, (code >= ops.FLOOD) & (code < ops.MOVE_UP)
+    resizes = code == Operation.RESIZE
+    moves = (code >= Operation.MOVE_UP) & (code <= Operation.MOVE_RIGHT)
+    turns = (code >= Operation.ROTATE_CLOCKWISE) & (code <= Operation.FLIP_UP_DOWN)
+    copies, pastes = (code == Operation.COPY) | (code == Operation.CUT), code == Operation.PASTE
+    clears, floods = code == Operation.CLEAR, (code >= ops.FLOOD) & (code < Operation.MOVE_UP)
 
     picked = jnp.where(resizes, selected, selected & inside)
     empty = picked == 0
@@ -257,7 +258,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     patch = [(words & cells) >> corner for words in grid] + [cells >> corner]
     clipboard = [*((memory.clipboard, base) for base in planes_at), (memory.clipboard_mask, at * side)]
     clips = grids.read(clipboard, pastes & orders.here)
-    lifts = moves | turns | clears | (code == ops.CUT)
+    lifts = moves | turns | clears | (code == Operation.CUT)
     cleared = jnp.where(lifts, cells, jnp.uint32(0))
     lands = moves | turns | (pastes & ~empty)
     box = (top, left, bottom, right)
@@ -270,7 +271,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     grows = resizes & valid
     high = jnp.where(grows, bottom + 1, orders.height)
     wide = jnp.where(grows, right + 1, orders.width)
-    takes_input = (code == ops.COPY_INPUT) & orders.here
+    takes_input = (code == Operation.COPY_INPUT) & orders.here
     source = grids.from_bank(memory.inputs, orders.place, takes_input)
     sizes = [
         load(memory.input_sizes.at[orders.place * 2 + axis], mask=takes_input, other=jnp.int32(1))
@@ -344,14 +345,14 @@ def _moved(
     high, wide = bottom - top + 1, right - left + 1
     high, wide = jnp.where(rotates, wide, high), jnp.where(rotates, high, wide)
     turned = jnp.where(rotates, square.transposed(patch), patch)
-    mirrors = (code == ops.FLIP_LEFT_RIGHT) | (code == ops.ROTATE_CLOCKWISE)
-    topples = (code == ops.FLIP_UP_DOWN) | (code == ops.ROTATE_COUNTER_CLOCKWISE)
+    mirrors = (code == Operation.FLIP_LEFT_RIGHT) | (code == Operation.ROTATE_CLOCKWISE)
+    topples = (code == Operation.FLIP_UP_DOWN) | (code == Operation.ROTATE_COUNTER_CLOCKWISE)
     turned = jnp.where(mirrors, square.mirrored(turned) >> word(side - wide), turned)
     turned = jnp.where(topples, square.toppled(turned) >> word(side * (side - high)), turned)
     put = square.placed(turned, *landing)
     up, down = put >> side, (put << side) & jnp.uint32(square.every)
     not_first = jnp.uint32(square.every & ~square.first_column)
     not_last = jnp.uint32(square.every & ~(square.first_column << (side - 1)))
-    put = jnp.where(code == ops.MOVE_UP, up, jnp.where(code == ops.MOVE_DOWN, down, put))
-    put = jnp.where(code == ops.MOVE_LEFT, (put >> 1) & not_last, put)
-    return jnp.where(code == ops.MOVE_RIGHT, (put << 1) & not_first, put)
+    put = jnp.where(code == Operation.MOVE_UP, up, jnp.where(code == Operation.MOVE_DOWN, down, put))
+    put = jnp.where(code == Operation.MOVE_LEFT, (put >> 1) & not_last, put)
+    return jnp.where(code == Operation.MOVE_RIGHT, (put << 1) & not_first, put)

@@ -18,8 +18,8 @@ from jaxtyping import Array, Int32, UInt32
 
 from jaxworlds.kernels import in_halves, result, split_kernel
 
-from ..envs import operations as ops
 from ..envs.config import JaxArcConfig
+from ..envs.operations import Operation
 from ..envs.rules import Tally, allowed_operation, update_tally
 from ..envs.starts import sample_start
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
@@ -280,7 +280,7 @@ def _kernel(
     new_height, new_width = ((results >> 12) & 31) + 1, ((results >> 17) & 31) + 1
     union = _union(jnp.minimum(new_height, sizes.rows), new_width, target_high, target_wide)
     valid = known & placed & fits & ~tally.over
-    submitted = valid & (operation == ops.SUBMIT)
+    submitted = valid & (operation == Operation.SUBMIT)
     solved = agree == union
     after = update_tally(tally, submitted & ~solved, submitted & solved, config.environment)
     flags = agree | (union << 11)

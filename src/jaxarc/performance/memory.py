@@ -15,7 +15,7 @@ from jaxworlds.memory import MB, LazyLoader, live_bytes, process_memory
 from ..dispatch import Stepped, arc_reset, arc_step, batch_reset
 from ..envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig
 from ..envs.history import empty_history
-from ..envs.state import ArcEnvState
+from ..envs.state import ArcEnvState, join_tasks
 from ..tasks.bank import JaxArcTask, as_bank
 from ..testing import create_mock_task
 from .runners import scripted_action
@@ -48,7 +48,7 @@ def profile_memory_usage(
 ) -> dict[int, dict[str, float]]:
     """Megabytes (10⁶ bytes) that `batch_reset` leaves behind, for each batch size: states and observations.
 
-    Counted are live arrays, which is exact; the tasks, which all environments share, were there before. Each entry
+    Counted are live arrays, which is exact, without the tasks, which all environments share. Each entry
     holds `total_memory_mb`, `per_env_memory_mb`, and what was live in all, `memory_before` and `memory_after`.
     """
     tasks = task if isinstance(task, JaxArcTask) else as_bank(task)
@@ -58,7 +58,9 @@ def profile_memory_usage(
         jax.block_until_ready(batch_reset(keys, config, tasks))  # compiling may leave constants behind
         gc.collect()
         before = _live_mb()
-        kept = jax.block_until_ready(batch_reset(keys, config, tasks))
+        states, seen = jax.block_until_ready(batch_reset(keys, config, tasks))
+        kept = join_tasks(states, None), seen
+        del states
         after = _live_mb()
         del kept
         found[size] = {

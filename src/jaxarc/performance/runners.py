@@ -12,11 +12,12 @@ from jaxtyping import Array, Int
 
 from jaxworlds.static import replace
 
-from ..dispatch import arc_reset, arc_step
+from ..agents.rollout import play_loop
+from ..dispatch import batch_observe, batch_reset
 from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
 from ..envs.observations import ArcObservation
-from ..envs.state import ArcEnvState, join_tasks
+from ..envs.state import ArcEnvState, copy_tasks, join_tasks
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.bank import JaxArcTask, TaskBank, as_bank, demand_fit
 
@@ -47,7 +48,7 @@ def create_optimized_episode_runner(
         run = run_one if jnp.shape(key) == _key_shape(key) else run_many
         state, reward, length = run(key, policy_params, tasks, config, policy, max_steps)
         return {
-            "final_state": join_tasks(state, tasks),
+            "final_state": join_tasks(state, copy_tasks(tasks)),
             "episode_reward": reward,
             "episode_length": length,
         }
@@ -96,37 +97,27 @@ def _key_shape(key: Array) -> tuple[int, ...]:
 
 # The tasks go in as an argument: captured, they would be constants of the program.
 @eqx.filter_jit
-def run_one(
-    key: Array, policy_params: Any, tasks: Any, config: JaxArcConfig, policy: Policy, max_steps: int
-) -> tuple[ArcEnvState, Array, Array]:
-    """State at the end (without its tasks), reward and length of one episode."""
-    return _episode(key, policy_params, tasks, config, policy, max_steps)
-
-
-@eqx.filter_jit
 def run_many(
     keys: Array, policy_params: Any, tasks: Any, config: JaxArcConfig, policy: Policy, max_steps: int
 ) -> tuple[ArcEnvState, Array, Array]:
-    """`run_one` for each key."""
-    return jax.vmap(lambda key: _episode(key, policy_params, tasks, config, policy, max_steps))(keys)
+    """States at the end (without their tasks), rewards and lengths of an episode for each key."""
+    pairs = jax.vmap(jr.split)(keys)
+    key_reset, key_policy = pairs[:, 0], pairs[:, 1]
+    states, _ = batch_reset(key_reset, config, tasks)
+
+    def choose(states: ArcEnvState, t: Array) -> AbstractAction:
+        one = lambda seen, key: policy(policy_params, seen, jr.fold_in(key, t))  # noqa: E731
+        return jax.vmap(one)(batch_observe(states, config), key_policy)
+
+    end = play_loop(choose, states, tasks, config, jnp.arange(max_steps), until_over=True)
+    return end.states, end.reward, end.steps
 
 
-def _episode(
+@eqx.filter_jit
+def run_one(
     key: Array, policy_params: Any, tasks: Any, config: JaxArcConfig, policy: Policy, max_steps: int
 ) -> tuple[ArcEnvState, Array, Array]:
-    key_reset, key_policy = jr.split(key)
-    state, seen = arc_reset(key_reset, config, tasks)
-
-    def goes_on(carry: Any) -> Array:
-        state, _, _, length = carry
-        return ~state.done & (length < max_steps)
-
-    def step(carry: Any) -> Any:
-        state, seen, total, length = carry
-        action = policy(policy_params, seen, jr.fold_in(key_policy, length))
-        state, seen, reward, _, _ = arc_step(join_tasks(state, tasks), action, config)
-        return join_tasks(state, None), seen, total + reward, length + 1
-
-    start = join_tasks(state, None), seen, jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-    state, _, total, length = jax.lax.while_loop(goes_on, step, start)
-    return state, total, length
+    """`run_many` of one key, without the batch's axis."""
+    return jax.tree.map(
+        lambda leaf: leaf[0], run_many(key[None], policy_params, tasks, config, policy, max_steps)
+    )

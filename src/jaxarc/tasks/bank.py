@@ -301,23 +301,37 @@ def max_pairs(task_data: Any) -> int:
 
 def largest_size(task_data: Any) -> tuple[int, int] | None:
     """Height and width that every grid fits into; None while they are being traced."""
-    whose = (
-        task_data.input_masks_examples
-        if isinstance(task_data, JaxArcTask)
-        else as_bank(task_data).input_sizes
-    )
+    whose = _sizes_of(task_data)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(task_data)):
         return None
     # Asked at every step from Python where tasks were packed for a larger canvas: looked at on the device once.
     known = _LARGEST.get(id(whose))
     if known is not None and known[0]() is whose:
         return known[1]
-    place, largest = id(whose), _largest_size(task_data)
-    _LARGEST[place] = weakref.ref(whose, lambda _: _LARGEST.pop(place, None)), largest
+    largest = _largest_size(task_data)
+    _remember_largest(whose, largest)
     return largest
 
 
 _LARGEST: dict[int, tuple[weakref.ref, tuple[int, int]]] = {}
+
+
+def same_sizes(copy: Any, original: Any) -> Any:
+    """`copy`, of which is known what `largest_size` knows of `original`: nothing is looked up on the device again."""
+    known = _LARGEST.get(id(_sizes_of(original)))
+    if known is not None and known[0]() is _sizes_of(original):
+        _remember_largest(_sizes_of(copy), known[1])
+    return copy
+
+
+def _sizes_of(task_data: Any) -> Array:
+    single = isinstance(task_data, JaxArcTask)
+    return task_data.input_masks_examples if single else as_bank(task_data).input_sizes
+
+
+def _remember_largest(whose: Array, largest: tuple[int, int]) -> None:
+    place = id(whose)
+    _LARGEST[place] = weakref.ref(whose, lambda _: _LARGEST.pop(place, None)), largest
 
 
 def _largest_size(task_data: Any) -> tuple[int, int]:

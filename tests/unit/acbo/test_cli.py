@@ -89,7 +89,7 @@ def test_values_are_typed_and_the_rest_is_done_later(
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))
     assert run_cli("optimize", file, "--report", tmp_path / "page.html") == 0
     assert "used up" in capsys.readouterr().out
-    assert "Every experiment" in (tmp_path / "page.html").read_text()
+    assert "<h2>Experiments</h2>" in (tmp_path / "page.html").read_text()
 
 
 def test_names_with_units_in_brackets_are_shown_whole(

@@ -9,8 +9,6 @@ from jaxtyping import Bool, Int8
 
 from .records import EpisodeRecord, GridLike, StepRecord, extent, fit_selection, grid_cells, operation_name
 
-RESIZE = 33
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -110,9 +108,11 @@ def selection_words(selection: Bool[np.ndarray, "h w"]) -> str:
 
 def step_panels(step: StepRecord, target: GridLike | None = None) -> tuple[Panel, ...]:
     """Before, with the selection, and after; and the target where one is given."""
+    from jaxarc.envs.operations import Operation
+
     before = grid_cells(step.before)
     shape = before.shape
-    if step.operation == RESIZE:  # the one operation whose selection means cells outside the grid
+    if step.operation == Operation.RESIZE:  # the one operation whose selection means cells outside the grid
         wanted = extent(np.asarray(step.selection).astype(bool))
         shape = (max(shape[0], wanted[0]), max(shape[1], wanted[1]))
     panel = padded_panel(Panel(f"before {size_words(before)}", before), shape)

@@ -60,8 +60,7 @@ def fit_selection(selection: GridLike, shape: tuple[int, int]) -> Bool[np.ndarra
 
 def operation_name(operation: int) -> str:
     """What operation `operation` is called, such as "fill 3"; ids that do not exist are called so."""
-    from jaxarc.envs.config import FIRST_EXTRA, LAST_EXTRA
-    from jaxarc.envs.operations import OPERATION_NAMES
+    from jaxarc.envs.operations import FIRST_EXTRA, LAST_EXTRA, OPERATION_NAMES
 
     if 0 <= operation < len(OPERATION_NAMES):
         return OPERATION_NAMES[operation]

@@ -42,13 +42,13 @@ def data() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def believed(problem: Problem, data: Dataset) -> SCM:
+def current_belief(problem: Problem, data: Dataset) -> SCM:
     graphs = jnp.broadcast_to(GRAPH, (MODELS, 3, 3))
     return models_of(problem, data, graphs, jr.key(0), BeliefSettings(models=MODELS, slack=0.1))
 
 
 def test_coefficients_have_the_moments_of_a_posterior_with_a_variance_for_each_row(
-    data: Dataset, believed: SCM
+    data: Dataset, current_belief: SCM
 ) -> None:
     """Mean and variance of the noise are those of normal and inverse gamma; the covariance is the sandwich of HC3."""
     x = np.asarray(data.values, float)[:9]
@@ -63,13 +63,13 @@ def test_coefficients_have_the_moments_of_a_posterior_with_a_variance_for_each_r
     own = known * residual**2 / (rate / ((PSEUDO_ROWS + 9) / 2)) + 1 - known
     middle = columns.T @ (own[:, None] * columns) + np.diag([1 / 100, 1 / 0.1, 1 / 0.1])
     covariance = variance * inverse @ middle @ inverse
-    m = believed.mechanism
+    m = current_belief.mechanism
     drawn = np.stack([m.bias[:, 2], m.weight[:, 0, 2], m.weight[:, 1, 2]], 1)
     error = np.sqrt(np.diag(covariance) / MODELS)
     assert (np.abs(drawn.mean(0) - mean) < 4.5 * error).all()
     scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     np.testing.assert_allclose(np.cov(drawn.T) / scale, covariance / scale, atol=0.12)
-    squares = np.asarray(believed.noise.scale)[:, 2] ** 2
+    squares = np.asarray(current_belief.noise.scale)[:, 2] ** 2
     np.testing.assert_allclose(squares.mean(), variance, rtol=0.05)
     # The precision is a gamma number: its mean is the shape over the rate, and its deviation that by root shape.
     shape = (PSEUDO_ROWS + 9) / 2
@@ -77,8 +77,8 @@ def test_coefficients_have_the_moments_of_a_posterior_with_a_variance_for_each_r
     np.testing.assert_allclose((1 / squares).std(), np.sqrt(shape) / rate, rtol=0.08)
 
 
-def test_what_is_not_an_edge_has_no_weight(believed: SCM) -> None:
-    weight = np.asarray(believed.mechanism.weight)
+def test_what_is_not_an_edge_has_no_weight(current_belief: SCM) -> None:
+    weight = np.asarray(current_belief.mechanism.weight)
     assert (weight[:, ~np.asarray(GRAPH)] == 0).all()
     assert (weight[:, np.asarray(GRAPH)] != 0).all()
 
@@ -89,8 +89,8 @@ def test_a_known_graph_is_kept_even_with_more_parents_than_sets_have(problem: Pr
     np.testing.assert_array_equal(drawn.adjacency, np.broadcast_to(GRAPH, (8, 3, 3)))
 
 
-def test_effects_of_linear_models_are_exact(believed: SCM) -> None:
-    few = jax.tree.map(lambda leaf: leaf[:3], believed)
+def test_effects_of_linear_models_are_exact(current_belief: SCM) -> None:
+    few = jax.tree.map(lambda leaf: leaf[:3], current_belief)
     mask = jnp.asarray([[False, False, False], [True, False, False], [True, True, False]])
     value = jnp.asarray([[0, 0, 0], [1.5, 0, 0], [-2, 0.5, 0]], jnp.float32)
     found = effects_of(few, mask, value)

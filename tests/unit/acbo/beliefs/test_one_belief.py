@@ -18,7 +18,7 @@ from acbo.inference import edge_posterior
 from acbo.optimizer import Optimizer
 from acbo.scms.scm import linear_scm
 from acbo.strategies import AbstractStrategy, ExpectedImprovement, Random
-from acbo.strategies.refutation import refuted, refuted_alone
+from acbo.strategies.refutation import is_refuted, is_refuted_alone
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -79,7 +79,9 @@ def test_quantiles_are_those_of_the_mixture() -> None:
 
 
 @eqx.filter_jit
-def believed(problem: Problem, data: Dataset, mask: jax.Array, value: jax.Array) -> tuple[jax.Array, ...]:
+def current_belief(
+    problem: Problem, data: Dataset, mask: jax.Array, value: jax.Array
+) -> tuple[jax.Array, ...]:
     models = draw_models(problem, data, jr.key(0), BeliefSettings())
     found = corrected_belief(problem, data, models, jr.key(1)).effects(mask, value)
     return found.expected, found.quantile(0.05), found.quantile(0.95)
@@ -94,7 +96,7 @@ def test_experiments_correct_straight_models_where_effects_bend_and_leave_them_a
     for name, effect in {"line": lambda x: x, "hump": lambda x: 1.5 - x**2}.items():
         values, marks = rows(np.random.default_rng(2), effect)
         data = dataset(jnp.asarray(values), jnp.asarray(marks), target=2)
-        expected, low, high = (np.asarray(part) for part in believed(problem, data, mask, ends))
+        expected, low, high = (np.asarray(part) for part in current_belief(problem, data, mask, ends))
         true = np.array([effect(-2.0), effect(2.0), effect(0.5), effect(values[:24, 0]).mean()])
         widths[name] = high - low
         # Straight models see nothing at the ends of the hump, where two experiments each were made.
@@ -112,16 +114,16 @@ def test_what_experiments_refute_is_told_from_what_they_leave_open() -> None:
     value = jnp.asarray([[2.0, 0, 0], [1.9, 0, 0], [1.0, 0, 0], [-2.0, 0, 0], [0, 2.0, 0], [0, 0, 0]])
     problem = small_problem()
     np.testing.assert_array_equal(
-        refuted(problem, data, mask, value), [True, True, False, False, False, False]
+        is_refuted(problem, data, mask, value), [True, True, False, False, False, False]
     )
-    np.testing.assert_array_equal(refuted(problem, data, mask, value, least=3), [False] * 6)
+    np.testing.assert_array_equal(is_refuted(problem, data, mask, value, least=3), [False] * 6)
     other = eqx.tree_at(lambda p: p.sign, problem, jnp.float32(-1))
     np.testing.assert_array_equal(
-        refuted(other, data, mask, value), [False, False, False, True, False, False]
+        is_refuted(other, data, mask, value), [False, False, False, True, False, False]
     )
     levels = jnp.full((3, 3), jnp.nan).at[0].set(jnp.asarray([-2.0, 1.9, 2.0]))
     leveled = eqx.tree_at(lambda p: p.levels, problem, levels)
-    assert not refuted(leveled, data, mask, value)[1], "one level is not another"
+    assert not is_refuted(leveled, data, mask, value)[1], "one level is not another"
 
 
 @pytest.mark.parametrize("levels", [False, True])
@@ -136,8 +138,8 @@ def test_single_variables_are_refuted_as_all_actions_are(levels: bool) -> None:
     value = jnp.sort(data.values[:20], 0).T
     mask = jnp.repeat(jnp.eye(3, dtype=bool), 20, axis=0)
     for least in (1, 2):
-        found = refuted_alone(problem, data, value, least)
-        every = refuted(problem, data, mask, jnp.where(mask, value.reshape(-1, 1), 0), least)
+        found = is_refuted_alone(problem, data, value, least)
+        every = is_refuted(problem, data, mask, jnp.where(mask, value.reshape(-1, 1), 0), least)
         np.testing.assert_array_equal(found.ravel(), every)
         assert found.any() or levels
 
@@ -192,7 +194,7 @@ def test_the_default_does_not_advise_against_its_own_experiments(
     assert why.chance_best < 0.05
     again = optimizer.ask(3)
     assert (again["dose"] != seen_best).all(), "what failed nine times is not tried again"
-    curve = next(curve for curve in optimizer.believed.curves if curve.name == "dose")
+    curve = next(curve for curve in optimizer.current_belief.curves if curve.name == "dose")
     at = int(np.argmin(np.abs(curve.x - seen_best)))
     drawn = (curve.mean[at], curve.low[at], curve.high[at])
     assert drawn == pytest.approx((why.expected, why.low, why.high), rel=1e-5)
@@ -242,7 +244,7 @@ def test_a_recommendation_between_the_places_of_a_curve_competes_as_the_best_of_
     optimizer = trial_optimizer(
         "hump", {0.0: 1, 3.0: 1, 5.0: 1, 10.0: 1}, strategy="expected_improvement", mechanism="smooth"
     )
-    curve = next(curve for curve in optimizer.believed.curves if curve.name == "dose")
+    curve = next(curve for curve in optimizer.current_belief.curves if curve.name == "dose")
     at = int(np.argmax(curve.mean))
     near = {"dose": float(curve.x[at]) + 1e-3 * np.sign(np.gradient(curve.mean)[at])}
     there, beside = optimizer.explain({"dose": float(curve.x[at])}), optimizer.explain(near)

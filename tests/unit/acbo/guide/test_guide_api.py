@@ -329,7 +329,7 @@ def test_a_batch_is_arrays_for_jax_and_names_for_people() -> None:
     assert hash(jax.tree.structure(batch)) is not None
     through = jax.jit(lambda b: b)(batch)
     np.testing.assert_array_equal(through.expert_probs, batch.expert_probs)
-    with pytest.raises(ValueError, match="names of this batch are gone"):
+    with pytest.raises(ValueError, match="This batch has no names"):
         _ = through.parent_sets
     with pytest.raises(dataclasses.FrozenInstanceError):
         batch.expert_probs = 0  # pyright: ignore[reportAttributeAccessIssue]

@@ -238,7 +238,7 @@ def test_numbers_of_numpy_and_jax_in_settings_and_story_are_saved(tmp_path) -> N
 
 
 def test_files_that_are_no_weights_are_refused(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is none"):
+    with pytest.raises(FileNotFoundError, match="must be an existing file"):
         load_weights(tmp_path / "none.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     with pytest.raises(ValueError, match="header cannot be used: it has no '__metadata__'"):

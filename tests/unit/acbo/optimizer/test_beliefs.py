@@ -141,10 +141,10 @@ def test_pending_experiments_count_as_made() -> None:
     optimizer = plant_optimizer(strategy=LatinHypercube(trials=4), **given)
     doses = optimizer.ask(4)["dose"]
     assert sorted((doses // 2.5).tolist()) == [0, 1, 2, 3]
-    rows = optimizer.believed.fantasies()
+    rows = optimizer.current_belief.fantasies()
     assert [row.do for row in rows] == [("dose",)] * 4
     assert [row.values[0] for row in rows] == doses.tolist(), "what is set is known"
-    expected = optimizer.believed.effects([{"dose": dose} for dose in doses]).mean(0)
+    expected = optimizer.current_belief.effects([{"dose": dose} for dose in doses]).mean(0)
     np.testing.assert_allclose([row.values[4] for row in rows], expected)
 
 
@@ -163,7 +163,7 @@ def test_a_known_graph_is_no_question() -> None:
     found = optimizer.posterior()
     assert found.likely(0.0) == [("dose", "pain", 1.0), ("coat", "pain", 1.0), ("pain", "colour", 1.0)]
     assert not len(optimizer.explain({"dose": 3.0}).decides)
-    colour = next(curve for curve in optimizer.believed.curves if curve.name == "colour")
+    colour = next(curve for curve in optimizer.current_belief.curves if curve.name == "colour")
     np.testing.assert_allclose(colour.mean, colour.mean[0], atol=1e-5)
 
 
@@ -183,7 +183,7 @@ def test_pictures_are_figures_without_global_state(finished: Optimizer) -> None:
 
 def test_the_report_is_one_page_with_everything(finished: Optimizer, tmp_path: Path) -> None:
     page = finished.report(tmp_path / "out" / "report.html", optimum=BEST).read_text()
-    assert page.index("Recommended") < page.index("What was asked") < page.index("Every experiment")
+    assert page.index("Recommended") < page.index("<h2>Problem") < page.index("<h2>Experiments")
     assert "set dose = 10" in page
     assert page.count("<svg") == 1 + 3 + 2
     assert page.count("<tr>") == 1 + 5 + 1 + 5 + 1
@@ -216,7 +216,7 @@ def test_long_arrows_stay_inside_the_figure() -> None:
     optimizer = Optimizer({f"v{i}": (0, 1) if i else None for i in range(20)}, target="v0", strategy="random")
     edges = np.zeros((20, 20))
     edges[0, 19] = edges[19, 0] = 0.4
-    optimizer.believed.edges = edges  # in place of what nothing says
+    optimizer.current_belief.edges = edges  # in place of what nothing says
     figure = optimizer.plot_graph()
     figure.draw_without_rendering()
     arrows = [patch for patch in figure.axes[0].patches if isinstance(patch, FancyArrowPatch)]

@@ -95,7 +95,7 @@ def test_wrong_descriptions_are_refused(given: Any, said: str) -> None:
         ({"max_simultaneous": 0}, "`max_simultaneous` must be at least 1"),
         ({"graph": "dose -> pian"}, "Did you mean 'pain'?"),
         ({"graph": {"needed": []}}, "`graph` must be one of required, forbidden"),
-        ({"graph": [("dose", "pain"), ("pain", "dose")]}, "circle"),
+        ({"graph": [("dose", "pain"), ("pain", "dose")]}, "cycle"),
         ({"variables": {"dose": None, "pain": (0, 1)}}, "one that can be set beside the target"),
         (
             {"variables": {"dose": {"low": 0, "high": 1, "cost": 0}, "pain": None}, "budget": 3},
@@ -103,7 +103,7 @@ def test_wrong_descriptions_are_refused(given: Any, said: str) -> None:
         ),
         ({"data": rows_of(3).assign(pain=np.nan)}, "`data[0]` must have a finite number for 'pain'"),
         ({"data": rows_of(3).drop(columns="age")}, "got none of age"),
-        ({"data": rows_of(3).assign(extra=1)}, "got a column 'extra' that is none"),
+        ({"data": rows_of(3).assign(extra=1)}, "got the column 'extra'"),
     ],
 )
 def test_wrong_problems_are_refused(options: dict[str, Any], said: str) -> None:
@@ -210,13 +210,13 @@ def test_a_wrong_row_changes_nothing(
     optimizer.ask(3)
     optimizer.cancel(1)
     optimizer.tell({**simulate(optimizer.state.pending[0].do), "experiment": 0})
-    before, written = optimizer.state, (tmp_path / "state.json").read_bytes()
+    before, action_text = optimizer.state, (tmp_path / "state.json").read_bytes()
     good = {**ROW, "pain": 2.0}
     with pytest.raises(ValueError) as error:
         optimizer.tell([good, bad], **options)
     assert any(part in str(error.value) for part in said.split("|"))
     assert optimizer.state == before
-    assert (tmp_path / "state.json").read_bytes() == written
+    assert (tmp_path / "state.json").read_bytes() == action_text
     optimizer.tell([good])
     assert len(optimizer.state.rows) == len(before.rows) + 1
 
@@ -285,8 +285,8 @@ def test_money_is_counted_and_never_overspent() -> None:
     while optimizer.remaining >= 1 and len(asked) < 10:
         asked.append(optimizer.ask())
     costs = pd.concat(asked)
-    assert costs["cost"].sum() == pytest.approx(optimizer.state.promised)
-    assert optimizer.state.promised <= 9
+    assert costs["cost"].sum() == pytest.approx(optimizer.state.pending_cost)
+    assert optimizer.state.pending_cost <= 9
     expected = (1 + 0.5 * costs["dose"].abs()).fillna(0) + (2 + costs["coat"].abs()).fillna(0)
     assert costs["cost"].to_numpy() == pytest.approx(expected.to_numpy())
     with pytest.raises(ValueError, match=r"`budget` must pay for an experiment; .* of 9 is left"):
@@ -496,7 +496,7 @@ def test_ctrl_c_keeps_what_was_told(capsys: pytest.CaptureFixture[str]) -> None:
     optimizer = random_optimizer(simulator=interrupted)
     assert len(optimizer.run(5)) == 2
     caught = capsys.readouterr()
-    assert caught.err == "stopped; what was told is kept\n"
+    assert caught.err == "stopped; results so far are kept\n"
     assert not caught.out, "where nobody looks there is no bar, and what is printed stays clean"
     assert list(optimizer.pending().index) == [2]
     assert len(optimizer.run(3, progress=False)) == 5

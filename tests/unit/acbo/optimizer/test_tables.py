@@ -66,22 +66,20 @@ def test_what_is_missing_stays_missing_and_numbers_of_objects_are_taken() -> Non
 
 @pytest.mark.parametrize("path", ["rows.csv", Path("rows.csv")])
 def test_a_path_is_no_table(path: str | Path) -> None:
-    with pytest.raises(
-        TypeError, match=r"`data` must be a data frame, and a path is none.*read_csv\('rows.csv'\)"
-    ):
+    with pytest.raises(TypeError, match=r"`data` must be a data frame, not a path.*read_csv\('rows.csv'\)"):
         optimizer(path)
-    with pytest.raises(TypeError, match=r"`rows` must be a data frame, and a path is none"):
+    with pytest.raises(TypeError, match=r"`rows` must be a data frame, not a path"):
         optimizer().tell(path)
-    with pytest.raises(TypeError, match=r"`frame` must be a data frame, and a path is none"):
+    with pytest.raises(TypeError, match=r"`frame` must be a data frame, not a path"):
         acbo.from_frame(path, target="pain")  # pyright: ignore[reportArgumentType]
 
 
 def test_extra_columns_are_named_with_what_to_do() -> None:
     with pytest.raises(
-        ValueError, match=r"a column 'batch' and 1 more that is none.*drop\(columns=\['batch', 'day'\]\)"
+        ValueError, match=r"the column 'batch' and 1 more\..*drop\(columns=\['batch', 'day'\]\)"
     ):
         optimizer(table().assign(batch=1, day=2))
-    with pytest.raises(ValueError, match=r"a column 'pian' that is none\. Did you mean 'pain'"):
+    with pytest.raises(ValueError, match=r"the column 'pian'\. Did you mean 'pain'"):
         optimizer(table().rename(columns={"pain": "pian"}))
 
 

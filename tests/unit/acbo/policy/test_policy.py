@@ -19,7 +19,7 @@ from acbo.policy.features import Scale
 from acbo.policy.grpo import PolicyUpdate
 from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
 from acbo.policy.imitation import thompson_shares
-from acbo.policy.picks import Luck, choice_of, draw_luck, entropy, log_probability, pick
+from acbo.policy.picks import PickNoise, choice_of, draw_pick_noise, entropy, log_probability, pick
 from acbo.policy.policy_weights import policy_metadata, save_policy
 from acbo.scms.samples import sample_mixed
 from acbo.scms.scm import SCM, linear_scm
@@ -168,7 +168,7 @@ def test_probabilities_are_those_of_the_draws_and_sum_to_1(outlook: Outlook, mos
     np.testing.assert_allclose(shares.sum(), 1, rtol=1e-5)
     assert (shares[(ways[:, :1] // PLACES == 2).ravel()] == 0).all(), "what cannot be set is never picked"
     count = 4000
-    luck = draw_luck(jr.key(0), problem, PLACES, count)
+    luck = draw_pick_noise(jr.key(0), problem, PLACES, count)
     picks, log = jax.vmap(lambda one: pick(outlook, problem, one))(luck)
     again = jax.vmap(lambda picks: log_probability(outlook, problem, picks))(picks)
     np.testing.assert_allclose(log, again, rtol=1e-6)
@@ -192,7 +192,7 @@ def test_what_was_picked_shifts_what_follows(outlook: Outlook) -> None:
 
 def test_temperature_0_takes_the_likeliest(outlook: Outlook) -> None:
     problem = problem_with(1)
-    luck = draw_luck(jr.key(0), problem, PLACES, 20)
+    luck = draw_pick_noise(jr.key(0), problem, PLACES, 20)
     picks, _ = jax.vmap(lambda one: pick(outlook, problem, one, 0.0))(luck)
     best = np.argmax(np.append(np.asarray(outlook.logits).ravel(), outlook.stop))
     assert set(np.asarray(picks).ravel()) == {best}
@@ -215,7 +215,7 @@ def test_ends_are_met_exactly_and_every_part_of_the_range_is_reached(outlook: Ou
     low, high = np.asarray(problem.low), np.asarray(problem.high)
     inner = []
     for uniform in (1e-7, 0.25, 0.999999):
-        luck = Luck(jnp.zeros((2, END + 1)), jnp.full(2, uniform, jnp.float32))
+        luck = PickNoise(jnp.zeros((2, END + 1)), jnp.full(2, uniform, jnp.float32))
         for a, b in itertools.product(range(PLACES), repeat=2):
             picks = jnp.asarray([a, PLACES + b], jnp.int32)
             made = choice_of(outlook, problem, picks, jnp.float32(0), luck)

@@ -24,7 +24,7 @@ from acbo.scms import (
     scm_prior,
     true_effect,
 )
-from acbo.scms.noise import standard
+from acbo.scms.mechanisms import standard_noise
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -57,7 +57,7 @@ def test_effects_of_nonlinear_models_are_means_over_many_rows() -> None:
     assert not bool(scm.is_linear)
     done = hard(jnp.arange(8) == scm.order[0], jnp.full(8, 1.2))
     draws = np.random.default_rng(0).uniform(-1, 1, (2000, 8))
-    noise = np.asarray(standard(scm.noise.kind[:, None], jnp.asarray(draws.T, jnp.float32)), float).T
+    noise = np.asarray(standard_noise(scm.noise.kind[:, None], jnp.asarray(draws.T, jnp.float32)), float).T
     full = [np.broadcast_to(a, noise.shape) for a in (np.asarray(done.mask), np.full(8, 1.2))]
     y = scm_oracle.propagate(jax.device_get(scm), noise, *full)[:, int(scm.target)]
     error = y.std() / np.sqrt(2000)

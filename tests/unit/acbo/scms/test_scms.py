@@ -43,8 +43,7 @@ from acbo.scms import (
 )
 from acbo.scms.draws import Draws, below, choose
 from acbo.scms.families import draw_graph, graph_draws
-from acbo.scms.mechanisms import cosine
-from acbo.scms.noise import standard
+from acbo.scms.mechanisms import cosine, standard_noise
 
 DRAWN = MECHANISMS[:4]
 
@@ -115,7 +114,7 @@ def test_noise_has_the_moments_of_its_kind() -> None:
     # Kurtosis: 3 Gaussian, 6 Laplace, 9/5 uniform.
     u = (np.arange(400_000) + 0.5) / 200_000 - 1
     kinds = jnp.arange(4, dtype=jnp.int32)
-    x = np.asarray(standard(kinds[:, None], jnp.asarray(np.stack([u] * 4), jnp.float32)), float).T
+    x = np.asarray(standard_noise(kinds[:, None], jnp.asarray(np.stack([u] * 4), jnp.float32)), float).T
     np.testing.assert_allclose(x.mean(0), 0, atol=1e-3)
     np.testing.assert_allclose((x**2).mean(0), 1, rtol=1e-3)
     np.testing.assert_allclose((x**4).mean(0), [3, 6, 1.8, 3], rtol=5e-3)

@@ -24,7 +24,7 @@ from jaxarc.envs import (
     official,
 )
 from jaxarc.envs import operations as ops
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import replace_tasks
 from jaxarc.tasks import RawTask, TaskSet, concatenate
 from jaxarc.tasks.bank import Grid
 from jaxworlds import CheckError, checking_on, replace
@@ -94,9 +94,9 @@ def test_a_selection_off_the_grid_does_nothing(form: str) -> None:
     config = replace(CONTROL, action=UnifiedActionConfig())
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 35), config, tasks_of((SIZE, SIZE), tests=0))
     after, _, _, _, info = batch_step(states, actions, config)
-    goes = operations >= ops.COPY_INPUT  # that, resize and submit need no cell of the grid
+    goes = operations >= ops.Operation.COPY_INPUT  # that, resize and submit need no cell of the grid
     np.testing.assert_array_equal(info["valid_action"], goes)
-    still = operations != ops.RESIZE
+    still = operations != ops.Operation.RESIZE
     np.testing.assert_array_equal(after.working_grid[still], states.working_grid[still])
     assert not after.clipboard_mask.any()
     assert (int(after.height[33]), int(after.width[33])) == {
@@ -198,7 +198,7 @@ def test_a_test_episode_does_not_begin_again_on_a_demonstration(
     )
     for weights in ([1.0, 0.0], [0.0, 1.0]):
         states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), config, bank.with_weights([1.0, 0.0]))
-        states = with_tasks(states, bank.with_weights(weights))
+        states = replace_tasks(states, bank.with_weights(weights))
         submit = PointAction(np.full(2, 34), np.zeros(2, int), np.zeros(2, int))
         states, _, reward, done, info = batch_step(states, submit, config)
         assert done.all()  # the test pair's input is its answer

@@ -25,7 +25,7 @@ from jaxarc.envs import (
     state_axes,
 )
 from jaxarc.envs.episodes import random_actions
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks
 from jaxarc.kernels.batch_observe import observe_batch
 from jaxarc.kernels.batch_step import step_batch, why_no_batch_kernel
 from jaxarc.tasks.bank import as_bank
@@ -56,7 +56,7 @@ def started(config: JaxArcConfig) -> tuple[Any, Any, Any]:
     """States, tasks and actions of a batch, on one device."""
     batch, side = EACH * jax.device_count(), config.canvas[0]
     states, _ = batch_reset(jr.split(jr.key(0), batch), config, create_mock_task(side, canvas=side))
-    return with_tasks(states, None), as_bank(states.task_data), random_actions(jr.key(1), config, batch)
+    return join_tasks(states, None), as_bank(states.task_data), random_actions(jr.key(1), config, batch)
 
 
 def steps(config: JaxArcConfig, count: int = 5) -> Any:
@@ -83,7 +83,7 @@ def assert_equal(got: Any, want: Any) -> None:
 def test_a_sharded_batch_compiles_once_and_steps_alike(devices: list[jax.Device]) -> None:
     config = config_of()
     bare, bank, actions = started(config)
-    states = with_tasks(bare, bank)
+    states = join_tasks(bare, bank)
     alone = batch_step(batch_step(states, actions, config)[0], actions, config)[0]
     spread = shard_worlds(states, world_mesh(), state_axes(states))
     once, *_ = batch_step(spread, actions, config)
@@ -156,8 +156,8 @@ def test_a_run_over_a_mesh_is_that_of_one_device() -> None:
     states, bank, actions = started(config)
 
     def step(states: Any, t: Any, shared: Any) -> Any:
-        new, *_ = batch_step(with_tasks(states, shared[0]), shared[1], config)
-        return with_tasks(new, None), None
+        new, *_ = batch_step(join_tasks(states, shared[0]), shared[1], config)
+        return join_tasks(new, None), None
 
     alone, spread = (
         run(step, states, 7, shared=(bank, actions), mesh=mesh, progress=False).carry
@@ -220,7 +220,7 @@ def test_grids_are_shown_where_they_are(seen: str) -> None:
     look = jax.jit(lambda states, bank: observe_batch(states, bank, config, interpret=True))
     program = look.lower(*spread).compile()
     assert not COLLECTIVE.search(program.as_text())
-    assert_equal(program(*spread), dispatch.batch_observe(with_tasks(states, bank), config))
+    assert_equal(program(*spread), dispatch.batch_observe(join_tasks(states, bank), config))
 
 
 @several

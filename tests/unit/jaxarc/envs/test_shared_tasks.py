@@ -24,7 +24,7 @@ from jaxarc.envs import (
     state_axes,
 )
 from jaxarc.envs.episodes import random_actions, random_policy, rollout
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks, replace_tasks
 from jaxarc.tasks import RawTask, TaskSet
 from jaxarc.testing import create_mock_task, create_test_config
 
@@ -73,7 +73,7 @@ def test_tasks_of_a_larger_canvas_are_refused_where_sizes_are_known(small: TaskS
     states, seen = batch_reset(keys(), CONFIG, small)
     demand = r"holds a grid of 9×9 cells, and the canvas has 5×5"
     with pytest.raises(ValueError, match=demand):
-        with_tasks(states, large)
+        replace_tasks(states, large)
     for use in (
         lambda states: batch_step(states, inputs_copied(), CONFIG),
         lambda states: batch_observe(states, CONFIG),
@@ -83,17 +83,18 @@ def test_tasks_of_a_larger_canvas_are_refused_where_sizes_are_known(small: TaskS
             use(swapped(states, large.bank))
     # A canvas that is larger than its grids is none of this: what fits goes on, and is looked at once.
     roomy = small.with_canvas(30, 30)
-    assert int(batch_step(with_tasks(states, roomy), inputs_copied(), CONFIG)[0].height.max()) <= 5
+    assert int(batch_step(replace_tasks(states, roomy), inputs_copied(), CONFIG)[0].height.max()) <= 5
 
 
 def test_a_bank_without_the_task_of_a_state_is_refused(small: TaskSet) -> None:
     states, _ = batch_reset(keys(), CONFIG, small, task_index=np.array([0, 1, 2, 0]))
     with pytest.raises(IndexError, match=r"it has 0 to 0, and the states are at 0 to 2\. Pass the tasks"):
-        with_tasks(states, small.subset(["a"]))
-    with pytest.raises(ValueError, match=r"`state` holds no tasks.*with_tasks\(state, task_data\)"):
-        batch_step(with_tasks(states, None), inputs_copied(), CONFIG)
-    kept = with_tasks(states, small)
-    assert kept.task_data is small.bank
+        replace_tasks(states, small.subset(["a"]))
+    with pytest.raises(ValueError, match=r"`state` holds no tasks.*replace_tasks\(state, task_data\)"):
+        batch_step(join_tasks(states, None), inputs_copied(), CONFIG)
+    kept = replace_tasks(states, small)
+    assert jax.tree.structure(kept) == jax.tree.structure(states)
+    np.testing.assert_array_equal(kept.task_data.inputs, small.bank.inputs)
 
 
 def test_marks_of_pairs_need_room() -> None:
@@ -105,7 +106,7 @@ def test_marks_of_pairs_need_room() -> None:
     with pytest.raises(
         ValueError, match=r"tasks of up to 3 pairs, and the states were reset with .* up to 1"
     ):
-        with_tasks(states, many)
+        replace_tasks(states, many)
 
 
 def flagged(made: Any) -> list[bool]:
@@ -226,7 +227,7 @@ def test_a_mapped_reset_warns_that_it_copies_the_tasks(small: TaskSet) -> None:
         warnings.simplefilter("error")
         states, _ = jax.vmap(reset, out_axes=(axes, 0))(keys())
         assert states.task_data.inputs.shape == small.bank.inputs.shape
-        jax.vmap(lambda key: with_tasks(reset(key)[0], None))(keys())
+        jax.vmap(lambda key: join_tasks(reset(key)[0], None))(keys())
         own = jax.tree.map(lambda *x: jnp.stack(x), *(create_mock_task(5, canvas=5) for _ in range(BATCH)))
         jax.vmap(arc_reset, in_axes=(0, None, 0))(keys(), create_test_config(6, 5), own)
 

@@ -26,7 +26,7 @@ from jaxarc.envs.environment import flag_missing, is_there, step_environment
 from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.observations import observe
 from jaxarc.envs.starts import threefry
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks, replace_tasks
 from jaxarc.kernels import batch_step as batch_kernel
 from jaxarc.kernels.batch_observe import observe_batch
 from jaxarc.kernels.batch_step import step_batch, unless_mapped, why_no_batch_kernel
@@ -54,7 +54,7 @@ def started(config: JaxArcConfig) -> tuple[Any, Any]:
     tasks = arc_compare.tiny_tasks(config.canvas)
     bank = tasks.bank.with_weights(np.arange(len(tasks)) % 4)
     states, _ = batch_reset(jr.split(jr.key(2), BATCH), config, bank)
-    return with_tasks(states, None), bank
+    return join_tasks(states, None), bank
 
 
 def interpreted(states: Any, bank: Any, actions: Any, config: JaxArcConfig) -> Any:
@@ -128,7 +128,7 @@ def test_tests_do_not_begin_again_on_demonstrations(canvas: tuple[int, int]) -> 
     states, _ = batch_reset(
         jr.split(jr.key(2), BATCH), config, tasks.bank.with_weights(~bare * 1.0), episode_mode=1
     )
-    states, bank = with_tasks(states, None), tasks.bank.with_weights(bare + 0.5)
+    states, bank = join_tasks(states, None), tasks.bank.with_weights(bare + 0.5)
     actions = random_actions(jr.key(3), config, BATCH)
     plain = jax.jit(jax.vmap(lambda s, b, a: step_environment(s, b, a, config, None), in_axes=(0, None, 0)))
     want = plain(states, bank, actions)
@@ -213,7 +213,9 @@ def test_observations_are_those_of_one_environment(form: str) -> None:
 def test_states_tell_what_was_seen() -> None:
     config = config_of("bbox", (5, 5), "task", format="grid")
     states, bank = started(config)
-    states, seen, *_ = batch_step(with_tasks(states, bank), random_actions(jr.key(5), config, BATCH), config)
+    states, seen, *_ = batch_step(
+        replace_tasks(states, bank), random_actions(jr.key(5), config, BATCH), config
+    )
     assert_equal(batch_observe(states, config), seen)
     with pytest.raises(ValueError, match="canvas"):
         batch_observe(states, config_of("bbox", (6, 5), "task"))

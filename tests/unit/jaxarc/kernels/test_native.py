@@ -1,6 +1,7 @@
 """The CPU kernels beside XLA's code: the same bits; and where there is no compiler, XLA's code alone."""
 
 import inspect
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+import jaxarc
 from jaxarc import dispatch
 from jaxarc.dispatch import kernels_on, parts_here
 from jaxarc.envs import (
@@ -19,13 +21,15 @@ from jaxarc.envs import (
     JaxArcConfig,
     MaskAction,
     ObservationConfig,
+    PointAction,
     UnifiedActionConfig,
     UnifiedDatasetConfig,
     batch_reset,
 )
 from jaxarc.envs.episodes import random_actions
+from jaxarc.envs.operations import OPERATION_TYPES, Operation, operation_type
 from jaxarc.envs.parts import DEFINITION
-from jaxarc.envs.state import with_tasks
+from jaxarc.envs.state import join_tasks, replace_tasks
 from jaxarc.kernels import native
 from jaxarc.tasks import planes
 from jaxworlds.kernels import native as core
@@ -65,8 +69,8 @@ def played(config: JaxArcConfig, batch: int = 96, steps: int = 24) -> tuple[Any,
         return new, (new, *rest)
 
     run = jax.jit(lambda states: jax.lax.scan(step, states, jr.split(jr.key(4), steps))[1])
-    lowered = run.lower(with_tasks(states, None))
-    return jax.device_get(lowered.compile()(with_tasks(states, None))), lowered.as_text()
+    lowered = run.lower(join_tasks(states, None))
+    return jax.device_get(lowered.compile()(join_tasks(states, None))), lowered.as_text()
 
 
 def assert_equal(got: Any, want: Any) -> None:
@@ -95,7 +99,7 @@ def test_a_large_batch_is_shared_among_threads() -> None:
     """Environments must not depend on how many there are: each of 1,500 copies of 4 does the same."""
     config, tasks = config_of(), arc_compare.tiny_tasks((5, 7))
     few, _ = batch_reset(jr.split(jr.key(0), 4), config, tasks)
-    bank, few = few.task_data, with_tasks(few, None)
+    bank, few = few.task_data, join_tasks(few, None)
     many = jax.tree.map(lambda leaf: jnp.tile(leaf, (1500,) + (1,) * (leaf.ndim - 1)), few)
     step = jax.jit(
         lambda states, actions: dispatch._batch_step(states, bank, actions, config, None, kernels_on())[0]
@@ -112,7 +116,7 @@ def test_vmap_over_batches(own: bool) -> None:
     """Two batches of four under one more `vmap`, with one bank for all or one for each, are two batches of four."""
     config, bank = config_of(), arc_compare.tiny_tasks((5, 7)).bank
     banks = [bank, bank.with_weights(np.arange(len(bank))) if own else bank]
-    groups = [with_tasks(batch_reset(jr.split(jr.key(i), 4), config, bank)[0], None) for i in range(2)]
+    groups = [join_tasks(batch_reset(jr.split(jr.key(i), 4), config, bank)[0], None) for i in range(2)]
     step = jax.jit(
         lambda states, bank, actions: dispatch._batch_step(states, bank, actions, config, None, kernels_on())[
             0
@@ -136,7 +140,7 @@ def test_a_step_has_no_derivatives() -> None:
     actions = random_actions(jr.key(1), config, 4)
 
     def loss(weights: Any) -> Any:
-        drawn = with_tasks(states, bank.with_weights(weights))
+        drawn = replace_tasks(states, bank.with_weights(weights))
         _, _, reward, *_ = dispatch.batch_step(drawn, actions, config)
         return (reward + 1).sum() * weights.sum()
 
@@ -158,7 +162,7 @@ def test_no_environment_is_no_trouble() -> None:
 def test_one_environment_alone(how: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     config, bank = config_of("point", (6, 5), how), arc_compare.tiny_tasks((6, 5)).bank
     state, _ = dispatch.arc_reset(jr.key(2), config, bank)
-    state = with_tasks(state, None)
+    state = join_tasks(state, None)
     steps = []
     for switch in ("auto", "off"):
         monkeypatch.setenv("JAXARC_KERNELS", switch)
@@ -190,7 +194,7 @@ def test_without_a_compiler_xla_does_it(
             lambda *given: inspect.unwrap(dispatch._batch_step)(*given, config_of(), None, kernels_on())
         )
         actions = random_actions(jr.key(1), config_of(), 2)
-        program = step.lower(with_tasks(states, None), states.task_data, actions).as_text()
+        program = step.lower(join_tasks(states, None), states.task_data, actions).as_text()
     finally:
         core._registered.cache_clear()
     assert "jaxarc_work" not in program
@@ -222,3 +226,34 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAXARC_KERNELS", "yes")
     with pytest.raises(ValueError, match="'auto' or 'off'; got 'yes'"):
         kernels_on()
+
+
+def test_other_languages_have_the_numbers_of_the_operations() -> None:
+    """The C++ kernels, and the page on which an episode can be watched."""
+    found = re.search(r"enum \{(.*?)\};", native.SOURCE.read_text(), re.DOTALL)
+    assert found is not None
+    numbers, number = {}, -1
+    for part in found[1].split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        number = int(value) if value else number + 1
+        numbers[name] = number
+    named = {"kClockwise": "ROTATE_CLOCKWISE", "kCounter": "ROTATE_COUNTER_CLOCKWISE", "kFlood": "FLOOD_0"}
+    for name, number in numbers.items():
+        title = named.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[1:]).upper()
+        assert Operation[title] == number, f"{name} in {native.SOURCE.name}"
+    assert numbers["kResize"] == Operation.RESIZE
+    page = Path(jaxarc.__file__).with_name("utils") / "visualization" / "replay_page.html"
+    assert f"const RESIZE = {int(Operation.RESIZE)};" in page.read_text()
+
+
+def test_operations_have_names_and_kinds() -> None:
+    assert [operation.title for operation in Operation][24:28] == [
+        *("rotate clockwise", "rotate counter-clockwise", "flip left-right", "flip up-down")
+    ]
+    assert (
+        *("fill", "flood", "move", "rotate", "flip", "clipboard", "grid", "submit", "control", "extra"),
+    ) == OPERATION_TYPES
+    assert [int(operation_type(jnp.int32(n))) for n in (-1, 0, 19, 23, 25, 27, 30, 33, 34, 41, 42)] == [
+        *(-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, -1)
+    ]
+    assert PointAction(Operation.SUBMIT, 0, 0).operation == 34

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -41,7 +42,7 @@ def test_the_compiled_functions_do_what_the_environment_does() -> None:
     state, obs = tools.optimized_reset(jr.key(0), CONFIG, TASK)
     expected, _ = arc_reset(jr.key(0), CONFIG, TASK)
     np.testing.assert_array_equal(state.working_grid, expected.working_grid)
-    assert state.task_data is TASK  # not copied
+    assert eqx.tree_equal(state.task_data, TASK)
     point = tools.optimized_step(state, PointAction(4, 2, 3), CONFIG)
     mask = np.zeros((6, 6), bool)
     mask[2, 3] = True
@@ -207,7 +208,7 @@ def test_the_runner_plays_the_users_policy_until_the_end(run_episode: Callable[.
     assert int(result["episode_length"]) == 3  # two fills and the submission that ends it
     final = result["final_state"]
     assert bool(final.terminated)
-    assert final.task_data is TASK
+    assert eqx.tree_equal(final.task_data, TASK)
 
     state, _ = arc_reset(jr.split(jr.key(3))[0], CONFIG, TASK)
     actions = replayed_actions(final.action_history, 6)
@@ -230,7 +231,7 @@ def test_the_runner_plays_as_many_episodes_as_there_are_keys(
     keys = jr.split(jr.key(3), 2)
     many = run_episode(keys, jnp.int32(2))
     assert many["episode_length"].tolist() == [3, 3]
-    assert many["final_state"].task_data is TASK
+    assert eqx.tree_equal(many["final_state"].task_data, TASK)
     singles = [run_episode(key, jnp.int32(2)) for key in keys]
     assert many["episode_reward"].tolist() == [float(one["episode_reward"]) for one in singles]
     assert _key_shape(jr.key(0)) == ()

@@ -24,7 +24,7 @@ from jaxarc.envs import (
     batch_reset,
 )
 from jaxarc.envs.episodes import play, random_policy
-from jaxarc.envs.state import state_axes, with_tasks
+from jaxarc.envs.state import state_axes
 from jaxarc.testing import create_mock_task
 from jaxtrace.fields import TimeSeriesField, UniformGrid, double_gyre
 from jaxtrace.tracking import create_tracker
@@ -52,7 +52,7 @@ def arc(mesh: Any) -> dict[str, Any]:
     if mesh is not None:
         states = shard_worlds(states, mesh, state_axes(states))
     played = play(
-        random_policy(config), None, with_tasks(states, None), states.task_data, jr.key(1), config, 12
+        random_policy(config), None, join_tasks(states, None), states.task_data, jr.key(1), config, 12
     )
     names = ("planes", "clipboard", "height", "width", "pair_index", "step_count")
     found = {f"arc {name}": getattr(played.states, name) for name in names}

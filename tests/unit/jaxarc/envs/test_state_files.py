@@ -89,7 +89,7 @@ def test_a_batch_on_a_bank_comes_back_with_the_bank_once(tmp_path: Path) -> None
     dummy, _ = batch_reset(jr.split(jr.key(2), 3), CONFIG, OTHERS)
     loaded = load_state_efficiently(tmp_path / "states.jxw", TASKS, dummy)
     assert_same(loaded, states)
-    assert loaded.task_data is TASKS.bank
+    assert eqx.tree_equal(loaded.task_data, TASKS.bank)
     with pytest.raises(store.MisfitError, match="does not fit"):
         load_state_efficiently(tmp_path / "states.jxw", TASKS, played(TASKS))
 
