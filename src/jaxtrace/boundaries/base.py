@@ -1,4 +1,4 @@
-"""What every boundary answers for one particle, and how several of them act in turn."""
+"""The interface of a boundary, for one particle, and several boundaries in turn."""
 
 import abc
 from typing import ClassVar
@@ -18,7 +18,7 @@ Vector = Float[Array, " dim"]
 
 
 class Bounced(eqx.Module):
-    """What a boundary made of one step."""
+    """One step after a boundary was applied."""
 
     position: Vector
     """Inside the domain, or on its edge where the particle ended."""
@@ -72,7 +72,7 @@ class AbstractBoundary(eqx.Module):
         return x, jnp.zeros((len(self.patches),), jnp.int32)
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
-        """Which points a particle may begin at: the boundary would not move it there. `checked` is the field's grid."""
+        """True for points where a particle may begin because the boundary would not move it. `checked` is the field's grid."""
         return np.ones(len(points), bool)
 
     def _bring_back(self, points: Points) -> Points:
@@ -95,7 +95,7 @@ def lie_inside(grid: AbstractGrid, points: Points) -> Flags:
 
 
 class Unbounded(AbstractBoundary):
-    """No boundary: every step is right."""
+    """No boundary: every step is kept."""
 
     @property
     def patches(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class Unbounded(AbstractBoundary):
 
 
 class Composed(AbstractBoundary):
-    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides.
+    """Several boundaries in turn, each applied to the result of the one before; the first to absorb decides.
 
     After a period was passed, those that follow see a step that began as many periods away, not one across the domain;
     only walls that follow a mesh begin where the particle was.

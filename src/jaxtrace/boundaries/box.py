@@ -161,7 +161,7 @@ Folded = tuple[Vector, Vector, Int32[Array, " dim"], Int32[Array, " dim"]]
 
 
 def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """The same place one or more periods away, in [low, high)."""
+    """Wrap into [low, high)."""
     size = _extent(low, high)
     inside = (x >= low) & (x < high)
     # A quotient and not a remainder, which is a call for each number on a CPU; the places it finds are as exact as `x`.
@@ -191,7 +191,7 @@ def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -
 
 
 def _clamping(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """The nearest place inside; the velocity across the face is lost."""
+    """Clip to the box; the velocity across the face becomes 0."""
     below, above = x < low, x > high
     held = jnp.where(below | above, 0.0, 1.0).astype(x.dtype)
     return jnp.clip(x, low, high), held, below.astype(jnp.int32), above.astype(jnp.int32)
@@ -204,12 +204,12 @@ def _absorbing(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) ->
 
 
 def _open(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """As it is; who leaves is counted."""
+    """Keep the position; count the crossings."""
     return x, jnp.ones_like(x), (x < low).astype(jnp.int32), (x > high).astype(jnp.int32)
 
 
 def _mixed(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Two different faces: a mirror first, then whatever the other face does."""
+    """Two different faces: the mirror first, then the other face."""
     ones, none = jnp.ones_like(x), jnp.zeros(x.shape, jnp.int32)
     factor, counts = ones, [none, none]
     for side, face in enumerate(kind):

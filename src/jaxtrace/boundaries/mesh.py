@@ -28,7 +28,7 @@ Scalar = Float[Array, ""]
 
 
 class _Path(eqx.Module):
-    """What is left of a step, from a place to the end as it would be without walls."""
+    """The rest of a step: from a place on it to the end that it would have without walls."""
 
     here: Vector
     end: Vector
@@ -48,7 +48,7 @@ class _Path(eqx.Module):
 
 
 class _Result(NamedTuple):
-    """What a boundary answers, as far as it is not the same for all."""
+    """The parts of a `Bounced` that differ from particle to particle."""
 
     position: Vector
     velocity: Vector | None
@@ -78,8 +78,8 @@ class MeshWalls(AbstractBoundary):
     """The boundary patches of a mesh: the path is followed from cell to cell until a wall, and on from there.
 
     At a patch a particle sticks (stays on the wall for this step), bounces like light, slips along the wall, or is
-    absorbed. `hint` is the grid's own, near the old place. At most `crossings` cells and walls are met in one step;
-    a path with more ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
+    absorbed. `hint` is the grid's own, near the old place. A step meets at most `crossings` cells and walls; a longer one
+    ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
     Derivatives backwards need `differentiable=True`, which follows every path.
     """
 
@@ -139,7 +139,7 @@ class MeshWalls(AbstractBoundary):
         hits = jnp.zeros(len(self.patches), jnp.int32)
         still = jnp.zeros((), new.dtype)
         path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none, still, jnp.zeros_like(new))
-        # Who begins outside meets no wall on the way: the step is left as it is.
+        # A particle that begins outside meets no wall: its step is left as it is.
         path = self._walk(path)
         kind = "checkpointed" if self.differentiable else "lax"
         done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
@@ -152,7 +152,7 @@ class MeshWalls(AbstractBoundary):
         return path.ahead & (path.crossed < self.crossings)
 
     def _on(self, path: _Path) -> _Path:
-        """Off the wall, and on to the next one or to the end."""
+        """Leave the wall, and follow the path to the next one or to the end."""
         return self._walk(self._strike(path))
 
     def _walk(self, path: _Path) -> _Path:
@@ -197,7 +197,7 @@ class MeshWalls(AbstractBoundary):
         return found
 
     def _strike(self, path: _Path) -> _Path:
-        """What the wall ahead makes of the path."""
+        """Apply the wall ahead to the path."""
         face = self._exit_face(path.simplex, path.here, path.end)
         normal = jnp.stack(face.slope)
         steep = jnp.maximum(sum_products(face.slope, face.slope), jnp.finfo(normal.dtype).tiny)
@@ -231,7 +231,7 @@ class MeshWalls(AbstractBoundary):
             hits=path.hits + (jnp.arange(len(self.patches)) == patch),
             patch=jnp.where(absorbed, patch, path.patch),
             taken=path.taken + face.share * (1 - path.taken),
-            # Behind a first wall the way bends: what is known of the path's curve holds no longer.
+            # Behind a first wall the path bends, so its curve before the wall no longer applies.
             normal=jnp.where(absorbed & (path.hits.sum() == 0), normal, 0.0),
         )
         return jax.tree.map(lambda a, b: jnp.where(strikes, a, b), then, path)
@@ -277,7 +277,7 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
 def mesh_walls(
     grid: UnstructuredGrid, behaviour: str | Mapping[str, str] = "slip", **options: Any
 ) -> MeshWalls:
-    """What happens at each patch of a mesh; a mapping names patches, the others slip.
+    """Walls at the patches of a mesh. `behaviour` is one word for all, or a mapping from patches; the others slip.
 
     ```python
     mesh_walls(grid, {"inlet": "bounce", "outlet": "absorb", "boundary": "stick"})

@@ -105,7 +105,7 @@ class Epoch:
         return np.array(self.texts(values.tolist()), dtype=str)
 
     def ticks(self, low: float, high: float, most: int = 6) -> list[float]:
-        """At most so many times between two others whose dates are round: whole days, hours, minutes."""
+        """At most `most` times between `low` and `high` with round dates: whole days, hours, minutes."""
         from_day = self._start % _DAY / 1e6
         for step in _TICKS:
             first = int(np.ceil((low + from_day) / step - 1e-9))

@@ -1,4 +1,4 @@
-"""What fields in time slices share, whether all slices lie on the device or a few: samples, moments, time weights."""
+"""Fields in time slices, all or a few of them on the device: samples, moments, time weights."""
 
 import abc
 import dataclasses
@@ -25,7 +25,7 @@ from .sphere import Sphere
 from .weights import Knots, row_weights
 
 Extrapolation = Literal["clamp", "outside"]
-"""What holds before the first and after the last time: the end slice, or in addition the report `inside = False`."""
+"""Before the first and after the last time the end slice holds; with "outside" samples also report `inside = False`."""
 
 
 class AbstractSeries(AbstractField):

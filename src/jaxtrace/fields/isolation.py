@@ -1,4 +1,4 @@
-"""Keeping a computation apart from its consumers, so that XLA does not repeat it in each of them."""
+"""Isolate a computation from its consumers, so that XLA does not repeat it in each of them."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -83,7 +83,7 @@ def columns(dim: int) -> int:
 
 
 def pad_columns(values: Float[Array, "rows dim"]) -> Float[Array, "rows columns"]:
-    """Rows of so many columns that each is one aligned read; three columns take twice as long on a CPU."""
+    """Rows padded so that each is one aligned read; three columns take twice as long on a CPU."""
     dim = values.shape[1]
     return jnp.pad(values, ((0, 0), (0, columns(dim) - dim)))
 

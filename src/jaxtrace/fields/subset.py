@@ -1,4 +1,4 @@
-"""Costly work for the few of a batch that need it: they are gathered, treated together, and put back."""
+"""Expensive work on a subset of a batch: gather its rows, treat them together, and put them back."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ from .weights import take
 
 Result = TypeVar("Result", bound=PyTree)
 LARGE_BATCH = 4096
-"""A batch of so many is worth gathering the few; a smaller one is treated as a whole."""
+"""From this size on gathering a subset pays; smaller batches are treated whole."""
 _BITS = 32
 
 

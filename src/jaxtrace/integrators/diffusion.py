@@ -52,7 +52,7 @@ class AbstractRandomWalk(AbstractIntegrator):
         if not self.advection.steps_in_metres:
             raise ValueError(
                 f"`advection` of a random walk on longitudes and latitudes must declare `steps_in_metres = True`; "
-                f"{type(self.advection).__name__} does not. Use RK4, or declare it where that is so."
+                f"{type(self.advection).__name__} does not. Use RK4, or declare it if your method steps right in metres."
             )
         walk = eqx.tree_at(lambda i: i.advection, self, self.advection.in_chart(view))
         if not callable(self.diffusivity):

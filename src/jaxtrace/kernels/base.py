@@ -55,7 +55,7 @@ class AbstractKernel(abc.ABC):
         """The layouts that it reads of this field."""
 
     def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
-        """The layout to read with so many particles, and the reason; None where the rule for XLA serves."""
+        """The best layout for this number of particles, and the reason; None where the rule for XLA serves."""
         return None
 
     @abc.abstractmethod

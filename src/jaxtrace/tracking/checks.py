@@ -1,4 +1,4 @@
-"""What a tracker is given, checked where it is given: seeds, names, times, and switches of older versions."""
+"""Checks of a tracker's arguments: seeds, names, times, and switches of older versions."""
 
 import dataclasses
 import warnings

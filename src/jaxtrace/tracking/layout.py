@@ -20,7 +20,7 @@ from ..integrators.base import AbstractIntegrator, particle_key
 from ..kernels import AbstractKernel
 from ..motion import Motion
 
-# Blending pays from so many particles for each row of the grid on. On two CPU cores (64³ rows, cubic in time) a particle
+# Blending pays from this number of particles per row of the grid. On two CPU cores (64³ rows, cubic in time) a particle
 # that reads all slices itself takes 0.9 µs for a step, and blending three moments 12 ns for a row; on an H200 1.2 ns and
 # 1.7 ns.
 _PARTICLES_PER_ROW_CPU, _PARTICLES_PER_ROW = 1 / 60, 1.0

@@ -35,7 +35,7 @@ _TUNED = 200_000
 
 @dataclasses.dataclass(frozen=True)
 class TrackerOptions:
-    """What a tracker was made with; see `create_tracker`."""
+    """The arguments of `create_tracker`."""
 
     field: Any
     integrator: AbstractIntegrator
@@ -153,7 +153,7 @@ def _why_not(motion: Motion, here: bool) -> str | None:
 
 
 def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count: int) -> Segment:
-    """What is recorded, and how often particles are sorted."""
+    """The compiled part of the run: its records, and how often particles are sorted."""
     if options.reduce is not None and not callable(options.reduce):
         raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
     sort = sort_period(motion, count, schedule.steps_per_record[1])
@@ -172,7 +172,7 @@ def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count:
 
 
 def _ring_limit(options: TrackerOptions, stream: Any, batching: Batching) -> int | None:
-    """Bytes that a ring may take where it has no limit of its own: what the particles leave."""
+    """Bytes for a ring without a limit of its own: the memory that particles leave."""
     if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
         return None
     return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)

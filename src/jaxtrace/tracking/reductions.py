@@ -1,4 +1,4 @@
-"""Reductions: what is kept of all particles at a recorded time when their positions are too many to keep."""
+"""Reductions: sums over all particles at each recorded time, for runs whose positions are too many to keep."""
 
 import abc
 import dataclasses
@@ -35,7 +35,7 @@ class AbstractReduction(eqx.Module):
         return self
 
     def _check(self, seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary) -> None:
-        """Refuse particles and walls for which it would not hold."""
+        """Raise an error for particles or walls that the reduction cannot serve."""
 
 
 class Count(AbstractReduction):
@@ -74,7 +74,7 @@ class Moments(AbstractReduction):
     """Number, mean and covariance of the moving particles' positions."""
 
     origin: Float[Array, " dim"] | None = None
-    """A place near the particles, from which sums lose fewer digits; the middle of the seeds unless given."""
+    """A place near the particles, from which sums lose fewer digits; the middle of the seeds by default."""
 
     def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
         middle = jnp.asarray(seeds.mean(0, dtype=np.float64), seeds.dtype)

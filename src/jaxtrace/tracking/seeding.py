@@ -40,7 +40,7 @@ def seeds_inside(
 ) -> Float[Array, "held dim"]:
     """The seeds that lie `inside` a field, a grid, a boundary, or where a function of the points says so.
 
-    A field holds where it gives a finite velocity at `time`, which is its first unless given.
+    A field holds where it gives a finite velocity at `time`, by default its first.
 
     ```python
     wet = seeds_inside(uniform_grid_seeds((100, 100), bounds), field)
@@ -119,7 +119,7 @@ def uniform_grid_seeds(
     *,
     inside: Inside = None,
 ) -> Seeds:
-    """A regular lattice, the last axis fastest; of it the points `inside` where that is given.
+    """A regular lattice, the last axis fastest; only its points `inside`, if given.
 
     With `include_boundaries` the outermost points lie on the box; without, every point is the middle of its cell. An
     axis of resolution 1 gets its middle.
@@ -164,7 +164,7 @@ def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Se
 def circle_seeds(
     center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside = None
 ) -> Seeds:
-    """`n` points evenly around a circle; in three dimensions across `normal`, the z axis unless given."""
+    """`n` points evenly around a circle; in three dimensions across `normal`, by default the z axis."""
     centre = _point(center, "center")
     angle = 2 * np.pi * np.arange(_number(n)) / n
     first, second = _plane(len(centre), normal)
@@ -461,7 +461,7 @@ def _is_number(text: str) -> bool:
 
 
 def _numbers(column: list[str]) -> np.ndarray:
-    """A column as numbers; as text where one of its values is none, for only the coordinates must be numbers."""
+    """A column as numbers, or as text if a value is not a number: only the coordinates must be numbers."""
     try:
         return np.array([float(text) for text in column])
     except ValueError:

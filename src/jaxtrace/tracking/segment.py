@@ -117,7 +117,7 @@ class Segment:
         edge: Int32[Array, ""],
         t: Float[Array, ""],
     ) -> dict[str, Any]:
-        """What is kept of one recorded time."""
+        """The record of one recorded time."""
         out: dict[str, Any] = {"hits": particles.hits, "missed": particles.missed}
         velocity = None
         if self.velocities:

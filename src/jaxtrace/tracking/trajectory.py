@@ -1,4 +1,4 @@
-"""The result of a run: positions at the recorded times, and what became of every particle."""
+"""The result of a run: positions at the recorded times, and the outcome of every particle."""
 
 import dataclasses
 import warnings
@@ -40,13 +40,13 @@ class Trajectory:
     velocities: Float[np.ndarray, "times particles dim"] | None = None
     generation: Int[np.ndarray, "times particles"] | None = None
     reduced: Any = None
-    """What `reduce` made of each recorded time: arrays with a leading axis of times."""
+    """Results of `reduce` at each recorded time: arrays with a leading axis of times."""
     end_times: Float[np.ndarray, " particles"] | None = None
     """When each particle ended: the moment within the step in which it met a wall; NaN for those that did not end."""
     outcome: str = "finished"
     """Of the run: finished, stopped (by a callback), interrupted (Ctrl-C) or terminated (SIGTERM)."""
     outcome_names: tuple[str, ...] = OUTCOME_NAMES
-    """What the numbers in `outcomes` mean."""
+    """The meaning of the numbers in `outcomes`."""
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Device, precision, steps, seconds, and particle-steps per second of the whole call and of the compiled loop alone."""
     epoch: Epoch | None = None
@@ -118,7 +118,7 @@ class Trajectory:
         return self.positions[-1]
 
     def summary(self) -> str:
-        """What happened, in a few lines."""
+        """A summary of a few lines."""
         span = "no time"
         if len(self.times):
             ends = [f"{time:g}" for time in self.times[[0, -1]]]

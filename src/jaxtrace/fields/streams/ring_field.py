@@ -191,7 +191,7 @@ def _slices_needed(
 def _chunk_needs(
     first: Int[np.ndarray, " units"], last: Int[np.ndarray, " units"], chunk: int
 ) -> tuple[int, int]:
-    """The most slices that a chunk of so many units needs, and the most that one needs in addition to the one before."""
+    """The most slices that a chunk of `chunk` units needs, and the most that it adds to those of the chunk before."""
     starts = np.arange(0, len(first), chunk)
     ends = np.minimum(starts + chunk, len(first)) - 1  # what the units between need lies between
     first, last = np.minimum(first[starts], first[ends]), np.maximum(last[starts], last[ends])

@@ -1,4 +1,4 @@
-"""The ring at work: slices are read by a thread, sent to the device, and put into their slots while a chunk runs."""
+"""The ring at run time: a thread reads slices, which go to the device and into their slots while a chunk runs."""
 
 import dataclasses
 import functools
@@ -21,8 +21,8 @@ Slice = Shaped[np.ndarray, "rows dim"]
 class RingKeeper:
     """The slices of one run: those on the device, those on their way, and the thread that reads the next.
 
-    `field_at` overwrites slots in place, so the field of a chunk is valid until the next one is asked for. It may be
-    asked for any chunk, in any order: after a jump the ring is filled anew. Close it, or use it in a `with`.
+    `field_at` overwrites slots in place, so the field of a chunk is valid until the next call. Chunks may come in any
+    order: after a jump the ring is filled again. Close it, or use it in a `with`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RingKeeper:
         return self._in_order(ahead)[: self._ahead]
 
     def _take_in(self, number: int) -> None:
-        """Send a slice to the device and put it into its slot, after the chunks that still read what was there."""
+        """Send a slice to the device and put it into its slot, after the chunks that still read its old content."""
         values = self._reader.take(number)
         slot = number % self.plan.slots
         self._held[slot] = -1

@@ -1,4 +1,4 @@
-"""Where the slices of a streamed field come from: arrays, folders of files, functions; checked one by one as they come."""
+"""Sources of a streamed field's slices: arrays, folders of files, functions; each slice is checked when it is read."""
 
 import abc
 import re
@@ -18,7 +18,7 @@ Slice = Shaped[np.ndarray, "..."]
 
 
 class SliceError(RuntimeError):
-    """A slice of a field could not be had; the message names it."""
+    """A slice could not be read or used; the message names it."""
 
 
 class AbstractSlices(abc.ABC):
@@ -41,7 +41,7 @@ class AbstractSlices(abc.ABC):
         return None
 
     def name(self, number: int) -> str:
-        """How messages call a slice, beside its number: a file, for example."""
+        """The slice's name in messages, beside its number: a file, for example."""
         return ""
 
 
@@ -71,7 +71,7 @@ class FileSlices(AbstractSlices):
             folder = Path(files).expanduser()
             if not folder.is_dir():
                 raise FileNotFoundError(
-                    f"`source` must be a folder of .npy files, or a list of them; {folder} is no folder."
+                    f"`source` must be a folder of .npy files, or a list of them; {folder} is not a folder."
                 )
             files = sorted(folder.glob("*.npy"), key=lambda file: natural_key(Path(file).name))
             if not files:
@@ -142,7 +142,7 @@ class ReaderSlices(AbstractSlices):
 
 
 def as_slices(source: Any, count: int) -> AbstractSlices:
-    """A series of `count` slices from whatever a user has at hand."""
+    """A series of `count` slices from an array, files, a function or a reader."""
     if isinstance(source, AbstractSlices):
         found = source
     elif isinstance(source, str | Path) or (

@@ -23,7 +23,7 @@ from .slices import AbstractSlices, SliceError, as_slices, canonical, checked_sl
 
 
 class StreamedField:
-    """A velocity known at some `times` on a `grid` (or at bare `positions`), of which only a few slices are in memory.
+    """A velocity known at some `times` on a `grid` (or at bare `positions`), with only a few slices in memory.
 
     `source` is an array or memory map (times, rows, dim), a folder or list of `.npy` files with one slice each, a
     function of the slice's number, or an `AbstractSlices`. Interpolation in time, `extrapolation`, `dtype`, `layout`

@@ -446,7 +446,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
             field.read(number)
     with pytest.raises(FileNotFoundError, match=r"1 of 2 do not, the first is slice 1, .*u_4\.npy"):
         FileSlices([tmp_path / "u_1.npy", tmp_path / "u_4.npy"])
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         streamed(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="holds none"):
