@@ -199,7 +199,7 @@ def test_fields_take_dates_as_times():
     assert made.with_layout("rows").epoch == made.epoch
     assert made.replace(epoch=None).epoch is None
     np.testing.assert_array_equal(made(SEEDS, "2015-11-17T06:00"), made(SEEDS, DAY))
-    with pytest.raises(TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*dated"):
+    with pytest.raises(TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*with_epoch"):
         made.with_epoch(None)(SEEDS, "2015-11-17")
 
 
@@ -225,7 +225,7 @@ def test_spans_and_releases_may_be_dates(run):
     ):
         tracker.plan((DATES[0], "2015-11-19"), 5)
     undated = create_tracker("rk4", field(None))
-    with pytest.raises(TypeError, match=r"`time_span` must be numbers.*field\.dated\('2015-11-16'\)"):
+    with pytest.raises(TypeError, match=r"`time_span` must be numbers.*field\.with_epoch\('2015-11-16'\)"):
         undated.plan(("2015-11-16", "2015-11-18"), 5)
 
 
@@ -250,7 +250,7 @@ def test_a_trajectory_knows_its_dates(run):
     assert run.row_of("2015-11-17") == 1
     bare = run.with_epoch(None)
     assert "from 0 to 172800" in bare.summary()
-    with pytest.raises(ValueError, match=r"trajectory\.dated\('2015-11-16'\)"):
+    with pytest.raises(ValueError, match=r"trajectory\.with_epoch\('2015-11-16'\)"):
         _ = bare.dates
 
 
@@ -273,7 +273,7 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
         path = run.with_epoch(None).save(tmp_path / f"run.{suffix}", since="2015-11-16")
         assert load_trajectory(path).epoch == Epoch("2015-11-16")
         with pytest.raises(
-            ValueError, match=r"`since` must be '2015-11-16 06:00'.*trajectory\.dated\('2015-11-17'\)"
+            ValueError, match=r"`since` must be '2015-11-16 06:00'.*trajectory\.with_epoch\('2015-11-17'\)"
         ):
             run.save(path, since="2015-11-17")
         assert load_trajectory(run.save(path, since=DATES[0])).epoch == run.epoch

@@ -559,9 +559,9 @@ def test_the_smallest_ring_that_does_not_fit_is_said_with_its_arithmetic() -> No
 
 
 def test_units_that_turn_round_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`segment_times` must hold.*all rising or all falling"):
+    with pytest.raises(ValueError, match=r"`unit_times` must hold.*all rising or all falling"):
         streamed().open([0.0, 1.0, 0.5])
-    with pytest.raises(ValueError, match=r"`segment_times`"):
+    with pytest.raises(ValueError, match=r"`unit_times`"):
         streamed().open([1.0])
 
 
