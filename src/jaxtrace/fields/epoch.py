@@ -164,7 +164,7 @@ def epoch_of(field: Any) -> Epoch | None:
 
 def without_epoch(field: Any) -> Any:
     """The field that programs are compiled for: they know numbers only, and fields of other dates share them."""
-    return field.with_epoch(None) if epoch_of(field) is not None and hasattr(field, "dated") else field
+    return field.with_epoch(None) if epoch_of(field) is not None and hasattr(field, "with_epoch") else field
 
 
 def is_date(value: Any) -> bool:
