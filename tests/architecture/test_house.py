@@ -20,7 +20,7 @@ SHORT_SHARE = 0.97
 # Parcels 0.5 %, gymnax 0.4 %, BayBE 0.1 %.
 PARTICIPLES = 270
 GERUND_MODULES = 60
-CROWDED = {"acbo/scms": 24, "jaxtrace/fields": 27, "jaxtrace/io": 34, "jaxtrace/tracking": 32}
+CROWDED = {"acbo/scms": 24, "jaxtrace/io": 34}
 
 PARTICIPLE = re.compile(r"_*[a-z]+(ed|awn|own|un|ept|old|aid|ade|ought|osen|aken|iven|een|itten|ound)")
 """The last word of a name that says what was done and not what is done."""

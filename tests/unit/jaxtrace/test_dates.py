@@ -199,7 +199,9 @@ def test_fields_take_dates_as_times():
     assert made.with_layout("rows").epoch == made.epoch
     assert made.replace(epoch=None).epoch is None
     np.testing.assert_array_equal(made(SEEDS, "2015-11-17T06:00"), made(SEEDS, DAY))
-    with pytest.raises(TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*with_epoch"):
+    with pytest.raises(
+        TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*with_epoch"
+    ):
         made.with_epoch(None)(SEEDS, "2015-11-17")
 
 
