@@ -10,10 +10,10 @@ from jaxtyping import DTypeLike
 from jaxworlds.memory import device_memory_limit
 
 from ..fields.base import Interpolation
+from ..fields.grid_series import Extrapolation
 from ..fields.land import LandValues
-from ..fields.series import Extrapolation
 from ..fields.sphere import EARTH_RADIUS
-from ..fields.streaming import StreamedField
+from ..fields.streams.streamed_field import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .cf.dataset import NETCDF_SUFFIXES, open_netcdf, open_xarray
 from .files import ZARR_SUFFIXES, DatasetError, PathLike, find_files, is_store

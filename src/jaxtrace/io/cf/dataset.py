@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...fields.series import on_sphere
+from ...fields.grid_series import on_sphere
 from ..files import DatasetError
 from ..geometry import FLAT, place
 from ..slices import OpenedDataset, ReadOptions, selected_times
