@@ -58,12 +58,18 @@ def public_names(module: griffe.Module) -> list[str]:
         name
         for name, member in module.members.items()
         if not name.startswith("_")
-        and (
-            name in exported and member.target_path.split(".")[0] in PACKAGES
-            if member.is_alias
-            else _is_shown(member)
-        )
+        and (name in exported and _is_found(member) if member.is_alias else _is_shown(member))
     ]
+
+
+def _is_found(alias: Object) -> bool:
+    """True for what is defined in our sources; values that stand together, as in `A, B = 1, 2`, have no meaning of their own."""
+    if alias.target_path.split(".")[0] not in PACKAGES:
+        return False
+    try:
+        return bool(alias.final_target)
+    except griffe.AliasResolutionError:
+        return False
 
 
 def _is_shown(member: Object) -> bool:

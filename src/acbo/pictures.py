@@ -52,7 +52,6 @@ def picture_style() -> Iterator[None]:
         "axes.titlesize": 13,
         "axes.titleweight": "bold",
         "axes.labelsize": 12,
-        "axes.facecolor": "none",
         "axes.grid": True,
         "axes.axisbelow": True,
         "legend.framealpha": 0.0,
@@ -74,11 +73,8 @@ def picture_style() -> Iterator[None]:
 
 def new_figure(width: float, height: float, **options: Any) -> "Figure":
     """An empty figure of this size in pixels of SVG."""
-    made = optional_package("matplotlib.figure", "A picture").Figure(
-        figsize=(width / 72, height / 72), **options
-    )
-    made.patch.set_alpha(0.0)
-    return made
+    figure = optional_package("matplotlib.figure", "A picture").Figure
+    return figure(figsize=(width / 72, height / 72), **options)
 
 
 def svg_text(figure: "Figure", label: str, tips: Mapping[str, str] | None = None) -> str:
@@ -91,7 +87,7 @@ def svg_text(figure: "Figure", label: str, tips: Mapping[str, str] | None = None
     with picture_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has other fonts
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", dpi=72, metadata=nothing)
+        figure.savefig(file, format="svg", dpi=72, transparent=True, metadata=nothing)
     text = file.getvalue()
     # A style inside one picture would hold for the whole page.
     parts = r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*"

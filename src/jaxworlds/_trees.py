@@ -1,4 +1,4 @@
-"""Nested Python values by readable path: what stands where, how it reads, and what changed between two."""
+"""Nested Python values by path: their parts as text, and the differences between two values."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _WEAK = "weakly typed "
 
 
 class Entry(NamedTuple):
-    """How a node reads. `kind` is array, static or node; `placement` says where a committed array lives."""
+    """A node as text. `kind` is array, static or node; `placement` says where a committed array lives."""
 
     kind: str
     text: str
@@ -36,7 +36,7 @@ def is_key(leaf: Any) -> bool:
 
 
 def zero_keys(leaf: jax.ShapeDtypeStruct) -> Any:
-    """Typed keys of the shape and the implementation of `leaf`, which only a traced key tells."""
+    """Zero PRNG keys with the shape and implementation of `leaf`."""
     impl: list[Any] = []
 
     def bits_of(keys: Any) -> Any:

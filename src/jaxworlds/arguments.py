@@ -1,4 +1,4 @@
-"""Arguments that people get wrong in every system alike, refused in words before JAX meets them."""
+"""Checks of arguments that all systems share, with errors that say what to pass instead."""
 
 import datetime
 import difflib
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def demand_key(key: Any, name: str = "key") -> Any:
-    """`key` if it is a random key of JAX, of the new kind or the old; a number is refused with the way to go."""
+    """Return `key` if it is a JAX random key, typed or old-style; raise for a number, with the call that makes a key."""
     if isinstance(key, jax.Array | np.ndarray):
         is_key = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
         if is_key or (key.dtype == np.uint32 and key.ndim and key.shape[-1] in (2, 4)):
@@ -25,13 +25,13 @@ def demand_key(key: Any, name: str = "key") -> Any:
 
 
 def demand_call(function: Any, name: str, order: str) -> None:
-    """Refuse what cannot be called; `order` shows the order of the arguments."""
+    """Raise for a value that cannot be called; `order` shows the order of the arguments."""
     if not callable(function):
         raise TypeError(f"`{name}` must be a function; got {short(function)}. The order is {order}.")
 
 
 def demand_whole(value: Any, name: str, remedy: str) -> int:
-    """`value` as an int if it is a whole number of Python, NumPy or JAX; a fraction is not rounded but refused."""
+    """Return `value` as an int if it is a whole number of Python, NumPy or JAX; raise for a fraction instead of rounding."""
     try:
         return operator.index(value)
     except TypeError:
@@ -39,7 +39,7 @@ def demand_whole(value: Any, name: str, remedy: str) -> int:
 
 
 def demand_no_dates(times: Any, name: str) -> None:
-    """Refuse dates and spans between them: NumPy turns these into a number of days, hours or nanoseconds by their own unit."""
+    """Raise for dates and time spans: NumPy would turn them into numbers of their own unit, such as days."""
     try:
         values = np.asarray(times)
     except ValueError:  # no array at all, which is told elsewhere
@@ -56,14 +56,14 @@ def demand_no_dates(times: Any, name: str) -> None:
 
 
 def short(value: Any, longest: int = 100) -> str:
-    """A value as messages show it: on one line, whole where that is short, and cut where it is long."""
+    """A value for messages: on one line, cut if it is long."""
     text = repr(value)
     text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def suggestion(name: Any, names: Iterable[str]) -> str:
-    """' Did you mean ...?' where a name comes close, else nothing.
+    """' Did you mean ...?' if a known name is similar, else an empty text.
 
     >>> suggestion("double-gyre", ["double_gyre", "abc_flow"])
     " Did you mean 'double_gyre'?"

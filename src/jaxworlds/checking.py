@@ -1,4 +1,4 @@
-"""Checks inside compiled code: absent from the program unless checking is on, clear to the caller."""
+"""Checks inside compiled code: absent from the program unless checking is on; a failure is a clear error."""
 
 import functools
 import logging
@@ -42,7 +42,7 @@ def is_checking() -> bool:
 
 
 def check(tree: Any, bad: Any, message: str, *, on_error: str | None = None) -> Any:
-    """`tree`, which fails with `message` where `bad` is true; use the result, or the check is optimised away.
+    """Return `tree`; raise `message` if `bad` is true. Use the result, or the check is optimised away.
 
     While checking is off (the default) `tree` comes back as it is and the program holds nothing of the check.
     `on_error` is "raise", "nan", "breakpoint" or "off", by default the environment's `EQX_ON_ERROR` as it is
@@ -96,7 +96,7 @@ def clear_errors(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_no_check(record: logging.LogRecord) -> bool:
-    """Whether a failed callback is worth a log entry: a failed check raises its own error."""
+    """True for log entries of other failures than a check's, which raises its own error."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "_EquinoxRuntimeError"
 

@@ -32,7 +32,7 @@ class Demo(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Doctor:
-    """Show what runs here, check that it works, and say what to do about anything odd; ends with 1 if something fails.
+    """Show versions, devices and settings, check that they work, and suggest remedies; exits with 1 if something fails.
 
     Example: jaxworlds doctor --json
     """

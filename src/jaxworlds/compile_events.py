@@ -14,7 +14,7 @@ _DISK = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cach
 
 
 class CompileListener:
-    """Hears of every compile event of the process from `listen` until `stop_listening`."""
+    """Receives every compile event of the process between `listen` and `stop_listening`."""
 
     def listen(self) -> None:
         """Register with JAX."""
@@ -22,7 +22,7 @@ class CompileListener:
         jax.monitoring.register_event_listener(self._on_event)
 
     def stop_listening(self) -> None:
-        """Take the registration back."""
+        """Unregister."""
         jax.monitoring.unregister_event_duration_listener(self._on_duration)
         jax.monitoring.unregister_event_listener(self._on_event)
 

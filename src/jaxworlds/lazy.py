@@ -35,7 +35,7 @@ def lazy_names(
 
 
 def keep_module_names(package: str, moved: Mapping[str, str]) -> None:
-    """Let modules that were moved inside `package` be imported by their former names: `moved` says where each is now."""
+    """Make moved modules of `package` importable by their former names; `moved` maps former to present names."""
     sys.meta_path.append(_FormerNames(package, moved))
 
 

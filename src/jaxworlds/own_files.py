@@ -1,4 +1,4 @@
-"""Whether the packages of this distribution are still ours: another distribution may put files into a folder of the same name.
+"""Check that another distribution has not replaced files of this one: import names may clash.
 
 pip does not notice. What was installed last wins file by file, and uninstalling the other one takes files of ours with it.
 """
@@ -35,7 +35,7 @@ def demand_own_files(package: str, *, first: bool = False) -> None:
 
 
 def remedy(package: str) -> str:
-    """What people type to have the package as it was."""
+    """The commands that restore the package."""
     return (
         f"Type `pip uninstall -y {package}`, then `pip install --force-reinstall --no-deps {_NAME}` (or the file or folder "
         f"that you installed {_NAME} from); keep the other one in an environment of its own."
@@ -43,7 +43,7 @@ def remedy(package: str) -> str:
 
 
 def _rivals_beside(folder: str) -> list[str]:
-    """Distributions of the package's own name that are installed beside it: one look into the folder above."""
+    """Other installed distributions with the package's name, by one look into the folder above."""
     try:
         names = os.listdir(os.path.dirname(folder))
     except OSError:
@@ -58,7 +58,7 @@ def _rivals_beside(folder: str) -> list[str]:
 
 
 def trouble_of(package: str) -> str | None:
-    """What is wrong with the files of a package, by every file that was installed; None if nothing is. Imports nothing."""
+    """Faults of a package's installed files, as text; None if there are none. Imports nothing."""
     import importlib.util
     from pathlib import Path
 
@@ -81,7 +81,7 @@ def trouble_of(package: str) -> str | None:
 
 
 def _changed_files(package: str) -> list[str]:
-    """Files of ours that are gone or hold something else, by the list that the installer wrote; none where it wrote none."""
+    """Files that are missing or changed, by the installer's list; empty without such a list."""
     import base64
     import hashlib
     from importlib.metadata import PackageNotFoundError, distribution

@@ -37,7 +37,7 @@ def palette() -> UInt8[np.ndarray, "256 3"]:
 
 
 def levels(values: Shaped[np.ndarray, "*shape"], low: float, high: float) -> UInt8[np.ndarray, "*shape"]:
-    """Numbers as places in the palette, from `low` to `high`; what lies outside takes the end's place."""
+    """Numbers as indices of the palette, from `low` to `high`, clipped at both ends."""
     part = (np.asarray(values, np.float64) - low) / max(high - low, 1e-12)
     return np.rint(255 * np.clip(part, 0.0, 1.0)).astype(np.uint8)
 
@@ -106,7 +106,7 @@ def png(picture: UInt8[np.ndarray, "height width"]) -> bytes:
 
 
 def data_uri(picture: bytes) -> str:
-    """A picture as an address that an HTML page carries inside itself."""
+    """A picture as a `data:` address for HTML."""
     return "data:image/png;base64," + base64.b64encode(picture).decode()
 
 

@@ -1,4 +1,4 @@
-"""Our own arithmetic under JAX's usual promotion rules, whatever stricter rules a user sets for theirs."""
+"""Run code under JAX's default promotion rules, even if the user has set stricter ones."""
 
 import functools
 from collections.abc import Callable

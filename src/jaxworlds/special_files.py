@@ -13,7 +13,7 @@ _KINDS = {
 
 
 def special_file(path: str | os.PathLike[str]) -> str | None:
-    """What a path is in words if it is a pipe, a socket or a device; None for files, folders and what is not there."""
+    """ "a named pipe", "a socket" or "a device"; None for files, folders and missing paths."""
     try:
         return _KINDS.get(stat.S_IFMT(Path(path).stat().st_mode))
     except (OSError, ValueError):

@@ -249,7 +249,7 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
 
 def _with_explanation(init: Any) -> Any:
-    """`__init__` that names the fields there are, and where a misplaced one belongs."""
+    """`__init__` whose errors list the fields and say where a misplaced one belongs."""
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -261,7 +261,7 @@ def _with_explanation(init: Any) -> Any:
 
 
 def _no_field(made: Any, name: str) -> str:
-    """Why a config has no such field: what it has, and which part of it does."""
+    """Message for an unknown field: the fields that exist, and the part that has this one."""
     fields = [field for field in dataclasses.fields(made) if field.init]
     names = [field.name for field in fields]
     near = difflib.get_close_matches(name, names, n=2)

@@ -35,7 +35,7 @@ def render(renderable: Any, width: int = 110) -> str:
 
 
 def show(renderable: Any) -> None:
-    """Print a rich table: fitted to a terminal, as wide as it needs in a file or a pipe."""
+    """Print a rich table: fitted to a terminal, as wide as needed in a file or a pipe."""
     from rich.console import Console
 
     console = Console()
@@ -46,5 +46,5 @@ def show(renderable: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with a space for every character that a terminal would obey rather than show."""
+    """The text with control characters replaced by spaces."""
     return "".join(c if c.isprintable() else " " for c in text)

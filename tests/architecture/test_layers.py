@@ -296,3 +296,33 @@ def test_no_definition_of_jaxtrace_imports_a_kernel(folder: str) -> None:
 
 def test_kernels_of_jaxtrace_know_nothing_of_who_drives_them() -> None:
     assert not folders_of_jaxtrace()["kernels"] & {"tracking", "io", "visualization", "_commands"}
+
+
+# Messages between hosts carry HMACs, wheels list digests of their own kind, and users have baselines under the old key.
+OTHER_DIGESTS = {
+    "jaxworlds/processes/_token.py": "sha256",
+    "jaxworlds/processes/_wire.py": "sha256",
+    "jaxworlds/own_files.py": "new",
+    "jaxworlds/measuring/_environment.py": "sha256",
+}
+
+
+def test_there_is_one_digest() -> None:
+    found = {
+        (str(file.relative_to(SOURCE)), name)
+        for file in FILES
+        for name in re.findall(r"\bhashlib\.(\w+)", file.read_text())
+        if name != "blake2b"
+    }
+    assert found == set(OTHER_DIGESTS.items()), "use `hashlib.blake2b`"
+
+
+def test_one_module_listens_to_jax_and_one_finds_the_cache_and_one_writes_png() -> None:
+    homes = {
+        r"jax\.monitoring\.register": "jaxworlds/compile_events.py",
+        r"XDG_CACHE_HOME": "jaxworlds/runtime/_cache.py",
+        r"acTL": "jaxworlds/pictures.py",
+    }
+    for pattern, home in homes.items():
+        found = {str(file.relative_to(SOURCE)) for file in FILES if re.search(pattern, file.read_text())}
+        assert found == {home}, pattern

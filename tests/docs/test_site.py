@@ -53,8 +53,9 @@ def test_the_site_needs_no_network(site: Path) -> None:
 @pytest.mark.own_process
 @pytest.mark.slow
 def test_the_reference_shows_types_shapes_and_examples(site: Path) -> None:
-    tracking = _text(site / "reference" / "jaxtrace" / "tracking.html")
-    assert 'alive: Bool[Array, "slots"]' in tracking, "a shape stands without the leading blank of the source"
+    text = "".join(map(_text, (site / "reference").rglob("*.html")))
+    assert re.search(r'Float\[Array, "\w+ dim"\]', text)
+    assert not re.search(r'Array, " \w', text), "a shape stands without the leading blank of the source"
     answers = _text(site / "reference" / "acbo" / "answers.html")
     assert ">>> likely_edges(" in answers
     for page in (site / "reference").rglob("*.html"):

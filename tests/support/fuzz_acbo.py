@@ -95,7 +95,7 @@ def read_optimization(path: Path) -> None:
 
     found = Optimizer.load(path, keep=False)
     state = found.state
-    demand(np.isfinite([state.spent, state.promised]).all(), "what was spent is no number")
+    demand(np.isfinite([state.spent, state.pending_cost]).all(), "the cost is not a number")
     for row in state.rows:
         demand(len(row.values) == len(state.settings.names), "a row does not fit")
     repr(found)

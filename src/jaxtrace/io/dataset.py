@@ -50,9 +50,10 @@ def load_optimized_dataset(
     """The velocity field in the files that `pattern` names, on the device and ready to be sampled.
 
     `pattern` is a path, a glob, a ParaView collection (`.pvd`), a list of paths, or an open xarray data set. VTK files
-    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; NetCDF files and Zarr stores hold any
-    number. Files are put in natural order (2 before 10) and then in the order of the physical times they hold: the
-    collection's time steps, field data `TimeValue` or `TIME`, the time of NetCDF and Zarr in seconds from the first slice.
+    (vti, vtr, vts, vtu, vtp, their parallel forms, legacy vtk) hold one moment each; EnSight, OpenFOAM, Exodus, CGNS and
+    NetCDF files and Zarr stores hold any number. Files are put in natural order (2 before 10) and then in the order of the
+    physical times they hold: those of the collection or of the time steps, field data `TimeValue` or `TIME`, the time of
+    NetCDF and Zarr in seconds from the first slice.
     `times` replaces them. Where files say a date, the field keeps that of its first slice as `epoch`, and dates may be given
     wherever times are.
     What was read, and by which rule the velocity was found, is printed; `verbose=False` keeps silent.

@@ -31,15 +31,18 @@ class DatasetError(ValueError):
 
 
 class Entry(NamedTuple):
-    """The files of one moment (several where a collection lists parts), and its time where the list says one."""
+    """The files of one moment (several where a collection lists parts), its time where known, and its step in the file."""
 
     paths: tuple[Path, ...]
     time: float | None = None
+    step: int | None = None
 
     @property
     def name(self) -> str:
         """How messages call it."""
         first, *rest = map(str, self.paths)
+        if self.step is not None:
+            return f"{first}[{self.step}]"
         return f"{first} and {len(rest)} more parts" if rest else first
 
 

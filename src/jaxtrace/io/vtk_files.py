@@ -9,14 +9,14 @@ from .geometry import Centring, Curved, Geometry, Lattice
 from .series import DatasetError
 from .vtk_cells import merge_points, sort_cells
 from .vtk_data import VtkData, joined_cells, places_of, steps_of
-from .vtk_legacy import read_legacy
+from .vtk_process import FORMATS, read_with_vtk
 from .vtk_xml import read_xml, read_xml_head
 
 TIME_NAMES = ("timevalue", "time", "time_value")
 """Field data that hold the physical time, in the order they are looked for; case does not matter."""
 READERS = (".vti", ".vtr", ".vts", ".vtu", ".vtp", ".pvti", ".pvtr", ".pvts", ".pvtu", ".pvtp")
 """Suffixes of XML files; those with a p name the files of their pieces."""
-SUFFIXES = (*READERS, ".vtk")
+SUFFIXES = (*READERS, *FORMATS)
 # Flags in VTK's array vtkGhostType: a copy of another piece's cell, a node or a cell that is blanked out.
 _COPIED_CELL, _HIDDEN_NODE, _HIDDEN_CELL = 1, 2, 32
 # A lattice is declared by a few numbers: only arrays of its nodes or cells show that it is meant.
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 def read_time(path: Path) -> float | None:
     """The time a file holds, found without reading its arrays where its format allows that."""
     if path.suffix.lower() not in READERS:
-        return _time_of(_load(path, frozenset()).field_data, path, only=True)
+        return _time_of(_load(path, frozenset())[0].field_data, path, only=True)
     _demand(path)
     fields, steps = read_xml_head(path)
     if len(steps) > 1:
@@ -48,17 +48,19 @@ def read_time(path: Path) -> float | None:
     if steps:
         return float(steps[0])
     if not fields and path.suffix.lower().startswith(".p"):
-        fields = _load(path, frozenset()).field_data
+        fields = _load(path, frozenset())[0].field_data
     return _time_of(fields, path, only=True)
 
 
-def read_frame(paths: tuple[Path, ...], wanted: frozenset[str] | None = None) -> Frame:
+def read_frame(
+    paths: tuple[Path, ...], wanted: frozenset[str] | None = None, step: int | None = None
+) -> Frame:
     """All that the files of one moment hold, of the arrays only those `wanted`. Parts are joined where they meet."""
     path = paths[0]
-    found = [_load(one, wanted) for one in paths]
-    pieces = len(paths) > 1 or path.suffix.lower() in (".pvtu", ".pvtp")
+    found = [part for one in paths for part in _load(one, wanted, step)]
+    pieces = len(found) > 1 or path.suffix.lower() in (".pvtu", ".pvtp")
     try:
-        whole = found[0] if len(found) == 1 else joined_cells(found, [str(one) for one in paths])
+        whole = found[0] if len(found) == 1 else joined_cells(found, _names(found, paths))
         arrays: dict[tuple[Centring, str], np.ndarray] = {}
         kinds: tuple[tuple[Centring, dict[str, np.ndarray], int], ...] = (
             ("node", whole.point_data, whole.point_count),
@@ -84,10 +86,19 @@ def _demand(path: Path) -> None:
         raise FileNotFoundError(f"{path}: the file is missing.")
 
 
-def _load(path: Path, wanted: frozenset[str] | None) -> VtkData:
-    """One file, with the files of its pieces."""
+def _load(path: Path, wanted: frozenset[str] | None, step: int | None = None) -> list[VtkData]:
+    """The data sets of one file, with the files of its pieces."""
     _demand(path)
-    return read_xml(path, wanted) if path.suffix.lower() in READERS else read_legacy(path)
+    if path.suffix.lower() in READERS:
+        return [read_xml(path, wanted)]
+    return read_with_vtk(path, wanted, step)
+
+
+def _names(found: list[VtkData], paths: tuple[Path, ...]) -> list[str]:
+    """How messages call the parts of a moment."""
+    if len(found) == len(paths):
+        return [str(path) for path in paths]
+    return [f"part {number} of {paths[0]}" for number in range(1, len(found) + 1)]
 
 
 def _time_of(fields: dict[str, np.ndarray], path: Path, only: bool = False) -> float | None:

@@ -11,6 +11,7 @@ from .naming import Choice, choose_vector
 from .opened import OpenedDataset, Options, selected_times
 from .series import DatasetError, Entry
 from .vtk_files import Frame, read_frame, read_time
+from .vtk_process import FORMATS, time_steps
 
 ACROSS = 1e-6
 """Flow across a flat grid up to this part of the largest speed is rounding."""
@@ -18,13 +19,14 @@ ACROSS = 1e-6
 
 def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     """Open VTK files. The grid and the velocity's name come from the first; the others must agree with it."""
+    entries = _with_steps(entries)
     names = [entry.name for entry in entries]
     found = [entry.time for entry in entries]
     if options.times is None and len(entries) > 1 and all(time is None for time in found):
         found = [read_time(entry.paths[0]) for entry in entries]
     times, numbers, why, epoch = selected_times(found, names, options)
     first = entries[numbers[0]]
-    frame = read_frame(first.paths)
+    frame = read_frame(first.paths, step=first.step)
     choice, centring = _choose(frame, options, first.name)
     try:
         geometry, kept = in_dimensions(_shifted(frame.geometry, options), options.dim)
@@ -43,7 +45,7 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
 
     def read(number: int) -> np.ndarray:
         entry = entries[number]
-        here = frame if entry is first else read_frame(entry.paths, wanted)
+        here = frame if entry is first else read_frame(entry.paths, wanted, entry.step)
         if not same(here.geometry, frame.geometry):
             raise DatasetError(
                 f"{entry.name}: the grid differs from that of {first.name} ({here.geometry.describe()} against "
@@ -66,6 +68,19 @@ def open_vtk(entries: Sequence[Entry], options: Options) -> OpenedDataset:
     return OpenedDataset(
         placed.grid, times, len(times) == 1, numbers, read, tuple(names), options.dtype, notes, epoch
     )
+
+
+def _with_steps(entries: Sequence[Entry]) -> list[Entry]:
+    """The moments in files; those of formats with time steps hold several."""
+    found = []
+    for entry in entries:
+        path = entry.paths[0]
+        steps = time_steps(path) if path.suffix.lower() in FORMATS and path.suffix.lower() != ".vtk" else []
+        if len(steps) < 2:
+            found.append(entry._replace(time=steps[0]) if steps and entry.time is None else entry)
+        else:
+            found += [Entry((path,), time, number) for number, time in enumerate(steps)]
+    return found
 
 
 def _cells_told(geometry: Geometry, options: Options) -> tuple[str]:

@@ -1,4 +1,4 @@
-"""Batches: how large they may be, padded or mapped piece by piece, and spread over a mesh of devices."""
+"""Batches: choose their size, pad them, map over them in pieces, spread them over devices."""
 
 from .buckets import BucketedBatches as BucketedBatches
 from .buckets import chunked_map as chunked_map

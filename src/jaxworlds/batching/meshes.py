@@ -18,7 +18,7 @@ _spread = jax.make_user_context(default_value=None)
 
 
 def world_mesh(devices: int | Sequence[Any] | None = None, axis: str = "worlds") -> Mesh:
-    """A one-dimensional mesh over `devices`: all of them, the first so many, or those given."""
+    """A one-dimensional mesh over `devices`: all of them, the first `devices`, or a list."""
     if devices is None or isinstance(devices, int):
         found = jax.devices()
         count = len(found) if devices is None else devices
@@ -119,7 +119,7 @@ def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def spread_over(mesh: Mesh | None) -> Iterator[None]:
-    """Tell what is traced in this block over which devices its worlds are spread; `run` does so for its step.
+    """Within this block, traced code knows the mesh that its worlds are spread over; `run` does this for its step.
 
     Kernels work over several devices without it too: then XLA asks back when it splits a program. But JAX's key for
     the cache on disk holds the address of what answers, so that every process compiles the program again, and all arrays
@@ -138,12 +138,12 @@ def spread_over(mesh: Mesh | None) -> Iterator[None]:
 
 
 def spreading_mesh() -> Mesh | None:
-    """The devices over which the worlds of the step that is being traced are spread; None where nobody said so."""
+    """The mesh of the innermost `spread_over` block; None outside of one."""
     return _spread.value
 
 
 def on_each_device(fn: Callable[..., Any], axes: PyTree, out_axes: PyTree) -> Callable[..., Any]:
-    """`fn` as every device of `spreading_mesh()` does it with its own worlds; `fn` itself where there is no mesh.
+    """`fn` applied on each device of `spreading_mesh()` to its own worlds; `fn` itself without a mesh.
 
     For kernels, which XLA cannot cut by itself, and for what XLA would do with the worlds of all devices at once, such as
     sorting. `axes` is a prefix of the tuple of arguments and `out_axes` one of the result: 0 where the leading axis counts

@@ -1,4 +1,4 @@
-"""How large a batch may be and should be: memory from compiled programs, then speed where it fits."""
+"""Choose a batch size: memory predicted from compiled programs, then speed among sizes that fit."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class BatchTrial:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The chosen batch size and what it rests on; bytes are per device."""
+    """The chosen batch size and the trials behind it; bytes are per device."""
 
     batch_size: int
     max_batch_size: int
@@ -204,7 +204,7 @@ class _Batched:
     axes: PyTree
 
     def shapes(self, size: int) -> tuple[Any, ...]:
-        """What `arguments(size)` would be, with every array as a shape (and sharding)."""
+        """The shapes (and shardings) of `arguments(size)`."""
         made = jax.tree.map(_shape_of, eqx.filter_eval_shape(self.arguments, size))
         if not isinstance(made, tuple):
             raise TypeError(f"`arguments` must return the tuple of arguments; got {type(made).__name__}.")
@@ -214,7 +214,7 @@ class _Batched:
         return jax.tree.map(_spread, made, world_shardings(made, self.mesh, axes))
 
     def demand_abstract(self, unit: int) -> None:
-        """Refuse NumPy arrays that grow with the batch, judging by the two smallest sizes."""
+        """Raise for NumPy arrays that grow with the batch, judged by the two smallest sizes."""
         seen: list[dict[str, tuple[int, ...]]] = []
 
         def note(size: int) -> Any:

@@ -11,7 +11,7 @@ WRITTEN = ("out", "replay", "report", "checkpoint", "save")
 
 
 def demand_plain_files(options: dict[str, Any]) -> None:
-    """Raise where an input is a named pipe, a socket or a device: to open one may wait for ever, or never end."""
+    """Raise if an input is a named pipe, a socket or a device: opening or reading one may block for ever."""
     for name, value in options.items():
         many = value if isinstance(value, list | tuple) else (value,)
         for one in many if name not in WRITTEN else ():
@@ -31,7 +31,7 @@ _ROOM = ("environments",)
 
 
 def demand_sizes(options: dict[str, Any]) -> None:
-    """Raise where an option has a whole number that no program counts to; beyond 32 bits a seed would be another one."""
+    """Raise if a whole number is too large for 32 bits; a larger seed would silently become another one."""
     for name, value in options.items():
         many = value if isinstance(value, list | tuple) else (value,)
         for one in many if name not in _ROOM else ():
@@ -46,7 +46,7 @@ def demand_sizes(options: dict[str, Any]) -> None:
 
 
 def demand_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
-    """The suffix of a file that a command is to write: one of those known, in a folder that is there."""
+    """Return the suffix of an output file; raise if it is unknown or the folder cannot be written."""
     if path.suffix.lower() not in known:
         raise ValueError(f"`--{option}` must end in {', '.join(known)}; got {path.name!r}.")
     if not path.absolute().parent.is_dir():

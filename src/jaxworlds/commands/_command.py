@@ -1,4 +1,4 @@
-"""What every command is: something that computes, here or on several devices and hosts."""
+"""Base classes of commands: on one device, or spread over devices and hosts."""
 
 import abc
 import contextlib
@@ -18,7 +18,7 @@ class Command(abc.ABC):
     """A command that computes."""
 
     def run(self) -> int:
-        """Settle the runtime, then do the work."""
+        """Configure the runtime, then do the work."""
         configure()
         return self.compute()
 
@@ -34,10 +34,10 @@ class Command(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributedCommand(Command):
-    """A command that computes on as many devices and hosts as are given."""
+    """A command that spreads its work over devices and hosts."""
 
     devices: int | None = None
-    """Devices to spread the work over, those of all hosts together; a CPU is split into as many. One unless given."""
+    """Devices to spread the work over, those of all hosts together; a CPU is split into as many. Default: one."""
     hosts: int = 1
     """Processes that run this same command together, one on each host or several on one."""
     host: int | None = None
@@ -50,7 +50,7 @@ class DistributedCommand(Command):
     """Seconds without a sign of life after which a host counts as lost; the end of a process is noticed at once."""
 
     def run(self) -> int:
-        """Settle the runtime, meet the other hosts, then do the work; only host 0 speaks."""
+        """Configure the runtime, join the other hosts, then do the work; only host 0 prints."""
         self._settle()
         if self.hosts == 1:
             _note_tasks()
@@ -107,7 +107,7 @@ class DistributedCommand(Command):
 
     @property
     def advice(self) -> str:
-        """What people can do when the run ended with a host that was lost."""
+        """What to do after a host was lost."""
         if not hasattr(self, "resume"):
             return "Nothing was saved on the way: start the command again."
         folder = getattr(self, "checkpoint", None)
@@ -153,7 +153,7 @@ def is_first() -> bool:
 
 
 def _note_tasks() -> None:
-    """Say so where a launcher started several processes that know nothing of each other."""
+    """Print a note if a launcher started several processes that do not share the work."""
     from ..processes.launchers import find_place
 
     place = find_place()
@@ -167,7 +167,7 @@ def _note_tasks() -> None:
 
 @contextlib.contextmanager
 def _our_output() -> Iterator[None]:
-    """Meanwhile what libraries write to the output goes to the error stream: the output is for what the command says.
+    """Within this block, output of libraries goes to the error stream; stdout carries only what the command prints.
 
     Gloo, by which CPUs of several hosts talk, says there who is connected with whom.
     """

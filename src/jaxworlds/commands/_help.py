@@ -18,7 +18,7 @@ WORDS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 
 
 def tidy(commands: Any) -> None:
-    """Settle how the help shows the options of each command of a union."""
+    """Set how the help shows the options of each command of a union."""
     for member in typing.get_args(commands):
         _tidy_command(typing.get_args(member)[0] if typing.get_origin(member) is Annotated else member)
 
@@ -39,7 +39,7 @@ def _tidy_command(command: Any) -> None:
 
 
 def _word(field: dataclasses.Field[Any], hint: Any) -> str | None:
-    """What stands for the value of an option; None for a switch, which has none."""
+    """The placeholder for the value of an option; None for a switch."""
     if typing.get_origin(hint) is Annotated:  # a positional argument is called by its name
         name = field.name.upper()
         return name if field.default is dataclasses.MISSING else f"[{name}]"
@@ -71,7 +71,7 @@ class _Wrapping:
         return getattr(self._file, name)
 
     def write(self, text: str) -> int:
-        """Write with breaks."""
+        """Write `text`, wrapped."""
         width = shutil.get_terminal_size().columns
         lines = [
             line
@@ -84,6 +84,6 @@ class _Wrapping:
 
 @contextlib.contextmanager
 def wrapped_output() -> Iterator[None]:
-    """Meanwhile text on stdout is no wider than the terminal."""
+    """Within this block, text on stdout is wrapped to the width of the terminal."""
     with contextlib.redirect_stdout(typing.cast(Any, _Wrapping(sys.stdout))):
         yield

@@ -1,4 +1,4 @@
-"""What the doctor looks at without computing: the cache, packages, kernels, extras and odd settings."""
+"""The doctor's checks of the installation: cache, packages, kernels, extras and surprising settings."""
 
 import dataclasses
 import importlib.util
@@ -20,7 +20,7 @@ from .demo import GROUP
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing the doctor looked at. `level` is "ok", "note" (works, could be better) or "bad" (does not work)."""
+    """Result of one check. `level` is "ok", "note" (works, could be better) or "bad" (does not work)."""
 
     name: str
     level: str

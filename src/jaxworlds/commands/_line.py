@@ -37,7 +37,7 @@ _WRONG = (ValueError, ImportError, OSError, RuntimeConflictError)
 def run_command(
     commands: Any, program: str, description: str, arguments: list[str] | None = None
 ) -> NoReturn:
-    """Read the command line, run the command, and exit with its code; wrong input ends with one line and no traceback."""
+    """Parse the command line, run the command, and exit with its code; wrong input prints one line and no traceback."""
     import tyro
 
     from_shell = arguments is None
@@ -51,7 +51,7 @@ def run_command(
             sys.exit(0)
         command = tyro.cli(
             commands,
-            args=arguments or ["--help"],  # who types the bare name wants to know what there is
+            args=arguments or ["--help"],  # the bare name shows the help
             prog=program,
             description=description,
             config=(tyro.conf.FlagCreatePairsOff,),
@@ -92,7 +92,7 @@ def run_command(
 
 @contextlib.contextmanager
 def end_with_reader() -> Iterator[None]:
-    """Meanwhile a reader that has gone, such as `head`, ends the process without a word, and a full disk with a line."""
+    """Within this block, a closed pipe (`| head`) ends the process silently, and a full disk with one line."""
     try:
         try:
             yield
@@ -106,7 +106,7 @@ def end_with_reader() -> Iterator[None]:
 
 
 def _end_unread(code: int = PIPE_CLOSED) -> NoReturn:
-    """End where a reader such as `head` has seen enough."""
+    """Exit after the reader of a pipe, such as `head`, has closed it."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
@@ -119,7 +119,7 @@ def _run(command: Any) -> int:
 
 @contextlib.contextmanager
 def keep_interrupts() -> Iterator[None]:
-    """Meanwhile a Ctrl-C that comes while garbage is collected is not lost: Python would only print it and go on."""
+    """Within this block, Ctrl-C during a garbage collection is not lost; Python would only print it and go on."""
     usual = sys.unraisablehook
 
     def again(lost: Any) -> None:
@@ -145,7 +145,7 @@ def _interrupt_main() -> None:
 
 
 def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
-    """End with a line; where there are other hosts, with them."""
+    """Print a line and exit; tell the other hosts, if there are any."""
     line = _lifeline()
     if line is not None:
         line.fail(text, code)

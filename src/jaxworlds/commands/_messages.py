@@ -15,7 +15,7 @@ from ._output import plain_text
 
 
 def typed_message(command: Any, error: BaseException) -> str:
-    """What is wrong in a line, with remedies that can be typed at the command line."""
+    """The message of an error, with remedies that can be typed at the command line."""
     text = one_line(error)
     misfit = re.match(
         r"(`\w+` must be what the checkpointed run had|.*: the file does not fit `like`:)", text
@@ -29,7 +29,7 @@ def typed_message(command: Any, error: BaseException) -> str:
 
 
 def _other_than_saved(command: Command) -> str:
-    """The options that say what a run computes, with their values: some of them are not those of the run that was saved."""
+    """The given options that decide what a run computes, as text."""
     how = {*WRITTEN, "checkpoint_every", "resume", "json"}
     given = [(name, value) for name, value in command.own_options().items() if name not in how]
     said = [f"--{name.replace('_', '-')} {value}" for name, value in given if value not in (None, (), "")]
@@ -37,7 +37,7 @@ def _other_than_saved(command: Command) -> str:
 
 
 def out_of_memory(command: Any, error: BaseException) -> str:
-    """One line about memory that was not enough: what was asked for, and what would fit where the command can tell."""
+    """Message for an allocation that failed: the size asked for, and the size that would fit if the command knows it."""
     needed = re.search(
         r"(?:allocat\w*|request\w*)[^0-9]{0,20}([0-9.]+ ?[KMGT]?i?B?(?:ytes)?)", str(error), re.IGNORECASE
     )
@@ -54,7 +54,7 @@ def out_of_memory(command: Any, error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without line breaks; its kind where it says nothing."""
+    """The message of an error without line breaks; its class if the message is empty."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
@@ -62,7 +62,7 @@ def one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def plain_warnings(command: Any = None) -> Iterator[None]:
-    """Meanwhile warnings are a line each on stderr, without the place in our code that means nothing to people.
+    """Within this block, each warning is one line on stderr, without file and line of our code.
 
     Remedies in them are spelled as options of `command`.
     """
@@ -87,7 +87,7 @@ _BAD_VALUE = re.compile(
 
 @contextlib.contextmanager
 def plain_option_errors() -> Iterator[None]:
-    """Meanwhile a value that an option cannot take is told in a line: the option, what it must be, and what was given."""
+    """Within this block, a wrong value of an option prints one line: the option, what it must be, and the value."""
     kept = io.StringIO()
     try:
         with contextlib.redirect_stderr(kept):

@@ -1,4 +1,4 @@
-"""Messages of the library as a command line needs them: arguments of Python spelled as the options that stand for them."""
+"""Messages of the library for the command line: Python arguments spelled as options."""
 
 import ast
 import dataclasses
@@ -69,12 +69,12 @@ def spelled_for(command: Any, text: str) -> str:
 
 
 def _is_positional(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is typed by its place on the line, without its name."""
+    """True for a positional argument."""
     return any("ositional" in str(mark) for mark in getattr(field.type, "__metadata__", ()))
 
 
 def _option(name: str, value: str | None) -> str:
-    """An option with its value as a shell takes it; a switch that is off by its negative."""
+    """An option with its value, quoted for a shell; a switch that is off as `--no-…`."""
     word = f"--{name.replace('_', '-')}"
     if not value:
         return word
@@ -101,5 +101,5 @@ def _shell(value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    """A word as a shell takes it."""
+    """A word, quoted for a shell if needed."""
     return f'"{text}"' if re.search(r"[\s*?\[\]()&;|<>$]", text) else text

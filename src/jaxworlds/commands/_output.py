@@ -1,4 +1,4 @@
-"""What commands print: lines, tables and JSON, on terminals that show less than Unicode too."""
+"""Output of commands: lines, tables and JSON, also on terminals without Unicode."""
 
 import codecs
 import contextlib
@@ -20,7 +20,7 @@ _SIMPLER = str.maketrans(
 
 
 def _simplify(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal that knows fewer characters is shown in place of one that it lacks."""
+    """Replace characters that the output encoding lacks by simpler ones."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end].translate(_SIMPLER)
@@ -28,9 +28,9 @@ def _simplify(error: UnicodeError) -> tuple[str, int]:
 
 
 def degrade_output() -> None:
-    """Let output that knows no Unicode (`LANG=C`) be shown in simpler characters instead of ending in an error.
+    """Print simpler characters where the output has no Unicode (`LANG=C`), instead of raising.
 
-    Where there is no output at all (`>&-`), what is said goes nowhere.
+    With a closed output (`>&-`), text is discarded.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -42,22 +42,22 @@ def degrade_output() -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout, for scripts; numbers that JSON does not know become null."""
+    """Print one JSON object; NaN and infinity become null."""
     print(json.dumps(_finite(value), indent=1, allow_nan=False, default=_plain))
 
 
 def say(text: str) -> None:
-    """A line for people, in one piece however narrow the terminal is."""
+    """Print a line, not wrapped."""
     print(plain_text(text), flush=True)
 
 
 def plain_text(text: str) -> str:
-    """The text with a space for every character that a terminal would obey: names in files may hold some."""
+    """The text with control characters replaced by spaces: names in files may hold some."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def people_console() -> Any:
-    """A console as wide as the terminal; a file or a pipe has no width to keep to, and a cut table could not be read there."""
+    """A console as wide as the terminal; 200 columns for files and pipes, so that tables are not cut."""
     from rich.console import Console
 
     console = Console()
@@ -66,7 +66,7 @@ def people_console() -> Any:
 
 @contextlib.contextmanager
 def show_status(words: str) -> Iterator[Callable[[str], Any]]:
-    """Meanwhile a terminal shows that something goes on, on stderr; call what is given to say what."""
+    """Within this block, a terminal shows a status line on stderr; call the yielded function to change it."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -80,7 +80,7 @@ def show_status(words: str) -> Iterator[Callable[[str], Any]]:
 
 
 def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> None:
-    """A table: words on the left of their column, figures on the right."""
+    """Print a table: words left-aligned, figures right-aligned."""
     from rich.table import Table
 
     console = people_console()
@@ -96,14 +96,14 @@ def show_table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], n
 
 
 def show_facts(facts: dict[str, str]) -> None:
-    """Names and values, one pair to a line."""
+    """Print names and values, one pair to a line."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         say(f"{name:<{width}}  {value}")
 
 
 def machine() -> dict[str, Any]:
-    """Where a figure was measured, as much of it as a reader needs."""
+    """The machine and versions behind a figure."""
     from ..measuring import environment
 
     found = environment()

@@ -1,4 +1,4 @@
-"""`jaxworlds bench`: the repository's benchmarks, one after the other in processes of their own, as one table with peers."""
+"""`jaxworlds bench`: run the repository's benchmarks, each in its own process, and show one table with peers."""
 
 import importlib.util
 import json
@@ -16,14 +16,14 @@ from ._output import machine_words, print_json, say, show_table
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 _SECONDS = 1800
-"""A benchmark that takes longer is ended and told of."""
+"""Time limit of one benchmark."""
 
 Results = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: how fast we are, and how fast a peer is at the same job; more is better but for seconds."""
+    """One line of the table: our speed and a peer's at the same job; more is better, except for seconds."""
 
     benchmark: str
     job: str
@@ -67,7 +67,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
 
 @dataclass
 class Found:
-    """What came of all benchmarks."""
+    """Results of all benchmarks."""
 
     rows: list[Row]
     missing: dict[str, dict[str, str]]

@@ -144,7 +144,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     console.print(
         f"[bold]jaxworlds[/] on {escape(devices)}, {report.cores} cores, jax {report.jax}", highlight=False
     )
-    console.print("A minute or two: programs are compiled at first.\n")
+    console.print("This takes a minute or two; most of it is compiling.\n")
     core, machinery = _core(out, console, steps, size, len(parts) + 1)
     sections, missing = [], {}
     for number, part in enumerate(parts, start=2):
@@ -172,7 +172,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """What the core's own part of the demo found."""
+    """Results of the core's own part of the demo."""
 
     whole: Rollout
     resumed: str
@@ -219,7 +219,7 @@ def _show_speeds(speeds: list[Speed], console: Any) -> None:
 
 
 def _to_try(sections: Sequence[Section], missing: Mapping[str, str]) -> str:
-    """Commands to try, with the folder of the environment unless it is active.
+    """Commands to try, with the path of the environment unless it is active.
 
     `missing` holds the errors of parts that could not be shown: in place of their commands stands the way to get them.
     """
@@ -241,7 +241,7 @@ def _to_try(sections: Sequence[Section], missing: Mapping[str, str]) -> str:
 
 
 def _unbroken(result: Rollout) -> Rollout:
-    """The result of a run that nobody interrupted; Ctrl-C and SIGTERM end the demo."""
+    """Return the result of a finished run; raise if it was interrupted."""
     if result.outcome in ("interrupted", "terminated"):
         raise Terminated if result.outcome == "terminated" else KeyboardInterrupt
     return result
@@ -281,12 +281,12 @@ def _frames(whole: Rollout, size: int) -> list[np.ndarray]:
 
 
 def _parts() -> list[EntryPoint]:
-    """The parts that installed systems bring, by name; the core knows none of them."""
+    """Parts of the installed systems, by name of their entry points."""
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
 def _section(part: EntryPoint, out: Path, console: Any) -> tuple[Section, str | None]:
-    """What one system shows; if a package it needs is not installed, also the error, which says how to get it."""
+    """The section of one system, and the error if a package it needs is missing."""
     from rich.markup import escape
 
     try:
@@ -356,12 +356,12 @@ def _card(number: int, part: Section) -> str:
 
 
 def waiting(console: Any, words: str) -> contextlib.AbstractContextManager[Any]:
-    """Meanwhile a terminal shows that something goes on; a file shows nothing."""
+    """Within this block, a terminal shows a spinner; a file shows nothing."""
     return console.status(words) if console.is_terminal else contextlib.nullcontext()
 
 
 def framed(page: str, title: str, height: str) -> str:
-    """A page inside the page, as high as what is in it; `height` is taken until that is known."""
+    """An HTML page in a frame that fits its content; `height` is used until the content is loaded."""
     grow = (
         "const frame = this, inner = this.contentDocument.body; "
         "new ResizeObserver(() => { frame.style.height = inner.offsetHeight + 2 + 'px' }).observe(inner)"
@@ -370,7 +370,7 @@ def framed(page: str, title: str, height: str) -> str:
 
 
 def facts_table(*rows: tuple[str, ...], heads: tuple[str, ...] = ()) -> str:
-    """A table as HTML: rows that begin with their name, under `heads` where there are some; wide ones can be scrolled."""
+    """An HTML table: rows that begin with their name, under optional `heads`; wide ones scroll."""
     top = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads)
     lines = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th>'

@@ -1,4 +1,4 @@
-"""`jaxworlds doctor`: what runs here, a one-second check that it works, and a remedy for anything odd."""
+"""`jaxworlds doctor`: versions, devices and settings, a one-second check that they work, and remedies."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ from ._installation import (
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """The whole examination."""
+    """Results of all checks."""
 
     report: RuntimeReport | None
     findings: tuple[Finding, ...]
@@ -35,7 +35,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at the runtime and try compile, callback and sharding once each. Whatever fails is a finding, not an error."""
+    """Check the runtime, compiling, callbacks and sharding. A failure is a finding, not an exception."""
     settings = _try("settings", lambda: f"cache {configure().cache_dir}")
     report: list[RuntimeReport] = []
     backend = _try("backend", lambda: report.append(runtime_report()) or report[0].backend)
@@ -126,7 +126,7 @@ def _check_memory() -> str:
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    """Show it to a person."""
+    """Print it."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Calls of jitted functions: what is static in them, how they read by path, which one JAX works on now."""
+"""Calls of jitted functions: their static arguments, their arguments by path, and the call that JAX traces now."""
 
 import functools
 import inspect
@@ -51,7 +51,7 @@ def changes(old: Signature, new: Signature, *, placements: bool = True) -> list[
 
 
 def identities(fn: Any) -> tuple[Any, Any]:
-    """The function itself, and what stays when a nested function is made again: its code.
+    """The function and its code, which stays the same when a nested function is defined again.
 
     Other callables stand for their class, since equinox rebuilds them for each call.
     """

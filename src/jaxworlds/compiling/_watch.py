@@ -35,13 +35,13 @@ class RecompileError(RuntimeError):
 
 
 def _is_jax_own(fn: Any) -> bool:
-    """Whether a function is an operation of JAX itself, run outside jit, and no function of a user."""
+    """True for an operation of JAX that runs outside jit; False for a user's function."""
     return str(getattr(fn, "__module__", "")).split(".")[0] == "jax"
 
 
 @dataclass
 class FunctionCompiles:
-    """What a watch saw of one function: counts, seconds, and one reason for each repeated trace."""
+    """Counts and seconds of one function, with a reason for each repeated trace."""
 
     name: str
     traces: int = 0
@@ -63,7 +63,7 @@ class FunctionCompiles:
 
 
 class CompileWatch:
-    """Counts traces and compiles per function while it is open, in every thread, and says why one came again.
+    """Counts traces and compiles per function, in every thread, and explains each repeated one.
 
     Functions need no change: `jax.jit` and `eqx.filter_jit` functions are seen as they are. Watches may nest
     and overlap. A compile that the disk cache answered counts as a compile, and in `disk_hits` too.
@@ -100,7 +100,7 @@ class CompileWatch:
         self.stop()
 
     def __getitem__(self, name: str) -> FunctionCompiles:
-        """What was seen of the function of this name; all zero when it was neither traced nor compiled."""
+        """Counts of the function of this name; all zero if it was neither traced nor compiled."""
         return self.functions.get(name, FunctionCompiles(name))
 
     @property
@@ -286,7 +286,7 @@ class _Hub(CompileListener):
                 del known[:-_MOST_SIGNATURES]
 
     def explain(self, phase: str, call: _calls.Call | None, logged: str | None) -> str | None:
-        """Why this function is traced or lowered again; None when this is the first time that anyone saw.
+        """Why this function is traced or lowered again; None the first time.
 
         A lowering without a trace is a new placement of arguments of known types.
         """

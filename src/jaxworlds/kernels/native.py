@@ -42,11 +42,11 @@ class MissingKernelsWarning(UserWarning):
 
 
 class NoCompilerError(OSError):
-    """There is nothing to compile with."""
+    """No C++ compiler was found."""
 
 
 def switched_on(switch: str) -> bool:
-    """Whether the environment variable `switch` allows kernels: 'auto', which it is unless set, or 'off'."""
+    """Whether the environment variable `switch` allows kernels: 'auto' (the default) or 'off'."""
     given = os.environ.get(switch, "auto")
     if given not in ("auto", "off"):
         raise ValueError(f"`{switch}` must be 'auto' or 'off'; got {given!r}. Unset it for 'auto'.")
@@ -56,9 +56,9 @@ def switched_on(switch: str) -> bool:
 def kernel_targets(
     source: Path, functions: tuple[str, ...], package: str, define: str = ""
 ) -> dict[str, str] | None:
-    """The names under which XLA knows the functions of a C++ file, or None where they cannot be compiled.
+    """XLA's names of the functions in a C++ file; None if they cannot be compiled.
 
-    Tried once per process. `package` names the library in the cache and the logger that says why there is none. The file
+    Tried once per process. `package` names the library in the cache and the logger that reports a failure. The file
     may include `native.h`, which lies beside this module, and says in its head what a CPU is without it (`slower`).
     `define` is a macro that makes another library of the same file.
     """
@@ -67,7 +67,7 @@ def kernel_targets(
 
 
 def warn_of_missing_kernels(world_steps: int) -> None:
-    """Warn, once per process, where a run of so many world-steps begins without kernels that were looked for and not found."""
+    """Warn once per process if a run of `world_steps` begins without kernels that could not be built."""
     global _warned
     if _warned or world_steps < _LONG or not _missing:
         return
@@ -76,8 +76,8 @@ def warn_of_missing_kernels(world_steps: int) -> None:
     switches = " ".join(f"{name.upper()}_KERNELS=off" for name in sorted(_missing))
     why = next(iter(_missing.values()))[1]
     warnings.warn(
-        f"this run goes without C++ kernels for the CPU ({effects}): {why[:200]}. To change that, "
-        f"{GET_COMPILER}; `jaxworlds doctor` checks it. {switches} in the environment says that this is as you want it.",
+        f"this run has no C++ kernels for the CPU ({effects}): {why[:200]}. To change that, "
+        f"{GET_COMPILER}; `jaxworlds doctor` checks it. {switches} in the environment silences this warning.",
         MissingKernelsWarning,
         stacklevel=2,
     )
@@ -106,13 +106,13 @@ def _register(source: Path, functions: tuple[str, ...], package: str, define: st
 
 
 def slower(source: Path) -> str:
-    """What the head of a source says of a CPU without its kernels, such as "about 9 times slower"."""
+    """How much slower a CPU is without the kernels, by the head of the source: "about 9 times slower"."""
     found = _EFFECT.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
     return found[1] if found else "slower"
 
 
 def library_key(source: Path, define: str = "") -> str:
-    """What a library depends on: its source, the compiler's options, JAX and the processor."""
+    """Key of a library: a digest of its source, the compiler's options, JAX and the processor."""
     text = (
         source.read_bytes()
         + _HEADER.read_bytes()
@@ -122,13 +122,13 @@ def library_key(source: Path, define: str = "") -> str:
 
 
 def is_built(source: Path, package: str) -> bool:
-    """Whether the library of a source lies in the cache, ready to be loaded."""
+    """Whether the library of a source is in the cache and can be loaded."""
     folder = _folder()
     return folder is not None and _can_be_loaded(folder / f"{package}-{library_key(source)}.so")
 
 
 def try_compiler() -> str:
-    """Compile, load and call a function of one line; the compiler's name."""
+    """Compile, load and call a one-line function; returns the compiler's command."""
     with tempfile.TemporaryDirectory(prefix="jaxworlds-") as folder:
         source = Path(folder) / "probe.cc"
         source.write_text('#include "native.h"\nextern "C" int probe() { return 7; }\n')
@@ -139,7 +139,7 @@ def try_compiler() -> str:
 
 
 def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
-    """The library, from the cache or compiled; what lies in the cache and cannot be used is made again."""
+    """Load the library from the cache, compiling it if it is missing or cannot be used."""
     folder = _folder()
     name = f"{package}-{key}.so"
     if folder is None:
@@ -152,12 +152,12 @@ def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
 
 
 def _can_be_loaded(path: Path) -> bool:
-    """Whether a library is there, nobody else can have written it, and it is whole."""
+    """Whether a library exists, only this user can have written it, and it is whole."""
     return path.is_file() and _is_ours(path) and _is_whole(path)
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether only this user (or root) can have written what lies at `path`: loading a library runs what is in it."""
+    """Whether only this user (or root) can have written `path`: loading a library runs its code."""
     if not hasattr(os, "getuid"):
         return True
     found = path.lstat()
@@ -172,7 +172,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a library is as it was written: to load a part of one may kill the process."""
+    """Whether a library is complete: loading a part of one may kill the process."""
     content = path.read_bytes()
     return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
 
@@ -182,7 +182,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _compile(source: Path, library: Path, define: str = "") -> Path:
-    """The library, newly compiled. Several processes may do so at once: the last one's file stays."""
+    """Compile the library. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
     folders = (jax.ffi.include_dir(), _HEADER.parent)
     command = [
@@ -220,7 +220,7 @@ def _compiler() -> list[str]:
 
 
 def _folder() -> Path | None:
-    """Where compiled programs are kept; None if they shall not be, or cannot."""
+    """The cache folder; None if the cache is off or cannot be used."""
     home = cache_home()
     if home == "off":
         return None
@@ -238,7 +238,7 @@ def _folder() -> Path | None:
 
 
 def open_to_others(folder: Path) -> Path | None:
-    """The folder, or one above it, in which somebody else could put files in place of ours; None if there is none."""
+    """The first folder, from `folder` upwards, that other users can write to; None if there is no such folder."""
     folder = folder.resolve()
     return next((place for place in (folder, *folder.parents) if not _is_ours(place)), None)
 

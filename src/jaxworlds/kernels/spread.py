@@ -1,4 +1,4 @@
-"""Kernels on several devices: each device works on its own part of a batch, and holds whole what the batch shares.
+"""Kernels on several devices: each device works on its part of a batch; shared arrays are replicated.
 
 XLA splits its own programs over devices, but not a kernel that it only calls: it would bring all arguments to every device.
 `split_kernel` tells it what may be split.
@@ -20,7 +20,7 @@ Kernel = Callable[[Any, Any], Any]
 
 
 def split_kernel(kernel: Kernel, split: PyTree, whole: PyTree, axes: int = 1) -> Any:
-    """`kernel(split, whole)`, where each device works on its own part of the batch.
+    """Call `kernel(split, whole)` with each device working on its own part of the batch.
 
     All arrays of `split` and all results count the batch along their first `axes` axes; `whole` is what the batch shares. The
     kernel must take any number of items and work on each alone, and hold no arrays beside its arguments. With one device
@@ -46,7 +46,7 @@ def result(shape: tuple[int, ...], dtype: Any, like: Any) -> jax.ShapeDtypeStruc
 
 
 def in_halves(kernel: Kernel, split: PyTree, whole: PyTree) -> Any:
-    """`kernel(split, whole)` as two calls, each for half of the batch: for more than a kernel can count."""
+    """`kernel(split, whole)` as two calls, each for half of the batch, if the batch is too large for one."""
     half = jax.tree.leaves(split)[0].shape[0] // 2
     parts = [
         kernel(jax.tree.map(operator.itemgetter(at), split), whole) for at in (slice(half), slice(half, None))
@@ -55,7 +55,7 @@ def in_halves(kernel: Kernel, split: PyTree, whole: PyTree) -> Any:
 
 
 def _alike(tree: PyTree) -> PyTree:
-    """All arrays as different between the devices of a `shard_map` as any of them is, which calls ask for."""
+    """Mark all arrays as varying between the devices of a `shard_map` if any of them does, as calls require."""
     varies = lambda leaf: jax.typeof(leaf).manual_axis_type.varying  # noqa: E731
     axes = frozenset().union(*map(varies, jax.tree.leaves(tree)))
 
@@ -67,7 +67,7 @@ def _alike(tree: PyTree) -> PyTree:
 
 
 def _partition(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
-    """The call as something that XLA asks about when it knows where the arrays are."""
+    """The call as a custom partitioning, which XLA asks once it knows where the arrays are."""
     from jax.experimental.custom_partitioning import custom_partitioning
 
     parts, tree = jax.tree.flatten((split, whole))
@@ -95,13 +95,13 @@ def _partition(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
 
 
 def _batch_spec(given: tuple[Any, ...], axes: int) -> PartitionSpec:
-    """How XLA would split the batch: as the first array that it splits at all."""
+    """How XLA splits the batch: as it splits the first array that it splits at all."""
     specs = [leaf.sharding.spec[:axes] for leaf in given if isinstance(leaf.sharding, NamedSharding)]
     return PartitionSpec(*next((spec for spec in specs if any(spec)), ()))
 
 
 def _rule(given: list[int], made: list[int], count: int, axes: int) -> tuple[str, dict[str, Any]]:
-    """What Shardy has to know, of arrays of so many axes: those of the batch may be split, and no others."""
+    """Sharding rule for Shardy: batch axes may be split, and no others."""
     batch = [f"batch{axis}" for axis in range(axes)]
     fixed: list[str] = []
 

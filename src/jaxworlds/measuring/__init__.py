@@ -1,4 +1,4 @@
-"""Measuring: figures of one function, comparisons side by side, baselines, profiles, and where all this was measured."""
+"""Measuring: one function, comparisons side by side, baselines, profiles, and the environment of a measurement."""
 
 from ..text import format_bytes as format_bytes
 from ..text import format_seconds as format_seconds

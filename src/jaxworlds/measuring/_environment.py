@@ -1,4 +1,4 @@
-"""Where a figure was measured: the machine, the versions, the commit."""
+"""The environment of a measurement: machine, versions, commit."""
 
 import datetime
 import hashlib
@@ -68,7 +68,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What one read-only git command prints; None without git, outside a repository, or after 5 seconds."""
+    """Output of a read-only git command; None without git, outside a repository, or after 5 seconds."""
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # never write to the repository, not even its index
     command = ["git", "-C", str(folder), *arguments]
     try:

@@ -1,4 +1,4 @@
-"""What every measurement shares: timing that waits for results, and copies of arrays that a call consumes."""
+"""Timing that waits for results, and copies of arrays that a call consumes."""
 
 import contextlib
 import gc

@@ -21,7 +21,7 @@ Origin = Literal["fresh", "disk", "memory", "none"]
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one function costs: before it runs (trace, lower, compile), each time it runs, and in memory.
+    """Cost of one function: tracing, lowering and compiling, each run, and memory.
 
     `times` and `cpu_times` are seconds per call, one entry per sample of `calls_per_sample` calls.
     `compile_origin` says where the executable came from: `fresh` from the compiler, `disk` from the

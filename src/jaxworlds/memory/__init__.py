@@ -1,4 +1,4 @@
-"""Memory: what a program will need, what is held now, leaks, lazy values, and a budget over them."""
+"""Memory: predict it, report it, find leaks, load values lazily, and keep them within a budget."""
 
 from ._host_memory import MemoryUnknownError as MemoryUnknownError
 from ._host_memory import host_memory_free as host_memory_free

@@ -103,7 +103,7 @@ class MemoryManager:
         }
 
     def get_memory_report(self) -> dict[str, Any]:
-        """What is held, each kind apart.
+        """Bytes held, by kind.
 
         `monitor_stats`: the process (`current_mb` and `peak_mb`: resident), all live jax arrays
         (`live_arrays_mb`, `live_arrays`), and `device_stats` as the devices report them (None on a CPU).
@@ -160,7 +160,7 @@ def get_memory_manager() -> MemoryManager:
 
 @contextmanager
 def frozen_garbage() -> Iterator[int]:
-    """Keep the collector away from all that exists now (after warm-up); yields the number of those objects.
+    """Exclude all present objects from garbage collection (after warm-up); yields their number.
 
     Collections then visit only what the block makes. This is what we offer for the guide's "garbage
     collection optimization"; there is no evidence that tuned thresholds help (ledger/core.md, 1c).

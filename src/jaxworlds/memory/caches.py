@@ -1,4 +1,4 @@
-"""Things kept in memory that may go again: values loaded on demand, and a cache bounded in bytes."""
+"""Values loaded on demand and dropped when idle, and a cache bounded in bytes."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ _uses = itertools.count()
 class LazyLoader:
     """A value loaded on first use, once, and dropped after `max_idle_time` seconds without use.
 
-    There is no timer thread: an idle value is dropped by whoever looks next (`get`, `loaded`, `nbytes`, or a
+    There is no timer thread: an idle value is dropped at the next access (`get`, `loaded`, `nbytes`, or a
     `MemoryManager`). A loader that raises leaves nothing behind, and the next `get` tries again.
 
     ```python
@@ -154,7 +154,7 @@ class ByteLRU:
         return key in self
 
     def get(self, key: Hashable, default: Any = None) -> Any:
-        """The value of `key`, which becomes the most recently used; `default` if there is none."""
+        """The value of `key`, which becomes the most recently used; `default` if it is missing."""
         with self._lock:
             item = self._items.get(key)
             if item is None:
@@ -194,7 +194,7 @@ class ByteLRU:
 
     @property
     def last_use(self) -> int:
-        """When the item that would go next was used, in the order of all uses."""
+        """Position of the oldest item in the order of all uses."""
         with self._lock:
             return next((item.last_use for item in self._items.values()), -1)
 

@@ -1,4 +1,4 @@
-"""How memory changes while code runs: tracked operations, one monitored call, and the leak check."""
+"""Memory while code runs: tracked operations, one monitored call, and the leak check."""
 
 import functools
 import gc
@@ -181,7 +181,7 @@ def _device_peaks() -> list[int]:
 
 @dataclass(frozen=True)
 class LeakReport:
-    """What `find_leaks` saw after each iteration, and its verdict."""
+    """Memory after each iteration of `find_leaks`, and the verdict."""
 
     leaking: bool
     reason: str
@@ -267,7 +267,7 @@ def _judge(
     compiled = sum(count > 0 for count in compiles)
     if compiled * 2 >= len(compiles):
         reasons.append(
-            f"it compiled anew in {compiled} of {len(compiles)} iterations, and each program stays cached: "
+            f"it compiled again in {compiled} of {len(compiles)} iterations, and each program stays cached: "
             "call one jitted function with arguments of the same shape, type and static values"
         )
     if reasons:

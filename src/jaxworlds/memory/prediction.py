@@ -1,4 +1,4 @@
-"""Memory: what a compiled program will need, what a device can give, and what is held right now."""
+"""Memory of compiled programs (predicted), of devices (free) and of this process (held)."""
 
 import math
 import re

@@ -1,3 +1,3 @@
-"""Several processes: who this one is, how they meet, how one notices that another is lost, and how a process ends."""
+"""Several processes of one run: launchers, joining, detecting lost processes, and exit codes."""
 
 from ._start import start_processes as start_processes

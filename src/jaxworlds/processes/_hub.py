@@ -1,4 +1,4 @@
-"""Process 0 of a run: it listens, lets the others in, and tells all when one is lost."""
+"""Process 0 of a run: it accepts the others and tells all when one is lost."""
 
 import contextlib
 import dataclasses
@@ -16,11 +16,11 @@ from ._wire import Wire, listen, listen_as, own_address, split_address, whole_nu
 from .exits import LOST, end_at_once
 
 _PART_S = 3.0
-# Whoever knocks and does not show the token for so long is not one of us.
+# A connection that has not shown the token after this many seconds is dropped.
 _STRANGER_S = 10.0
 # The same mistake mostly happens on all hosts, and then this one says it better itself.
 _GRACE_S = 2.0
-# So many may knock at once, beside two for every host.
+# Connections that may wait at once, beside two for every host.
 _WAITING = 64
 _KNOCKS_IN_A_TURN = 64
 _REPORTS = 8
@@ -30,7 +30,7 @@ _LONGEST_TEXT = 2000
 
 @dataclasses.dataclass
 class Stranger:
-    """Somebody who knocked, and what he has shown so far."""
+    """A connection that has not shown the token yet."""
 
     nonce: str
     address: str
@@ -93,14 +93,14 @@ class Hub(Lifeline):
         return port
 
     def _missing_hosts(self) -> str:
-        """Who did not come yet; the first of them where there are many."""
+        """Hosts that have not connected yet; at most the first few."""
         count = self.card.processes - 1 - len(self.members)
         missing = (str(k) for k in range(1, self.card.processes) if k not in self.members)
         more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
         return f"host{'s' * (count > 1)} {', '.join(itertools.islice(missing, _NAMED))}{more}"
 
     def _hint(self) -> str:
-        """What may have kept the others away."""
+        """Likely reasons why hosts have not connected."""
         hints = []
         if self.sent_away["token"]:
             hints.append(f"Some came with another {_token.VARIABLE}, which must be the same on all hosts.")
@@ -165,7 +165,7 @@ class Hub(Lifeline):
             wire.send(jaxworlds="hello", nonce=stranger.nonce)
 
     def _most_troublesome(self) -> Wire:
-        """The stranger to drop where too many wait: the oldest from the address that most of them come from."""
+        """The connection to drop when too many wait: the oldest from the most frequent address."""
         knocks = Counter(one.address for one in self.strangers.values())
         return max(self.strangers, key=lambda wire: knocks[self.strangers[wire].address])
 
@@ -188,7 +188,7 @@ class Hub(Lifeline):
             self._miss(wire, self.lost(f"host {wire.process} ({wire.node})"))
 
     def _miss(self, wire: Wire, text: str) -> None:
-        """A process that was let in is no longer there."""
+        """Handle the loss of an accepted process."""
         self._drop(wire)
         needed = wire.process not in self.done
         if needed and self.complete.is_set() and not self.ending.is_set():
@@ -204,7 +204,7 @@ class Hub(Lifeline):
         wire.close()
 
     def _send_away(self, wire: Wire, why: str) -> None:
-        """Drop a stranger, and say so the first times; who only knocks is not worth a word."""
+        """Drop a connection; log the first few that sent something."""
         stranger = self.strangers[wire]
         self._drop(wire)
         words = {

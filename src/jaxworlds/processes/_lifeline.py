@@ -1,4 +1,4 @@
-"""What binds the processes of a run together beside JAX: they meet before JAX starts, and none outlives another unknowingly.
+"""Connections between the processes of a run, beside JAX's own: they meet before JAX starts and notice each other's end.
 
 JAX ends a process whose companions are missing, wrong or lost by `abort`, with a stack of C++ functions and no word about what
 to do. So processes first meet here, where every mistake has its sentence; and each keeps a connection to process 0, which ends
@@ -26,7 +26,7 @@ from .exits import end_at_once
 
 VERSION = 2
 _NOTE_AFTER_S = 10.0
-# Others hear of an end within milliseconds; a host that does not answer for so long is gone itself.
+# Others hear of an end within milliseconds; a host that does not answer for this many seconds is gone too.
 _PART_S = 3.0
 _PULSE_S, _TURN_S = 5.0, 0.5
 _FACT = "fact "
@@ -42,7 +42,7 @@ class MissingHostError(ConnectionError):
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """Who a process is, and what must be the same in all of them."""
+    """Number of a process, and the facts that must be equal in all processes."""
 
     process: int
     processes: int
@@ -100,38 +100,38 @@ class Lifeline(threading.Thread, abc.ABC):
         end_at_once(code)
 
     def await_judgement(self, error: str) -> None:
-        """Where an error looks as if it came of the loss of another process, wait for the other thread to say so and end."""
+        """If an error looks like the loss of another process, wait for the other thread to report that and exit."""
         self.erring.set()
         if _DOUBTFUL.search(error) and self.judged.wait(_PART_S):
             self.parted.wait(2 * _PART_S)
 
     def leave(self) -> None:
-        """Wait until all others are done too, so that none is missed by one that still needs it."""
+        """Wait until all others are done too."""
         self.tell_done()
         if not self.parted.wait(_NOTE_AFTER_S):
             say(f"host {self.card.process} is done and waits for the others")
             self.parted.wait()
 
     def close(self) -> None:
-        """Hang up without a word."""
+        """Close the connections."""
         self.parted.set()
         if self.is_alive():
             self.join()
 
     def heed(self, silence_s: int | None) -> None:
-        """Give signs of life often enough for somebody who waits for so long."""
+        """Send signs of life often enough for a peer that waits `silence_s`."""
         self.pulse_s = min(self.pulse_s, max(silence_s or 1, 1) / 4)
         self.turn_s = min(self.turn_s, self.pulse_s / 2)
 
     def pulse(self, *wires: Wire) -> None:
-        """A sign of life, if it is time for one."""
+        """Send a sign of life if one is due."""
         if time.monotonic() - self._pulsed >= self.pulse_s:
             self._pulsed = time.monotonic()
             for wire in wires:
                 wire.send(alive=1)
 
     def silent(self, *wires: Wire) -> list[Wire]:
-        """Those that have given no sign of life for too long. Call it in every turn, after reading.
+        """Peers without a sign of life for too long. Call it in every turn, after reading.
 
         Where this process itself was frozen meanwhile, what the others said may still be on its way.
         """
@@ -143,14 +143,14 @@ class Lifeline(threading.Thread, abc.ABC):
         return [wire for wire in wires if now - wire.heard > self.silence_s]
 
     def lost(self, who: str) -> str:
-        """What is said when another process has gone."""
+        """Message for a process that has ended."""
         return (
             f"{who} is gone: it was killed, crashed, or lost its machine or network; its own output may say more. "
             f"{self.advice}".strip()
         )
 
     def frozen(self, who: str) -> str:
-        """What is said when another process has been silent for too long."""
+        """Message for a process that has been silent for too long."""
         return (
             f"{who} has given no sign of life for {self.silence_s} s: it is frozen (SIGSTOP, Ctrl-Z, a debugger), or lost its "
             f"machine or network; `--silence` waits longer. {self.advice}".strip()
@@ -158,20 +158,20 @@ class Lifeline(threading.Thread, abc.ABC):
 
 
 class Noted:
-    """Says once, after a while, what is waited for."""
+    """Prints once, after a delay, what is being waited for."""
 
     def __init__(self) -> None:
         self.began, self.said = time.monotonic(), False
 
     def say(self, text: str) -> None:
-        """Say it, if it is time."""
+        """Print it, if it is due."""
         if not self.said and time.monotonic() - self.began > _NOTE_AFTER_S:
             self.said = True
             say(text)
 
 
 def say(text: str) -> None:
-    """A line on the error stream, without characters that a terminal would obey."""
+    """Print a line on the error stream, without control characters."""
     with contextlib.suppress(OSError, ValueError):
         print(_plain_text(text), file=sys.stderr, flush=True)
 
@@ -181,7 +181,7 @@ def _plain_text(text: str) -> str:
 
 
 def say_last(text: str) -> None:
-    """A line on the error stream, and nothing after it: JAX would add its own view of a lost process."""
+    """Print a last line on the error stream and close it: JAX would add its own message."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
         kept = os.dup(2)
@@ -190,7 +190,7 @@ def say_last(text: str) -> None:
 
 
 def difference(first: Card, other: Card) -> str | None:
-    """The first thing that ought to be the same and is not, in a sentence."""
+    """The first difference between two cards, as a sentence."""
     mine, theirs = ({"`--hosts`": str(card.processes), **card.facts} for card in (first, other))
     for name in {**mine, **theirs}:
         one, two = (facts.get(name, "nothing") for facts in (mine, theirs))
@@ -225,7 +225,7 @@ def said_of(card: Card) -> dict[str, str | int]:
 
 
 def card_of(message: dict[str, str]) -> Card | None:
-    """The card in a message; None if there is none."""
+    """The card in a message, or None."""
     process, processes = (whole_number(message.get(name)) for name in ("process", "processes"))
     if process is None or processes is None:
         return None
@@ -236,7 +236,7 @@ def card_of(message: dict[str, str]) -> Card | None:
 
 
 def shorten(text: str, longest: int = 200) -> str:
-    """The text in one line; a long one is cut, and a digest tells it from others that begin so."""
+    """The text on one line; a long one is cut and ends with a digest."""
     text = printable(text)
     if len(text) <= longest:
         return text

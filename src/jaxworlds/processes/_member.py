@@ -69,7 +69,7 @@ class Member(Lifeline):
                 what = "it hung up" if hung_up else "it does not answer"
                 raise MissingHostError(
                     f"what listens at {self.coordinator} is not host 0 of this run: {what}. Another program may have that port, "
-                    "or so many knock there that host 0 cannot answer all: try another port."
+                    "or too many connections keep host 0 from answering: try another port."
                 )
             noted.say(
                 f"waiting for host 0 at {self.coordinator}, where something listens that does not answer"
@@ -77,7 +77,7 @@ class Member(Lifeline):
             time.sleep(0.2)
 
     def _shake_hands(self, wire: Wire, seconds: float) -> bool:
-        """Show the token and see it; False where it is worth trying again."""
+        """Exchange proofs of the token; False if another try makes sense."""
         deadline = time.monotonic() + seconds
         hello = _next_record(wire, deadline)
         if hello is None and not wire.foreign:
@@ -106,7 +106,7 @@ class Member(Lifeline):
         )
 
     def _call(self, port: int, patience_s: float, noted: Noted) -> socket.socket:
-        """Knock until host 0 opens."""
+        """Connect to host 0, trying again until it accepts."""
         while True:
             reason: OSError | None = None
             for address in addresses_of(self.name_of_first):
@@ -164,7 +164,7 @@ class Member(Lifeline):
             self._miss(self.lost(f"host 0 ({self.name_of_first})"))
 
     def _miss(self, text: str) -> None:
-        """Host 0 is no longer there."""
+        """Handle the loss of host 0."""
         if "go" in self.answer:
             self.judged.set()
             say_last(text)
@@ -174,7 +174,7 @@ class Member(Lifeline):
 
 
 def _next_record(wire: Wire, deadline: float) -> dict[str, str] | None:
-    """The next message; None if the other side is gone, or says nothing in time."""
+    """The next message; None if the peer is gone or silent for too long."""
     while not wire.gone:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([wire], [], [], left)[0]:

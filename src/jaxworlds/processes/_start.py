@@ -76,7 +76,7 @@ def start_processes(
 
 
 def _start_by_jax(timeout_s: int) -> None:
-    """Where neither arguments nor a launcher that we know say who this is, JAX looks for itself: TPU pods, Kubernetes."""
+    """Let JAX detect the cluster (TPU pods, Kubernetes) when neither arguments nor a known launcher tell."""
     try:
         importlib.import_module("jax").distributed.initialize(initialization_timeout=timeout_s)
     except (ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The secret that the processes of one run share, and how two of them show each other that they have it without saying it."""
+"""The shared secret of a run's processes, and proofs of it that do not reveal it."""
 
 import contextlib
 import hashlib
@@ -48,7 +48,7 @@ def is_nonce(text: str | None) -> bool:
 
 
 def proof(token: bytes, side: str, hub_nonce: str, member_nonce: str) -> str:
-    """What only who has the token can answer to these two numbers; `side` keeps an answer from being sent back."""
+    """Proof of the token for these two nonces; `side` prevents that an answer is reflected."""
     return _derive(token, side, hub_nonce, member_nonce).hex()
 
 
@@ -69,7 +69,7 @@ def _derive(token: bytes, purpose: str, hub_nonce: str, member_nonce: str) -> by
 
 
 def _users_secret() -> bytes:
-    """The secret of this user on this machine, made at first use; empty where there is no private place for one."""
+    """The secret of this user on this machine, created at first use; empty without a private folder."""
     with contextlib.suppress(OSError, RuntimeError):
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         path = Path(base) / "jaxworlds" / "token"

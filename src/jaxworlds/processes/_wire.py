@@ -1,4 +1,4 @@
-"""Messages between the processes of one run: flat records in small frames, which nobody can forge once both sides know a key.
+"""Messages between the processes of one run: flat records in small frames, authenticated once both sides have a key.
 
 A frame is its length (four bytes) and its content: after the handshake a tag of 32 bytes first, then the record. A record is a
 list of names and values, all of them text, each with its length (two bytes). Reading one needs no recursion and no more memory
@@ -28,7 +28,7 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Wire:
-    """One connection, on which nothing waits. Sending to one that is gone, or deaf, is no error, since reading tells it."""
+    """One non-blocking connection. Sending to a lost peer is no error; reading reports the loss."""
 
     def __init__(self, connection: socket.socket, silence_s: float):
         self.connection = connection
@@ -53,7 +53,7 @@ class Wire:
         return self.connection.fileno()
 
     def secure(self, key: bytes, *, first: bool) -> None:
-        """From here on every frame carries a tag that only who has the key can make; `first` on the side of process 0."""
+        """Authenticate every frame from here on; `first` on the side of process 0."""
         self._key, self._sides = key, (b"0", b"1") if first else (b"1", b"0")
 
     def send(self, **record: str | int) -> None:
@@ -70,7 +70,7 @@ class Wire:
                     self.connection.shutdown(socket.SHUT_WR)
 
     def receive(self) -> Iterator[dict[str, str]]:
-        """The messages that have come, perhaps none yet. `gone` is true afterwards if none will follow."""
+        """Messages received so far; `gone` is true afterwards if no more will follow."""
         try:
             part = self.connection.recv(_READ_AT_ONCE)
             ended = not part
@@ -102,7 +102,7 @@ class Wire:
         return body
 
     def _open(self, body: bytes) -> dict[str, str] | None:
-        """The record in a frame; None if it is none, or its tag is wrong."""
+        """The record in a frame; None if it is malformed or its tag is wrong."""
         if self._key is None:
             return unpack(body)
         tag, body = body[:_TAG], body[_TAG:]
@@ -112,14 +112,14 @@ class Wire:
         return unpack(body)
 
     def address(self) -> str:
-        """Where the other side is, as this machine's network says."""
+        """Network address of the peer."""
         try:
             return str(self.connection.getpeername()[0])
         except OSError:
             return "an unknown address"
 
     def close(self) -> None:
-        """Hang up, after what was said."""
+        """Close the connection after pending messages."""
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             self.connection.recv(_READ_AT_ONCE)  # what lies here unread would turn the end into a reset
@@ -127,7 +127,7 @@ class Wire:
 
 
 def _tag(key: bytes, side: bytes, number: int, body: bytes) -> bytes:
-    """What shows that this side sent this frame, as its so many-th."""
+    """Authentication tag of frame `number` from this side."""
     return hmac.new(key, side + number.to_bytes(8) + body, hashlib.sha256).digest()
 
 
@@ -159,13 +159,13 @@ def unpack(body: bytes) -> dict[str, str] | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """The number in a message, at most nine digits long; None if there is none."""
+    """The number in a message, of at most nine digits, or None."""
     plain = text is not None and text.isascii() and text.isdigit() and len(text) <= 9
     return int(text) if plain and text is not None else None
 
 
 def _keep_alive(connection: socket.socket, silence_s: float) -> None:
-    """Let the kernel ask whether the other host is there, which it does even while this process computes."""
+    """Turn on TCP keep-alive, which works even while this process computes."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     every = max(1, int(silence_s) // 6)

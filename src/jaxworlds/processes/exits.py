@@ -1,4 +1,4 @@
-"""How a process ends: exit codes, SIGTERM as an exception, and an end that waits for nobody."""
+"""Exit codes, SIGTERM as an exception, and an exit that waits for nothing."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _CAUSES = {"interrupted": "Ctrl-C", "terminated": "SIGTERM"}
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which everything that heeds Ctrl-C heeds as well."""
+    """SIGTERM as an exception; code that handles Ctrl-C handles it too."""
 
 
 def code_of(outcome: str) -> int:
@@ -25,12 +25,12 @@ def code_of(outcome: str) -> int:
 
 
 def cause_of(outcome: str) -> str | None:
-    """What stopped a run with this outcome from outside; None where nothing did."""
+    """The signal that stopped a run with this outcome, as text, or None."""
     return _CAUSES.get(outcome)
 
 
 def stopped_by(outcome: str, checkpoint: Any) -> str | None:
-    """What a command says of a run that was stopped from outside, and how it goes on; None where nothing stopped it."""
+    """Message for a run that was stopped by a signal, with how to go on; None for other outcomes."""
     cause = cause_of(outcome)
     if cause is None:
         return None
@@ -40,7 +40,7 @@ def stopped_by(outcome: str, checkpoint: Any) -> str | None:
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Meanwhile SIGTERM raises `Terminated`, so that half-written files are removed on the way out."""
+    """Within this block, SIGTERM raises `Terminated`, so that half-written files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,7 +56,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def end_at_once(code: int) -> NoReturn:
-    """End without waiting for other processes or threads: those that would be waited for may be gone."""
+    """Exit without waiting for other processes or threads, which may be gone."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Who this process is among several, as SLURM and Open MPI tell it in the environment."""
+"""The place of this process among several, from the environment of SLURM or Open MPI."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """What the launcher says of this process; None where there is none."""
+    """The place of this process by its launcher; None without a known launcher."""
     return _slurm(environment) or _open_mpi(environment)
 
 

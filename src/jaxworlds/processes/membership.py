@@ -1,4 +1,4 @@
-"""Joining a run of several processes: who this one is, meeting the others, then JAX; and parting at the end."""
+"""Join a run of several processes: meet the others, start JAX between them, and leave at the end."""
 
 import atexit
 import glob
@@ -75,7 +75,7 @@ def join(
 
 
 def _on_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """An error that nobody caught. One that comes of the loss of another process is better said by the lifeline."""
+    """Handle an uncaught error. The lifeline explains one that follows from the loss of another process."""
     assert _lifeline is not None
     _lifeline.await_judgement(f"{kind.__name__}: {error}")
     sys.__excepthook__(kind, error, trace)
@@ -92,7 +92,7 @@ def _part() -> None:
 
 
 def machine_facts() -> dict[str, str]:
-    """What must be the same on all hosts, whatever is run."""
+    """Facts that must be equal on all hosts."""
     versions = {}
     for package in _PACKAGES:
         try:
@@ -110,7 +110,7 @@ def machine_facts() -> dict[str, str]:
 
 
 def code_facts(*packages: str) -> dict[str, str]:
-    """The source of packages, in short: copies of one version may differ."""
+    """A digest of the sources of packages: copies of one version may differ."""
     digest = hashlib.blake2b(digest_size=6)
     for package in packages:
         folder = Path(str(importlib.import_module(package).__file__)).parent
@@ -120,7 +120,7 @@ def code_facts(*packages: str) -> dict[str, str]:
 
 
 def proxies_left_out(coordinator: str) -> None:
-    """Let nothing ask a proxy for process 0."""
+    """Exclude process 0 from proxies."""
     name = split_address(coordinator)[0]
     for variable in ("no_proxy", "NO_PROXY"):
         os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), name)))

@@ -19,7 +19,7 @@ from ..taps import ambient
 
 @dataclasses.dataclass(frozen=True)
 class Static:
-    """What a pytree holds besides its arrays: a function, settings. Equal only if exactly equal: 0.0 is not -0.0."""
+    """The static part of a pytree: functions, settings. Equal only if exactly equal: 0.0 is not -0.0."""
 
     fixed: tuple[Any, ...] = dataclasses.field(compare=False)
     exact: Any
@@ -119,7 +119,7 @@ _BYTES: dict[Any, int] = {}
 
 
 def bytes_beyond(arguments: tuple[Any, ...], program: Program) -> int:
-    """Bytes that a chunk takes on each device beyond its arguments, from its compiled program; 0 where it does not tell.
+    """Bytes per device that a chunk needs beyond its arguments, by its compiled program; 0 if unknown.
 
     The call of `advance` that follows finds the program compiled.
     """
@@ -136,7 +136,7 @@ def bytes_beyond(arguments: tuple[Any, ...], program: Program) -> int:
 
 
 def call_step(step: Any, arguments: tuple[Any, ...]) -> Any:
-    """What the step returns; one that takes other arguments is refused in words."""
+    """Call the step; raise a clear error if it takes other arguments."""
     try:
         inspect.signature(step).bind(*arguments)
     except TypeError as error:

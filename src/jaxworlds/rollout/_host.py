@@ -94,7 +94,7 @@ def join(parts: list[Any]) -> Any:
 
 
 def is_true(answer: Any) -> bool:
-    """Whether a callback answered True, in Python's, NumPy's or JAX's words; other values mean nothing."""
+    """True if a callback returned a true boolean of Python, NumPy or JAX; other values are ignored."""
     return (
         isinstance(answer, bool | np.bool_ | np.ndarray | jax.Array)
         and np.shape(answer) == ()
@@ -145,7 +145,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
 
 @contextlib.contextmanager
 def progress_bar(wanted: bool | None, worlds: int, done: int, length: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and remaining time, fed between chunks; nothing where nobody looks."""
+    """A progress bar with rate and remaining time, updated between chunks; nothing without a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""How long a run is, and how long its chunks are."""
+"""Length of a run and of its chunks."""
 
 import dataclasses
 from typing import Any
@@ -47,7 +47,7 @@ def chunk_length(length: int, chunk: int | None, record_every: int | None) -> in
 
 
 def with_length(start: ProgressOfRun, length: int, inputs: PyTree) -> ProgressOfRun:
-    """The same run with another end, if what is saved of it fits."""
+    """The same run with another length; raise if the saved steps do not allow it."""
     length = whole_length(length)
     if inputs is not None:
         raise ValueError(

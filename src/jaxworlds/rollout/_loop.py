@@ -1,4 +1,4 @@
-"""The loop of a run: launch a chunk, deal with the one before on the host, save, stop when asked."""
+"""The loop of a run: launch a chunk, handle the previous one on the host, save, stop on request."""
 
 import dataclasses
 import time
@@ -106,7 +106,7 @@ class Driver:
         return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
 
     def share(self, at: int, steps: int) -> list[Any]:
-        """What all worlds share in this chunk, on the device."""
+        """The shared arrays of this chunk, on the device."""
         if self.job.shared_at is None:
             return self.shared_arrays
         given = jax.tree.map(_as_array, self.job.shared_at(at, steps))
@@ -242,7 +242,7 @@ class Driver:
         )
 
     def _fewer_worlds(self, share: float) -> str:
-        """What to do where only this share of the memory is there."""
+        """Remedy if only this share of the memory is free."""
         fit = int(0.9 * share * self.worlds)
         fewer = (
             f"Take about {fit:,} worlds instead of {self.worlds:,}"
@@ -294,7 +294,7 @@ class Driver:
 
 @dataclasses.dataclass
 class _Loop:
-    """Where the loop stands."""
+    """State of the loop."""
 
     start: ProgressOfRun
     records: list[Any]
@@ -312,7 +312,7 @@ class _Loop:
 
 @dataclasses.dataclass(frozen=True)
 class _Pending:
-    """A chunk that was launched and not yet waited for."""
+    """A launched chunk whose result has not been awaited."""
 
     step: int
     records: Any
@@ -322,11 +322,11 @@ class _Pending:
 
 
 def _demand_arrays(carry: Any) -> None:
-    """Refuse a carry with something in it that no program carries, such as the activation function of a network."""
+    """Raise if the carry holds anything but arrays, such as the activation function of a network."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
         if not eqx.is_array_like(leaf):
             raise TypeError(
-                f"`carry{jax.tree_util.keystr(path)}` must be an array; got {short(leaf)}. Keep what is none out of the "
+                f"`carry{jax.tree_util.keystr(path)}` must be an array; got {short(leaf)}. Move it out of the "
                 "carry: `arrays, rest = eqx.partition(carry, eqx.is_array)`, and `eqx.combine(arrays, rest)` in `step`."
             )
 
@@ -336,7 +336,7 @@ def _as_array(leaf: Any) -> Any:
 
 
 def _stand_in(leaf: Any) -> Any:
-    """A leaf, or an array that stands for one of which only the shape is given."""
+    """The leaf, or an empty array in place of a `jax.ShapeDtypeStruct`."""
     return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 

@@ -1,4 +1,4 @@
-"""What a run gives back: its result, and what the host sees after each chunk."""
+"""Results of a run: the whole, and each chunk."""
 
 import dataclasses
 from typing import Any, Literal
@@ -10,7 +10,7 @@ Outcome = Literal["finished", "stopped", "interrupted", "terminated"]
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """What the host sees after a chunk: where the run stands, what was observed, and the records of this chunk."""
+    """Result of one chunk, for `on_chunk`: the step reached, the observation, and the records."""
 
     step: int
     length: int

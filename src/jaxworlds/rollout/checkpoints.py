@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True)
 class ProgressOfRun:
-    """Where a run stands and how it is cut: what a checkpoint remembers besides the carry."""
+    """Progress and chunk length of a run: what a checkpoint holds besides the carry."""
 
     step: int
     length: int
@@ -90,11 +90,11 @@ class CheckpointFolder:
                 file.unlink()
 
     def due(self) -> bool:
-        """Whether it is time to save again."""
+        """Whether the next save is due."""
         return time.monotonic() - self.saved_at >= self.options.every_seconds
 
     def note_program(self, text: str) -> None:
-        """Remember the program that runs, and say so if it, or the devices, are not those that were checkpointed."""
+        """Remember the program; warn if it or the number of devices differs from the checkpoint."""
         self.program = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         if self.devices_saved != self.devices:
             warnings.warn(
@@ -176,7 +176,7 @@ class CheckpointFolder:
         raise StoreError(f"{last} {rescue or ''}".strip()) from last
 
     def _rescue(self, states: list[Path], like: Any, record: Any) -> str | None:
-        """What is lost, what is whole and what to type, where a state is whole and old records are not."""
+        """Message if the state is whole but old records are damaged: what is lost, and what to do."""
         if record is None:
             return None
         for file in states:
@@ -246,7 +246,7 @@ class CheckpointFolder:
         return carry, start, records
 
     def _hashes(self, constants: dict[str, Any]) -> dict[str, str | None]:
-        """The content of what a run holds fixed, hashed once: a bank may be large and checkpoints frequent."""
+        """Hashes of a run's constants, computed once: a bank may be large and checkpoints frequent."""
         if self.constants is None:
             self.constants = {
                 k: content_hash(v) if jax.tree.leaves(v) else None for k, v in constants.items()
@@ -272,7 +272,7 @@ def _meet(what: str) -> None:
 
 
 def _check_meta(file: Path, meta: dict[str, Any]) -> None:
-    """Refuse facts that no run wrote, and names of records that would lead out of the folder."""
+    """Raise for values that no run writes, and for names of records outside the folder."""
     counts = [
         meta["step"],
         meta["length"],
@@ -290,12 +290,12 @@ def _check_meta(file: Path, meta: dict[str, Any]) -> None:
         and isinstance(meta["constants"], dict)
     ):
         raise _Damaged(
-            f"{file} holds a progress that no run has: step {str(meta['step'])[:40]}, {str(parts)[:80]}"
+            f"{file} holds an impossible progress: step {str(meta['step'])[:40]}, {str(parts)[:80]}"
         )
 
 
 def _warn_of(troubles: list["_Damaged"]) -> None:
-    """Say why newer checkpoints were passed over."""
+    """Warn why newer checkpoints were skipped."""
     for trouble in troubles:
         text = f"{str(trouble).removesuffix('.')}; going on from the checkpoint before it."
         warnings.warn(text, ResumeWarning, stacklevel=4)
@@ -308,7 +308,7 @@ def _steps_of(part: str) -> tuple[int, int]:
 
 
 def _trouble_with(file: Path, record: Any, added: Mapping[str, Any]) -> str | None:
-    """What is wrong with a file of records; None if it is whole."""
+    """The fault of a file of records, or None."""
     try:
         _load_records(file, record, added)
     except (StoreError, OSError) as error:
@@ -317,7 +317,7 @@ def _trouble_with(file: Path, record: Any, added: Mapping[str, Any]) -> str | No
 
 
 class _Damaged(Exception):
-    """This file cannot serve, but an older one may."""
+    """This file is damaged; an older one may be whole."""
 
 
 def _load_records(file: Path, record: Any, added: Mapping[str, Any]) -> Any:

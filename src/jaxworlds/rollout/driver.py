@@ -1,4 +1,4 @@
-"""The one driver: many worlds, many steps, one compiled program per chunk, with progress, records and resume.
+"""`run` and `resume`: many worlds, many steps, one compiled program per chunk, with progress, records and checkpoints.
 
 A *step* is a pure function of the whole batch, `step(carry, x) -> (carry, out)`, exactly what `jax.lax.scan` takes;
 write it for one world and batch it with `jax.vmap`. The driver scans it in chunks of equal length, so that between
@@ -62,7 +62,7 @@ def run(
       of the program, so with floating-point worlds another k may change the last bit, as any recompilation may.
     - `observe(carry)`: a small value computed at the end of each chunk and given to `on_chunk`: the cheapest way to
       watch a run, because the program holds no callback. `on_chunk` may return true to stop the run.
-    - `tap_every`: period of the taps inside `step`; a traced number, so changing it does not compile anew.
+    - `tap_every`: period of the taps inside `step`; a traced number, so changing it does not recompile.
     - `checkpoint`: folder (or `Checkpoint`) to save to; `resume` continues with the bits of an uninterrupted run.
     - `progress`: show a bar; by default only on a terminal. Ctrl-C and SIGTERM stop at the end of a chunk, save and
       return; the outcome is then "interrupted" or "terminated".
@@ -168,7 +168,7 @@ def resume(
 
 
 def _as_placed(leaf: Any) -> Any:
-    """A leaf as `run` placed it: NumPy arrays and Python numbers took JAX's types."""
+    """The shape and dtype that `run` gave a leaf: JAX's types for NumPy arrays and Python numbers."""
     is_described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
     return leaf if is_described else jax.eval_shape(lambda: strong(leaf))
 

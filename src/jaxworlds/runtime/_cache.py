@@ -110,7 +110,7 @@ def remove_unfinished(folder: Path) -> int:
 
 
 def _is_whole(entry: bytes) -> bool:
-    """Whether compressed data reach their end. What cannot be read here is not for this process to judge."""
+    """Whether compressed data reach their end. Entries of an unknown format count as whole."""
     if entry.startswith(_ZSTANDARD):
         try:
             import zstandard

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def program_key() -> str:
-    """Names what a compiled CPU program depends on: a shared home folder serves machines that differ."""
+    """Key of compiled CPU programs: version and processor, since machines may share a home folder."""
     cpu = hashlib.blake2b(_cpu_description().encode(), digest_size=4).hexdigest()
     return f"jaxlib-{importlib.metadata.version('jaxlib')}-{platform.machine()}-{cpu}"
 
@@ -23,7 +23,7 @@ def _cpu_description() -> str:
 
 
 def device_words(kind: str, platform: str) -> str:
-    """A device for people: what it is called, and what it is where that says more."""
+    """A device as text: its name, with its platform if that adds something."""
     return kind if kind == platform else f"{kind} ({platform})"
 
 
@@ -33,7 +33,7 @@ def cores() -> int:
 
 
 def cpu_name() -> str:
-    """The processor as its maker calls it."""
+    """Model name of the processor."""
     for line in _cpu_description().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

@@ -24,7 +24,7 @@ class DeviceInfo:
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeReport:
-    """What runs: versions, devices, precision, cache and the environment variables that matter."""
+    """Versions, devices, precision, cache and the environment variables that matter."""
 
     python: str
     jax: str
@@ -65,7 +65,7 @@ class RuntimeReport:
 
 
 def runtime_report() -> RuntimeReport:
-    """Report what runs. Starts JAX's backend if nothing has yet."""
+    """Report versions, devices and settings. Starts JAX's backend if it is not running."""
     jax = import_jax()
     folder = jax.config.jax_compilation_cache_dir
     files = [f for f in Path(folder).rglob("*-cache") if f.is_file()] if folder else []

@@ -24,7 +24,7 @@ _GIB = 1024**3
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What `configure` was asked for so far; `None` means JAX's own default is in force."""
+    """Settings given to `configure` so far; `None` means JAX's own default."""
 
     dtype: str | None = None
     device: str | None = None
@@ -125,7 +125,9 @@ def import_jax() -> Any:
 def _require(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
     if value is not None and value not in allowed:
         choices = ", ".join(repr(a) for a in allowed)
-        raise ValueError(f"`{name}` must be one of {choices}; got {value!r}. Leave it out to keep what runs.")
+        raise ValueError(
+            f"`{name}` must be one of {choices}; got {value!r}. Leave it out to keep the present setting."
+        )
 
 
 def _refuse_conflicts(
@@ -193,7 +195,7 @@ def _prepare_backend(
 
 
 def _refuse_hopeless(device: str) -> None:
-    """Refuse a device that JAX cannot find, without starting a backend: no plugin for it, or hidden by a setting."""
+    """Raise for a device that JAX cannot find, without starting a backend: no plugin, or hidden by a setting."""
     asked = [p.strip() for p in (import_jax().config.jax_platforms or "").split(",") if p.strip()]
     names = {"gpu": {"gpu", "cuda", "rocm"}, "tpu": {"tpu"}}[device]
     hidden = bool(asked) and not names & set(asked)

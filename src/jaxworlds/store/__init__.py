@@ -1,4 +1,4 @@
-"""Files that are whole or refused: states, compressed objects by key, and arrays through memory maps."""
+"""States, compressed objects by key, and memory-mapped arrays in files; damaged files are refused."""
 
 from ._archive import read_archive as read_archive
 from ._container import DAMAGED as DAMAGED

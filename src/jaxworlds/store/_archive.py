@@ -45,7 +45,7 @@ def read_archive(path: PathLike) -> dict[str, np.ndarray]:
 def _read_member(path: PathLike, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     shown = member.filename[:60]
     if member.compress_type not in _METHODS or member.flag_bits & 1:
-        raise StoreError(f"{path}: {shown!r} is packed in a way that no array is. {DAMAGED}")
+        raise StoreError(f"{path}: {shown!r} is packed by an unknown method. {DAMAGED}")
     if member.compress_size > os.path.getsize(path):
         raise StoreError(f"{path}: {shown!r} claims more bytes than the file holds. {DAMAGED}")
     with archive.open(member) as file:
@@ -64,7 +64,7 @@ def _read_member(path: PathLike, archive: zipfile.ZipFile, member: zipfile.ZipIn
 
 
 def _exactly(file: Any, size: int) -> bytes | None:
-    """So many bytes and no more, piece by piece: what is not there is never allocated."""
+    """Read exactly `size` bytes, piece by piece: nothing is allocated before it is read."""
     parts, left = [], size
     while left and (part := file.read(min(left, 1 << 20))):
         parts.append(part)

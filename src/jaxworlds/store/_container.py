@@ -30,7 +30,7 @@ FORMAT_VERSION = 1
 MAGIC = b"\x89JXW\r\n\x1a\n"
 _PREFIX = struct.Struct("<8sIQQ16s16s16s")
 _FRAME = struct.Struct("<BQ16s")
-# A block of zstd holds at most so many bytes, and takes at least so many: what a file declares beyond that it cannot hold.
+# Most bytes in a block of zstd, and fewest that it takes: what a file declares beyond that it cannot hold.
 _BLOCK, _BLOCK_HEAD = 1 << 17, 3
 _CODECS = ("raw", "zlib", "zstd")  # the position is the number in the file: only ever append
 _FOREIGN = {
@@ -48,7 +48,7 @@ DAMAGED = "The file is damaged: restore it from a copy, or save it again."
 
 
 class StoreError(ValueError):
-    """A file cannot be trusted or does not fit; the message names file, demand, finding and remedy."""
+    """A file is damaged, foreign or does not fit; the message names file, demand, finding and remedy."""
 
 
 class MisfitError(StoreError):

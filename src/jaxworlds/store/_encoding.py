@@ -135,7 +135,7 @@ def decode(value: Any, blobs: list[Any]) -> Any:
 
 
 def a_what(value: Any) -> str:
-    """What a value is, for messages: `a function`, `of type collections.deque`."""
+    """Kind of a value for messages: `a function`, `of type collections.deque`."""
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
         return "a function"
     return f"of type {type(value).__module__}.{type(value).__qualname__}"

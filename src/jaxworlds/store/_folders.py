@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all: written under a temporary name, and put in the place of the old one in one step."""
+"""Folders that appear whole or not at all: written under a temporary name, then exchanged in one step."""
 
 import contextlib
 import ctypes
@@ -88,7 +88,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @functools.cache
 def _exchanging() -> Callable[[bytes, bytes], int] | None:
-    """What the C library has for it: `renameat2` on Linux, `renamex_np` on macOS."""
+    """The C function for it: `renameat2` on Linux, `renamex_np` on macOS."""
     name = {"linux": "renameat2", "darwin": "renamex_np"}.get(sys.platform)
     function = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None
     if function is None:

@@ -38,7 +38,7 @@ class CompressedStorage:
         self.codec = choose_codec(codec)
 
     def save(self, obj: Any, key: str) -> None:
-        """Store `obj` under `key`, replacing what was there; the folder is made if missing."""
+        """Store `obj` under `key`, replacing an earlier one; the folder is made if missing."""
         file = self._file(key)
         leaves: list[Any] = []
         rows: list[LeafInfo] = []
@@ -59,7 +59,7 @@ class CompressedStorage:
         write_container(file, header, blobs(), self.codec)
 
     def load(self, key: str) -> Any:
-        """The object stored under `key`; KeyError where there is none, `StoreError` where it is damaged."""
+        """The object stored under `key`; KeyError if it is missing, `StoreError` if it is damaged."""
         file = self._existing(key)
         with open_container(file) as reader:
             header = parse_header(reader)
@@ -91,7 +91,7 @@ class CompressedStorage:
         return sorted(name for name in names if not _fault(name))
 
     def delete(self, key: str) -> None:
-        """Remove `key`; KeyError where there is none."""
+        """Remove `key`; KeyError if it is missing."""
         self._existing(key).unlink()
 
     def __contains__(self, key: object) -> bool:

@@ -1,4 +1,4 @@
-"""The table of a file: what each leaf is and how its bytes are taken, named by its path in the tree."""
+"""The table of a file: path, type, shape and encoding of each leaf."""
 
 import dataclasses
 import hashlib
@@ -20,7 +20,7 @@ MALFORMED = (KeyError, IndexError, TypeError, ValueError, RecursionError, Attrib
 
 @dataclasses.dataclass(frozen=True)
 class LeafInfo:
-    """One row of a file's table: where a leaf stands in the tree and what it is.
+    """One row of a file's table: path, type and shape of a leaf.
 
     `kind` is `array`, `key` (typed PRNG keys; `impl` names their generator) or `python` (`dtype` is a type).
     `left_out` is the content hash of a leaf that was not written, and empty for the others.
@@ -73,7 +73,7 @@ class LeafInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a file says about itself: made by `read_header`, printed one leaf a line."""
+    """The header of a file, from `read_header`; prints one leaf per line."""
 
     path: str
     version: int
@@ -124,12 +124,12 @@ def demand_kind(header: Header, kind: str, reader_of_other: str) -> None:
 
 
 def show(path: str) -> str:
-    """A path for messages; the root of a tree has the empty one."""
+    """A path for messages; the empty path is the root."""
     return f"`{path}`" if path else "the root"
 
 
 def describe(path: str, leaf: Any) -> LeafInfo:
-    """What a leaf is, without moving its bytes; a `jax.ShapeDtypeStruct` is taken for its array."""
+    """The row of a leaf, without moving its bytes; a `jax.ShapeDtypeStruct` stands for its array."""
     abstract = isinstance(leaf, jax.ShapeDtypeStruct)
     if is_key(leaf):
         data = jax.eval_shape(jax.random.key_data, leaf)

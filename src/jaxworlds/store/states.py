@@ -1,4 +1,4 @@
-"""Files that are whole or refused: path-keyed state, a compressed key-value store, and memory-mapped arrays.
+"""States in files: leaves by their path, verified by checksums.
 
 Nothing here uses pickle. Files appear whole or not at all, and reading verifies a checksum over every byte
 (of memory-mapped data when asked). A file that is damaged, foreign or of another state raises `StoreError`.
@@ -223,7 +223,7 @@ def _demand_fit(header: Header, targets: dict[str, Any], added: Mapping[str, Any
 
 
 def _verify(path: PathLike, row: LeafInfo, leaf: Any) -> Any:
-    """The leaf that stands in for one that was left out, once its content is proven the same."""
+    """Return the leaf given for one that was left out at saving; raise if its content differs."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise StoreError(
             f"{path}: {show(row.path)} was left out at saving, and `like` holds only its shape. "
@@ -270,6 +270,6 @@ def _restore(path: PathLike, row: LeafInfo, data: bytes, target: Any) -> Any:
 
 
 def _place(value: Any, target: Any) -> jax.Array:
-    """`value` on the devices of `target`; where the target is bound to none, the result is not either."""
+    """`value` on the devices of `target`; uncommitted if the target is uncommitted."""
     bound = target.committed if isinstance(target, jax.Array) else target.sharding is not None
     return jax.device_put(value, target.sharding) if bound else jax.device_put(value)

@@ -1,4 +1,4 @@
-"""How often a tap may call: what one call costs on this machine, and a period that keeps the cost in bounds."""
+"""Sampling periods of taps: the cost of one call on this machine, and a period that bounds it."""
 
 import math
 import threading
@@ -32,7 +32,7 @@ def measure_call_cost() -> float:
     global _call_cost
     with _call_cost_lock:
         if _call_cost is None:
-            # Another thread has no trace in progress, so this works wherever it is asked for.
+            # Another thread has no trace in progress, so this works inside a trace too.
             with ThreadPoolExecutor(1) as pool:
                 _call_cost = pool.submit(_measure_call_cost).result()
         return _call_cost

@@ -27,7 +27,7 @@ _MAX_FAILING_SINKS = 64
 
 @dataclass(frozen=True)
 class TapStats:
-    """What one tap did so far. Times are milliseconds of wall clock on the host.
+    """Statistics of one tap. Times are milliseconds of wall clock on the host.
 
     `calls` are arrivals from the program, `delivered` the runs of the sink that ended (failed ones too);
     `dropped` met a full queue, `skipped` met a sink that was cut off. `total_ms`, `avg_ms`, `max_ms` and
@@ -172,10 +172,10 @@ def register_sink(name: str, sink: Sink, queue: int | None = None, max_failures:
 
     **Arguments:**
 
-    - `queue`: hold at most so many values and run `sink` in a background thread, so that a slow one does
+    - `queue`: hold at most this many values and run `sink` in a background thread, so that a slow one does
         not stall the program; a value that finds the queue full is dropped and counted. None runs it at
         once.
-    - `max_failures`: after so many failures in a row the sink is cut off.
+    - `max_failures`: after this many failures in a row the sink is cut off.
     """
     if queue is not None and queue < 1:
         raise ValueError(
@@ -207,7 +207,7 @@ def unregister_sink(name: str) -> None:
 
 
 def deliver(name: str, sink: Sink | None, value: Any, items: int, started: float) -> None:
-    """Give one value to its sink, count it, and let nothing but KeyboardInterrupt escape.
+    """Give one value to its sink and count it; exceptions other than KeyboardInterrupt are caught.
 
     `started` is the `time.perf_counter()` at which the program called the host.
     """

@@ -67,7 +67,7 @@ class _Switch(NamedTuple):
 
 
 # Part of JAX's trace key: another value here means another trace, never the other program reused in silence.
-# Made at import because adding a context is not thread-safe and makes JAX trace anew what it traced before.
+# Made at import because adding a context is not thread-safe and makes JAX trace again what it traced before.
 # Starts no backend.
 _switch = jax.make_user_context(default_value=_Switch(True, None))
 
@@ -101,7 +101,7 @@ def ambient(step: Any, period: Any = None) -> Iterator[None]:
     """Give `step` and `period` to every tap traced in this block that names none itself.
 
     For drivers: enter it inside the traced function (a scan body), where `step` is a tracer. A jitted
-    function called in the block is traced anew for it, because its taps depend on this step; so do not wrap
+    function called in the block is traced again for it, because its taps depend on this step; so do not wrap
     eager loops in it.
     """
     if not _switch.value.enabled:

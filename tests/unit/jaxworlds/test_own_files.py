@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jaxworlds import own_files
-from jaxworlds.commands import doctor
+from jaxworlds.commands import _installation
 
 pytestmark = pytest.mark.devices
 
@@ -113,7 +113,7 @@ def test_the_doctor_finds_files_that_are_not_ours(site: Path, monkeypatch: pytes
     (site / "jaxarc" / "__init__.py").unlink()
     trouble = own_files.trouble_of("jaxarc")
     assert trouble == "2 of its files are not those that were installed, such as jaxarc/__init__.py"
-    found = {f.name: f for f in doctor._packages()}
+    found = {f.name: f for f in _installation.package_findings()}
     assert list(found) == ["package jaxarc"]
     assert found["package jaxarc"].level == "bad"
     assert "pip uninstall -y jaxarc" in found["package jaxarc"].remedy

@@ -186,7 +186,7 @@ def test_without_a_compiler_xla_does_it(
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setattr(core, "_missing", {})  # or later tests would be warned of kernels that are there
-    core._registered.cache_clear()
+    core._register.cache_clear()
     try:
         assert native.names() is None
         states, _ = batch_reset(jr.split(jr.key(0), 2), config_of(), arc_compare.tiny_tasks((5, 7)))
@@ -196,7 +196,7 @@ def test_without_a_compiler_xla_does_it(
         actions = random_actions(jr.key(1), config_of(), 2)
         program = step.lower(join_tasks(states, None), states.task_data, actions).as_text()
     finally:
-        core._registered.cache_clear()
+        core._register.cache_clear()
     assert "jaxarc_work" not in program
     assert "while" in program  # XLA's flood
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "jaxarc" in path.name]

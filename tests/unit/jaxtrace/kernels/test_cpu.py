@@ -245,12 +245,12 @@ def test_without_a_compiler_xla_does_it(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CXX", "/nowhere/c++")
     monkeypatch.setattr(core, "_missing", {})  # or later tests would be warned of kernels that are there
-    core._registered.cache_clear()
+    core._register.cache_clear()
     try:
         assert library() is None
         assert not uses_kernel()
     finally:
-        core._registered.cache_clear()
+        core._register.cache_clear()
 
 
 @needs_compiler
@@ -258,5 +258,5 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the library in the cache a new process needs no compiler."""
     assert library() is not None
     monkeypatch.setenv("CXX", "/nowhere/c++")
-    core._registered.cache_clear()
+    core._register.cache_clear()
     assert library() is not None

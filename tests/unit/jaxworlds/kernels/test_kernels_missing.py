@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxworlds import run, runtime_report
-from jaxworlds.commands import doctor
+from jaxworlds.commands import _installation
 from jaxworlds.kernels import native
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="kernels for CPUs")
@@ -39,7 +39,7 @@ def walk(worlds: int, steps: int) -> None:
 def test_a_long_run_without_kernels_warns_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     walk(1000, 200)  # nobody has looked for kernels
-    assert native.registered(source, ("probe",), "probing") is None
+    assert native.kernel_targets(source, ("probe",), "probing") is None
     walk(10, 10)  # short
     with pytest.warns(
         native.MissingKernelsWarning,
@@ -73,13 +73,13 @@ def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.Monkey
     field = TimeSeriesField(0.1 * np.ones((2, 36, 2), np.float32), np.array([0.0, 1.0]), rows.reshape(-1, 2))
     tracker = create_tracker(field=field)
     seeds = np.random.default_rng(0).uniform(0.2, 0.6, (10_000, 2)).astype(np.float32)
-    native._registered.cache_clear()
+    native._register.cache_clear()
     try:
         assert arc_kernels.names() is None
         with pytest.raises(InterruptedError), pytest.warns(native.MissingKernelsWarning) as caught:
             tracker.track_particles(seeds, (0.0, 1.0), 2, 0.05, progress=False)
     finally:
-        native._registered.cache_clear()
+        native._register.cache_clear()
     assert len(caught) == 1
     assert "jaxarc is about 9 times slower and jaxtrace is about 5 times slower on" in str(caught[0].message)
 
@@ -110,16 +110,16 @@ def test_the_doctor_names_compiler_kernels_and_their_effect(tmp_path: Path) -> N
 
 
 def test_the_doctor_is_content_with_a_compiler() -> None:
-    if not any(f.name == "compiler" and f.level == "ok" for f in doctor._kernels("cpu")):
+    if not any(f.name == "compiler" and f.level == "ok" for f in _installation.kernel_findings("cpu")):
         pytest.skip("no C++ compiler")
-    levels = {f.name: f.level for f in doctor._kernels("cpu")}
+    levels = {f.name: f.level for f in _installation.kernel_findings("cpu")}
     assert levels == {"compiler": "ok", "jaxarc kernels": "ok", "jaxtrace kernels": "ok"}
-    assert doctor._kernels("gpu") == []
+    assert _installation.kernel_findings("gpu") == []
 
 
 def test_the_doctor_names_the_extra_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: name != "networkx")
-    found = {f.name: f for f in doctor._extras()}
+    monkeypatch.setattr(_installation, "_is_installed", lambda name: name != "networkx")
+    found = {f.name: f for f in _installation.extra_findings()}
     assert found["extra causal"].level == "note"
     assert found["extra causal"].detail == "networkx is absent: what needs them says so"
     assert found["extra causal"].remedy == "pip install 'jaxworlds[causal]'"
@@ -127,7 +127,7 @@ def test_the_doctor_names_the_extra_of_a_missing_package(monkeypatch: pytest.Mon
 
 
 needs_compiler = pytest.mark.skipif(
-    not any(f.level == "ok" for f in doctor._kernels("cpu")[:1]), reason="no C++ compiler"
+    not any(f.level == "ok" for f in _installation.kernel_findings("cpu")[:1]), reason="no C++ compiler"
 )
 
 
@@ -168,7 +168,7 @@ def test_a_folder_that_others_can_write_keeps_no_library(
     assert not list(folder.rglob("*.so"))
     assert f"others can write to {folder}" in caplog.text
     report = dataclasses.replace(runtime_report(), cache_dir=str(folder))
-    found = doctor._cache(report)
+    found = _installation.cache_finding(report)
     assert found.level == "note"
     assert f"others can write to {folder}: compiled programs" in found.detail
     assert f"chmod go-w {folder}" in found.remedy

@@ -24,6 +24,7 @@ from jaxworlds.memory import (
     process_memory,
     tree_bytes,
 )
+from jaxworlds.runtime import _settings
 
 GRIDS = jax.ShapeDtypeStruct((64, 30, 30), jnp.int32)
 GRID_BYTES = 64 * 30 * 30 * 4
@@ -214,7 +215,7 @@ def test_device_limit_is_what_the_host_has_shared_by_its_devices(devices):
 
 
 def test_device_limit_honours_the_configured_one(monkeypatch):
-    monkeypatch.setattr(runtime, "_settings", runtime.Settings(memory_limit_gb=0.001))
+    monkeypatch.setattr(_settings, "_settings", runtime.Settings(memory_limit_gb=0.001))
     assert device_memory_limit() == 2**30 // 1000
 
 
