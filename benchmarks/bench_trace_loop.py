@@ -24,8 +24,7 @@ import job
 from ours import box_grid
 
 from jaxtrace import create_tracker
-from jaxtrace.fields import TimeSeriesField
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields import Mesh, TimeSeriesField, UnstructuredGrid
 from jaxtrace.tracking.reductions import Count
 
 GRID_ROWS: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import harness
-from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.fields import StreamedField
 from jaxtrace.fields.structured import UniformGrid
 from jaxtrace.integrators.base import ParticleState
 from jaxtrace.integrators.rk4 import RK4

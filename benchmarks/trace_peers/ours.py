@@ -9,8 +9,7 @@ import numpy as np
 import worker
 
 from jaxtrace import create_tracker
-from jaxtrace.fields import TimeSeriesField, UniformGrid
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields import Mesh, TimeSeriesField, UniformGrid, UnstructuredGrid
 
 SIDES = {f"{axis}_{end}": (number, end) for number, axis in enumerate("xyz") for end in ("min", "max")}
 

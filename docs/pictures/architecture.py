@@ -11,7 +11,7 @@ from jaxworlds.store import atomic_write
 
 WIDE, HIGH, ACROSS, DOWN = 164, 50, 200, 96
 HOST, DEVICE = "#e69f00", "#0072b2"
-"""Told apart by everybody, and said in words beside: dashed boxes are on the host."""
+"""Distinct with any colour vision; boxes on the host are also dashed."""
 INK = "#808080"
 """Reads on white and on dark paper."""
 
@@ -159,7 +159,7 @@ def _loop(start: Part, end: Part, said: str) -> list[str]:
     ]
 
 
-def drawn(name: str) -> str:
+def flow_picture(name: str) -> str:
     """One picture."""
     parts, arrows = FLOWS[name]
     lines = [line for part in parts for line in _box(part)]
@@ -178,7 +178,7 @@ def drawn(name: str) -> str:
 
 def pictures() -> dict[str, str]:
     """Every file of this script with what it must hold."""
-    return {f"flow-{name}.svg": drawn(name) for name in FLOWS}
+    return {f"flow-{name}.svg": flow_picture(name) for name in FLOWS}
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ PICTURES: dict[str, list[Shown]] = {
 }
 
 
-def selected(box: Box) -> np.ndarray:
+def selection_mask(box: Box) -> np.ndarray:
     """The cells of a box on the canvas."""
     cells = np.zeros(CONFIG.canvas, bool)
     if box is not None:
@@ -89,8 +89,8 @@ def before_and_after(shown: Shown) -> tuple[np.ndarray, np.ndarray]:
     start = jax.random.key(0), CONFIG, create_jax_task_from_data(TASK, 0)
     state, seen = arc_reset(*start, initial_pair_idx=0)
     for operation, box in shown.first:
-        state, seen, *_ = arc_step(state, MaskAction(operation, selected(box)), CONFIG)
-    _, then, _, _, info = arc_step(state, MaskAction(shown.operation, selected(shown.box)), CONFIG)
+        state, seen, *_ = arc_step(state, MaskAction(operation, selection_mask(box)), CONFIG)
+    _, then, _, _, info = arc_step(state, MaskAction(shown.operation, selection_mask(shown.box)), CONFIG)
     if not info["valid_action"]:
         raise ValueError(f"{shown} must be a valid action; the environment refused it.")
     return _active(seen), _active(then)
@@ -119,7 +119,7 @@ def _outline(box: Box, x: float, y: float) -> Iterator[str]:
             yield f'<rect {place} {size} fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 
-def drawn(panels: list[Shown]) -> str:
+def operation_picture(panels: list[Shown]) -> str:
     """One picture: before, an arrow, after, for each panel; the selection is dashed."""
     side = 5 * CELL
     wide = 2 * side + GAP
@@ -144,7 +144,7 @@ def drawn(panels: list[Shown]) -> str:
 
 def pictures() -> dict[str, str]:
     """Every file of this script with what it must hold."""
-    return {f"operation-{name}.svg": drawn(panels) for name, panels in PICTURES.items()}
+    return {f"operation-{name}.svg": operation_picture(panels) for name, panels in PICTURES.items()}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How one particle is moved by one step: integrator, boundary, and what rounding would lose."""
+"""One step of one particle: integrator, boundary, and compensation for rounding."""
 
 import functools
 
@@ -9,15 +9,15 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from .boundaries.base import AbstractBoundary, Bounced, Vector
 from .boundaries.round import dot
-from .fields.apart import apart
 from .fields.base import AbstractField, AbstractMoment, Sample
-from .fields.series import AbstractSeries
+from .fields.grid_series import AbstractSeries
+from .fields.isolation import isolate
 from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
 from .integrators.on_sphere import step_on_sphere
 
 
 class Motion(eqx.Module):
-    """What moves particles: arguments of the compiled program, so that other values need no other program."""
+    """Field, integrator, boundary and key: arguments of the compiled program, so that other values need no other program."""
 
     field: AbstractField
     integrator: AbstractIntegrator
@@ -80,7 +80,7 @@ def move(
     if isinstance(motion.field, AbstractSeries):
         state = step(position, before)
     else:  # a series keeps its samples apart; a function would be computed again for all that follows from the step
-        state = apart(row >= 0, step, position, before)
+        state = isolate(row >= 0, step, position, before)
     new = state.position
     finite = all_finite(new) if velocity is None else all_finite(new) & all_finite(state.velocity)
     if differs:
@@ -89,7 +89,7 @@ def move(
         rest = jax.lax.stop_gradient(state.position - (new - position))
     # Walls that follow a mesh begin at the old place, so they need the hint from before the step.
     bounced = motion.boundary(position, new, state.velocity if velocity is not None else None, hint)
-    # What is lost by rounding belongs to this place; a wall that moved the particle begins anew.
+    # The rounding residual belongs to this place: it is dropped where a wall moved the particle.
     rest = jnp.where(bounced.position == new, rest, 0.0).astype(rest.dtype)
     inside = state.inside if motion.stop_outside else yes
     slope = None if integrator.stochastic else own if velocity is not None else state.velocity

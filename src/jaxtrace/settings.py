@@ -8,11 +8,11 @@ DOUBLE = (
     "use double precision: call `jaxtrace.configure(dtype='float64')`, and then make the field again (from files with "
     "`dtype='float64'`)"
 )
-"""How to get more digits; a field keeps the precision in which it was made."""
+"""Remedy for too few digits; a field keeps the precision in which it was made."""
 WATER = (
     "Keep those {where} with `jaxtrace.tracking.seeding.seeds_inside(seeds, field)`, or draw them there: "
     "`random_seeds(n, bounds, inside=field)`"
 )
-"""What to do about seeds outside the field, "inside" it or "in water"."""
+"""Remedy for seeds outside the field; `where` is "inside" or "in water"."""
 HELD = "Keep those inside with `jaxtrace.tracking.seeding.seeds_inside(seeds, boundary)`"
-"""What to do about seeds that a boundary does not hold."""
+"""Remedy for seeds outside the boundary."""

@@ -623,7 +623,7 @@ def test_debug_mode_opens_a_debugger_with_the_frames_asked_for() -> None:
 @needs_guides
 @pytest.mark.own_process
 def test_the_variables_and_configure_of_the_tracking_guide() -> None:
-    """Without a GPU the guide's `device="gpu"` is refused in words; with "cpu" the rest of both blocks works."""
+    """Without a GPU the guide's `device="gpu"` raises a clear error; with "cpu" the rest of both blocks works."""
     variables, configure = blocks("004")[:2]
     line = 'device="gpu",         # Use GPU'
     done = run_alone(variables + configure)

@@ -167,7 +167,7 @@ def the_tracker_is_really_compiled(found: Namespace, _: str) -> None:
         assert (
             "HloModule" in program.executable.as_text()
         )  # an executable, not a function that may compile one day
-    # One step of the executable itself: what there is to assert when one does not trust.
+    # One step of the executable itself, as a check for those who do not trust it.
     report = tracker.explain(n_particles=len(found["seeds"]))
     assert report.batch_size == len(found["seeds"])
 

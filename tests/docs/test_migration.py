@@ -12,7 +12,7 @@ PACKAGES = ("jaxworlds", "jaxarc", "acbo", "jaxtrace")
 NAME = re.compile(r"`((?:jaxworlds|jaxarc|acbo|jaxtrace)(?:\.\w+)+)[`(]")
 
 
-def renamed() -> list[tuple[str, str]]:
+def table_rows() -> list[tuple[str, str]]:
     """The rows of the table: (before, now)."""
     section = PAGE.read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
@@ -61,8 +61,8 @@ def unknown_names(now: str) -> list[str]:
 
 
 def test_every_new_name_is_there() -> None:
-    assert len(renamed()) >= 5
-    assert {before: wrong for before, now in renamed() if (wrong := unknown_names(now))} == {}
+    assert len(table_rows()) >= 5
+    assert {before: wrong for before, now in table_rows() if (wrong := unknown_names(now))} == {}
 
 
 def test_a_name_that_is_not_there_is_seen() -> None:

@@ -78,7 +78,7 @@ def test_nothing_is_wider_than_its_page(site: Path) -> None:
 
 
 def test_every_re_exported_name_is_in_the_reference(reference: dict[str, Any]) -> None:
-    shown = _shown(reference)
+    shown = _homes_in_reference(reference)
     missing = []
     for package in PACKAGES:
         for module in reference["modules_of"](reference["package_of"](package)):
@@ -90,7 +90,7 @@ def test_every_re_exported_name_is_in_the_reference(reference: dict[str, Any]) -
 
 
 def test_every_name_that_a_page_or_an_example_imports_is_in_the_reference(reference: dict[str, Any]) -> None:
-    shown = _shown(reference)
+    shown = _homes_in_reference(reference)
     missing = []
     for document in DOCUMENTS:
         for module, name in _imports(document):
@@ -123,7 +123,7 @@ def test_the_reference_shows_no_internals_and_nothing_undescribed(reference: dic
     assert silent == []
 
 
-def _shown(reference: dict[str, Any]) -> set[str]:
+def _homes_in_reference(reference: dict[str, Any]) -> set[str]:
     """Where the names are defined that the reference shows."""
     found = set()
     for package in PACKAGES:

@@ -483,7 +483,7 @@ def _slices(folder: Path) -> list[bytes]:
 
 def read_slices(path: Path) -> None:
     """Read slices of a streamed field from `.npy` files."""
-    from jaxtrace.fields.sources import FileSlices
+    from jaxtrace.fields.streams import FileSlices
 
     source = FileSlices([path, path.with_name("slice_1.npy")])
     demand(source.dtype is None or source.dtype.kind in "fiub", f"slices have dtype {source.dtype}")

@@ -187,8 +187,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Build the wheel and the sdist and try them outside the tree."
     )
-    parser.add_argument("--pythons", nargs="+", choices=PYTHONS, help="those that are here, unless given")
-    parser.add_argument("--extras", nargs="+", choices=EXTRAS, default=EXTRAS, help="all, unless given")
+    parser.add_argument("--pythons", nargs="+", choices=PYTHONS, help="default: those that are installed")
+    parser.add_argument("--extras", nargs="+", choices=EXTRAS, default=EXTRAS, help="default: all")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
     options = parser.parse_args()
     shutil.rmtree(options.out, ignore_errors=True)

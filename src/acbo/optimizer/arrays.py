@@ -28,7 +28,7 @@ def places(count: int, least: int) -> int:
     return held
 
 
-def problem_of(state: State, scaling: Scaling, money: float = float("inf")) -> Problem:
+def scaled_problem(state: State, scaling: Scaling, money: float = float("inf")) -> Problem:
     """The problem in inside units; what costs more than `money` cannot be set."""
     settings = state.settings
     d, size = len(settings.variables), bucket(len(settings.variables))

@@ -20,7 +20,7 @@ from acbo.problem import Problem
 from acbo.scms.scm import SCM
 from acbo.strategies import AbstractStrategy
 
-from .arrays import action_arrays, data_of, places, problem_of
+from .arrays import action_arrays, data_of, places, scaled_problem
 from .programs import (
     TargetForecast,
     edge_probabilities,
@@ -86,7 +86,7 @@ class CurrentBelief:
 
     @functools.cached_property
     def problem(self) -> Problem:
-        return problem_of(self.state, self.scaling)
+        return scaled_problem(self.state, self.scaling)
 
     @property
     def score(self) -> AbstractScore:

@@ -18,7 +18,7 @@ from acbo.strategies import AbstractStrategy, Random, strategy_named
 from jaxworlds.store import StoreError
 
 from .advice import Advice, Explanation, GraphBelief, bounds, check_advice, explain, graph_belief
-from .arrays import affordable, data_of, levels_of, problem_of
+from .arrays import affordable, data_of, levels_of, scaled_problem
 from .current_belief import CurrentBelief, key_for
 from .graph_knowledge import Graph, graph_of
 from .notices import notices
@@ -257,7 +257,7 @@ class Optimizer:
         """The next values to set, or the reason to stop."""
         current_belief.state = state  # its pending experiments are thought of as made
         scaling = current_belief.scaling
-        problem = problem_of(state, scaling, state.money)
+        problem = scaled_problem(state, scaling, state.money)
         # Random experiments do not depend on pending ones.
         expected = () if isinstance(self._strategy, Random) else current_belief.fantasies()
         data = data_of(state, scaling, expected)

@@ -63,7 +63,9 @@ def plot_effect(curve: Curve, target: str) -> "Figure":
 def _draw_effect(axes: Any, curve: Curve) -> None:
     if curve.discrete:
         spread = np.stack([curve.mean - curve.low, curve.high - curve.mean])
-        axes.errorbar(curve.x, curve.mean, np.maximum(spread, 0.0), fmt="o", color=PLAIN, capsize=4, capthick=1.5)
+        axes.errorbar(
+            curve.x, curve.mean, np.maximum(spread, 0.0), fmt="o", color=PLAIN, capsize=4, capthick=1.5
+        )
         if len(curve.x) < 9:
             axes.set_xticks(curve.x)
     else:

@@ -52,7 +52,7 @@ def dated_as_said(found: Trajectory, epoch: Epoch | None) -> Trajectory:
     """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
     if epoch is not None and found.epoch is not None and epoch != found.epoch:
         raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
-    return found if epoch is None else found.dated(epoch)
+    return found if epoch is None else found.with_epoch(epoch)
 
 
 def open_field(name: str, quiet: bool = True, **options: Any) -> Any:

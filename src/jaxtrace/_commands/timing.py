@@ -10,7 +10,7 @@ from jaxworlds.measuring import format_seconds
 
 from ..boundaries import reflective_boundary
 from ..fields import TimeSeriesField, UniformGrid, double_gyre
-from ..integrators.naming import integrator_named
+from ..integrators.names import integrator_named
 from ..tracking import create_tracker
 from ..tracking.seeding import low_discrepancy_seeds
 

@@ -1,4 +1,4 @@
-"""What every boundary answers for one particle, and how several of them act in turn."""
+"""The interface of a boundary, for one particle, and several boundaries in turn."""
 
 import abc
 from typing import ClassVar
@@ -18,7 +18,7 @@ Vector = Float[Array, " dim"]
 
 
 class Bounced(eqx.Module):
-    """What a boundary made of one step."""
+    """One step after a boundary was applied."""
 
     position: Vector
     """Inside the domain, or on its edge where the particle ended."""
@@ -63,19 +63,19 @@ class AbstractBoundary(eqx.Module):
     ) -> Bounced:
         """Bring a step back into the domain. `hint` is the field's; only walls that follow a mesh read it."""
 
-    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+    def _view_from(self, old: Vector, done: Bounced) -> Vector | None:
         """`old` as seen from the step's end, as many periods away as were passed; None without periods."""
         return None
 
-    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+    def _wrap(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         """A place brought back by whole periods, and how often each patch was met."""
         return x, jnp.zeros((len(self.patches),), jnp.int32)
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
-        """Which points a particle may begin at: the boundary would not move it there. `checked` is the field's grid."""
+        """True for points where a particle may begin because the boundary would not move it. `checked` is the field's grid."""
         return np.ones(len(points), bool)
 
-    def _brought_back(self, points: Points) -> Points:
+    def _bring_back(self, points: Points) -> Points:
         """The points as many periods away as it takes to lie in the domain."""
         return points
 
@@ -95,7 +95,7 @@ def lie_inside(grid: AbstractGrid, points: Points) -> Flags:
 
 
 class Unbounded(AbstractBoundary):
-    """No boundary: every step is right."""
+    """No boundary: every step is kept."""
 
     @property
     def patches(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class Unbounded(AbstractBoundary):
 
 
 class Composed(AbstractBoundary):
-    """Several boundaries in turn, each seeing what the one before made of the step; the first to absorb decides.
+    """Several boundaries in turn, each applied to the result of the one before; the first to absorb decides.
 
     After a period was passed, those that follow see a step that began as many periods away, not one across the domain;
     only walls that follow a mesh begin where the particle was.
@@ -142,7 +142,7 @@ class Composed(AbstractBoundary):
         held = np.ones(len(points), bool)
         for part in self.parts:
             held &= part._holds(points, checked)
-            points = part._brought_back(points)
+            points = part._bring_back(points)
         return held
 
     def __call__(
@@ -158,7 +158,7 @@ class Composed(AbstractBoundary):
             first = len(result.hits)
             position, hits = then.position, jnp.concatenate([result.hits, then.hits])
             for earlier, at in periodic:  # a wall may have sent the particle back across the face
-                position, more = earlier._wrapped(position)
+                position, more = earlier._wrap(position)
                 hits = hits.at[at : at + len(more)].add(more)
             ended = jnp.where(then.patch >= 0, then.patch + first, -1)
             unmet = jnp.concatenate([result.hits, jnp.zeros_like(then.hits)])
@@ -172,7 +172,7 @@ class Composed(AbstractBoundary):
                 share=jnp.where(result.alive, then.share, result.share),
                 normal=jnp.where(result.alive, *normals),
             )
-            carried = part._seen_from(seen, then)
+            carried = part._view_from(seen, then)
             if carried is not None:
                 seen = carried
                 periodic.append((part, first))

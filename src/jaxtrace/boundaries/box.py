@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.apart import apart
 from ..fields.base import AbstractGrid
+from ..fields.isolation import isolate
 from .base import AbstractBoundary, Bounced, Flags, Points, Vector
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
@@ -64,7 +64,7 @@ class Box(AbstractBoundary):
         across = (jnp.arange(len(self.faces)) == face // 2).astype(new.dtype)
         return Bounced(position, velocity * factor, face < 0, hits, face, cut, across)
 
-    def _seen_from(self, old: Vector, done: Bounced) -> Vector | None:
+    def _view_from(self, old: Vector, done: Bounced) -> Vector | None:
         along = self._has_period
         if not along.any():
             return None
@@ -72,7 +72,7 @@ class Box(AbstractBoundary):
         size = jnp.where(along, self.high - self.low, 0.0).astype(old.dtype)  # open axes may have no end
         return old - jnp.where(along, above - below, 0) * size
 
-    def _wrapped(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
+    def _wrap(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         along = self._has_period
         low, high = self.low.astype(x.dtype), self.high.astype(x.dtype)
         place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
@@ -99,7 +99,7 @@ class Box(AbstractBoundary):
                 held &= x <= ends[1] + slack
         return held
 
-    def _brought_back(self, points: Points) -> Points:
+    def _bring_back(self, points: Points) -> Points:
         low, high = np.asarray(self.low, points.dtype), np.asarray(self.high, points.dtype)
         size = np.where(self._has_period & (high > low), high - low, 1)
         return np.where(self._has_period, low + np.mod(points - low, size), points)
@@ -122,7 +122,7 @@ class Box(AbstractBoundary):
             return new, jnp.full((), -1, jnp.int32), jnp.ones((), new.dtype)
         # Which face comes first is found once for all that follows from it: position, life, counts and patch.
         always = self.low[0] == self.low[0]
-        cut, face = apart(always, functools.partial(self._first, drains), old, new, low, high)
+        cut, face = isolate(always, functools.partial(self._first, drains), old, new, low, high)
         met = (face >= 0) & (jnp.arange(len(self.faces)) == face // 2)
         end = jnp.where(face < 0, new, old + cut * (new - old))
         return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face, cut
@@ -161,7 +161,7 @@ Folded = tuple[Vector, Vector, Int32[Array, " dim"], Int32[Array, " dim"]]
 
 
 def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """The same place one or more periods away, in [low, high)."""
+    """Wrap into [low, high)."""
     size = _extent(low, high)
     inside = (x >= low) & (x < high)
     # A quotient and not a remainder, which is a call for each number on a CPU; the places it finds are as exact as `x`.
@@ -191,7 +191,7 @@ def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -
 
 
 def _clamping(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """The nearest place inside; the velocity across the face is lost."""
+    """Clip to the box; the velocity across the face becomes 0."""
     below, above = x < low, x > high
     held = jnp.where(below | above, 0.0, 1.0).astype(x.dtype)
     return jnp.clip(x, low, high), held, below.astype(jnp.int32), above.astype(jnp.int32)
@@ -204,12 +204,12 @@ def _absorbing(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) ->
 
 
 def _open(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """As it is; who leaves is counted."""
+    """Keep the position; count the crossings."""
     return x, jnp.ones_like(x), (x < low).astype(jnp.int32), (x > high).astype(jnp.int32)
 
 
 def _mixed(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Two different faces: a mirror first, then whatever the other face does."""
+    """Two different faces: the mirror first, then the other face."""
     ones, none = jnp.ones_like(x), jnp.zeros(x.shape, jnp.int32)
     factor, counts = ones, [none, none]
     for side, face in enumerate(kind):

@@ -1,4 +1,4 @@
-"""Walls that follow the grid: no flux into masked cells, and what happens at the boundary patches of a mesh."""
+"""Coasts: walls around the masked cells of a grid, and its open edge."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
@@ -20,7 +20,7 @@ _HALVINGS = 24
 
 
 class MaskedWalls(AbstractBoundary):
-    """Coasts, and the open edge of a grid: what becomes of a step that would end in a masked cell, or outside the grid.
+    """Coasts and the open edge of a grid: they handle steps that would end in a masked cell or outside the grid.
 
     At the coast `behaviour` says it: "slip" takes the step axis by axis, the longest part first, and leaves out what leads
     ashore; "stick" stays where the particle was; "bounce" takes the step axis by axis and turns back what leads ashore;
@@ -50,10 +50,10 @@ class MaskedWalls(AbstractBoundary):
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
-        """Take as much of the step as stays in the water."""
+        """Keep the part of the step that stays in the water."""
         velocity = jnp.zeros_like(new) if velocity is None else velocity
         free = self._wet(new)
-        first = _bisected(self._wet, old, new, ~free)
+        first = _bisect(self._wet, old, new, ~free)
         # After a period was passed the step may begin outside the grid; its end then tells what it met.
         ashore = ~free & self._within(jnp.where(self._within(old), first.beyond, new))
         afar = ~free & ~ashore
@@ -66,9 +66,9 @@ class MaskedWalls(AbstractBoundary):
         gone, share = ends_here, first.low
         position = jnp.where(ends_here, first.held, end)
         if self.open_edge == "leave" and self.behaviour in ("slip", "bounce"):
-            # Who slips along a coast may come over the edge by that.
+            # A particle that slips along a coast may cross the edge by that.
             over = ashore & along.leaves
-            late = _bisected(self._wet, along.begin, along.end, over)
+            late = _bisect(self._wet, along.begin, along.end, over)
             gone, share = gone | over, jnp.where(over, late.low, share)
             position = jnp.where(over, late.held, position)
             afar = afar | over
@@ -155,7 +155,7 @@ class _Halved(NamedTuple):
     turn: Int32[Array, ""]
 
 
-def _bisected(
+def _bisect(
     holds: Callable[[Vector], Bool[Array, ""]], old: Vector, new: Vector, needed: Bool[Array, ""]
 ) -> _Halved:
     """Where the straight way from `old`, which holds, ceases to hold; `old` and `new` themselves unless needed.

@@ -1,4 +1,4 @@
-"""Inlets: where on a face of the domain particles are born, as functions of a few random numbers."""
+"""Inlets: the places on a face of the domain where particles are born, as functions of a few random numbers."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ class GridInlet(AbstractInlet):
 
 
 class FluxInlet(AbstractInlet):
-    """Cells of the face, chosen as often as fluid enters through them; evenly within a cell.
+    """Cells of the face, chosen in proportion to the inflow through them; even within a cell.
 
     The choice is Walker's alias method: one table row per draw, however many cells there are.
     """
@@ -103,12 +103,12 @@ class FluxInlet(AbstractInlet):
 
 
 class GeneratedInlet(AbstractInlet):
-    """A function of one's own: `(words, left, slot) -> position`."""
+    """A user's function `(words, left, slot) -> position`."""
 
     function: Callable[[Array, Array, Array], Array]
 
     def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
-        """What the function returns."""
+        """The function's result."""
         return jnp.asarray(self.function(words, left, slot), left.dtype)
 
 
@@ -128,10 +128,9 @@ def face_inlet(
     """An inlet on one face of a box.
 
     `resolution` is the number of lattice points ("grid") or cells ("flux") along every axis; the one across the face
-    is ignored. Unless given it is 10 for "grid", and for "flux" 1024 on a line and 64 × 64 on a face: particles born too
-    often beside a wall, where the flow is slow, would stay there. `mean` and `deviation` shape the bell ("gaussian"; the
-    face's middle and a sixth of its extent unless given). "flux" weights by what of `field` at `time` enters through the
-    face.
+    is ignored. The default is 10 for "grid", and for "flux" 1024 on a line and 64 × 64 on a face: coarser cells would
+    release too many particles beside walls, where the flow is slow. `mean` and `deviation` shape the bell of "gaussian"; the
+    defaults are the face's middle and a sixth of its extent. "flux" weights the cells by the inflow of `field` at `time`.
     """
     corners = box_corners(bounds)
     dim = corners.shape[1]
@@ -223,7 +222,7 @@ def _flux_inlet(
 
 
 def alias_table(weights: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Any]:
-    """Walker's table: row i is kept with probability keep[i], else other[i] is taken."""
+    """Walker's alias table: row i is kept with probability keep[i], else replaced by other[i]."""
     count = len(weights)
     scaled = np.asarray(weights, np.float64) * (count / np.sum(weights))
     keep, other = np.ones(count), np.arange(count, dtype=np.int32)

@@ -10,13 +10,13 @@ import numpy as np
 from equinox.internal import while_loop
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
-from ..fields.apart import apart
 from ..fields.base import AbstractGrid, check_choice
 from ..fields.chart import on_turn_of
-from ..fields.few import MANY, for_few
-from ..fields.mesh_search import clear_balls
-from ..fields.mesh_walking import rounding
-from ..fields.shapes import sum_products
+from ..fields.isolation import isolate
+from ..fields.meshes.bins import clear_balls
+from ..fields.meshes.search import rounding
+from ..fields.meshes.shapes import sum_products
+from ..fields.subset import LARGE_BATCH, apply_to_subset
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
 from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
@@ -28,7 +28,7 @@ Scalar = Float[Array, ""]
 
 
 class _Path(eqx.Module):
-    """What is left of a step, from a place to the end as it would be without walls."""
+    """The rest of a step: from a place on it to the end that it would have without walls."""
 
     here: Vector
     end: Vector
@@ -47,8 +47,8 @@ class _Path(eqx.Module):
     """Across the wall that ended the particle, where it was the first one met; else zeros."""
 
 
-class _Treated(NamedTuple):
-    """What a boundary answers, as far as it is not the same for all."""
+class _Result(NamedTuple):
+    """The parts of a `Bounced` that differ from particle to particle."""
 
     position: Vector
     velocity: Vector | None
@@ -59,7 +59,7 @@ class _Treated(NamedTuple):
     normal: Vector | None
 
 
-class _Passed(NamedTuple):
+class _Face(NamedTuple):
     """The face of a simplex that a path passes first."""
 
     share: Scalar
@@ -78,8 +78,8 @@ class MeshWalls(AbstractBoundary):
     """The boundary patches of a mesh: the path is followed from cell to cell until a wall, and on from there.
 
     At a patch a particle sticks (stays on the wall for this step), bounces like light, slips along the wall, or is
-    absorbed. `hint` is the grid's own, near the old place. At most `crossings` cells and walls are met in one step;
-    a path with more ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
+    absorbed. `hint` is the grid's own, near the old place. A step meets at most `crossings` cells and walls; a longer one
+    ends where it began. Steps within one of the `balls` meet no wall and are left as they are.
     Derivatives backwards need `differentiable=True`, which follows every path.
     """
 
@@ -126,36 +126,36 @@ class MeshWalls(AbstractBoundary):
     def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
         near = jnp.clip(hint, 0, self.balls.shape[0] - 1)
-        ball = apart(self.grid.search.always, lambda near: take(self.balls, near), near)
+        ball = isolate(self.grid.search.always, lambda near: take(self.balls, near), near)
         square = jnp.maximum(ball[-1], 0.0) ** 2
         ends = [[x[k] - ball[k] for k in range(x.shape[0])] for x in (old, new)]
         within = [sum_products(offset, offset) < square for offset in ends]
         return ~(within[0] & within[1])
 
-    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Treated:
+    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Result:
         """The whole path of one particle."""
         begin, inside = self.grid.search.locate(old, hint)
         none = jnp.full((), -1, jnp.int32)
         hits = jnp.zeros(len(self.patches), jnp.int32)
         still = jnp.zeros((), new.dtype)
         path = _Path(old, new, velocity, begin, inside, jnp.int32(0), hits, none, still, jnp.zeros_like(new))
-        # Who begins outside meets no wall on the way: the step is left as it is.
-        path = self._walked(path)
+        # A particle that begins outside meets no wall: its step is left as it is.
+        path = self._walk(path)
         kind = "checkpointed" if self.differentiable else "lax"
         done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
         position = jnp.where(done.ahead, old, done.end)
         share = jnp.where(done.patch < 0, 1.0, done.taken).astype(new.dtype) if self._ends_some else None
         normal = done.normal if self._ends_some else None
-        return _Treated(position, done.velocity, done.hits, done.patch, share, normal)
+        return _Result(position, done.velocity, done.hits, done.patch, share, normal)
 
     def _more(self, path: _Path) -> Bool[Array, ""]:
         return path.ahead & (path.crossed < self.crossings)
 
     def _on(self, path: _Path) -> _Path:
-        """Off the wall, and on to the next one or to the end."""
-        return self._walked(self._struck(path))
+        """Leave the wall, and follow the path to the next one or to the end."""
+        return self._walk(self._strike(path))
 
-    def _walked(self, path: _Path) -> _Path:
+    def _walk(self, path: _Path) -> _Path:
         """From cell to cell along the path, to its end or to a wall."""
         walls, here, end = jax.lax.stop_gradient((self, path.here, path.end))
 
@@ -163,7 +163,7 @@ class MeshWalls(AbstractBoundary):
         def on(walk: tuple[Array, Array]) -> tuple[Array, Array]:
             state, crossed = walk
             simplex = jnp.maximum(state, 0)  # those who have arrived read the first row: it is in the cache
-            passed = walls._passed(simplex, here, end)
+            passed = walls._exit_face(simplex, here, end)
             goes = (passed.share <= 1) & (crossed < walls.crossings)
             strikes = goes & (passed.link < 0) | (crossed >= walls.crossings)
             onward = jnp.where(strikes | ~goes, -1 - (2 * simplex + strikes), passed.link)
@@ -175,7 +175,7 @@ class MeshWalls(AbstractBoundary):
         simplex, ahead = (-1 - state) // 2, (-1 - state) % 2 == 1
         return eqx.tree_at(lambda p: (p.simplex, p.ahead, p.crossed), path, (simplex, ahead, crossed))
 
-    def _passed(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Passed:
+    def _exit_face(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Face:
         # In scalars: XLA turns small matrix products under `vmap` into slow batched ones.
         inverse, corner, links = self.grid.search.row(simplex)
         tolerance = rounding(inverse, corner)
@@ -188,7 +188,7 @@ class MeshWalls(AbstractBoundary):
             fall = -sum_products(slope, way)
             leaves = height - fall < -tolerance
             share = jnp.where(leaves, jnp.clip(height / jnp.where(leaves, fall, 1.0), 0.0, 1.0), 2.0)
-            face = _Passed(share, height, fall, slope, link, tolerance)
+            face = _Face(share, height, fall, slope, link, tolerance)
             if found is not None:
                 first = share < found.share
                 face = jax.tree.map(lambda a, b, first=first: jnp.where(first, a, b), face, found)
@@ -196,9 +196,9 @@ class MeshWalls(AbstractBoundary):
         assert found is not None
         return found
 
-    def _struck(self, path: _Path) -> _Path:
-        """What the wall ahead makes of the path."""
-        face = self._passed(path.simplex, path.here, path.end)
+    def _strike(self, path: _Path) -> _Path:
+        """Apply the wall ahead to the path."""
+        face = self._exit_face(path.simplex, path.here, path.end)
         normal = jnp.stack(face.slope)
         steep = jnp.maximum(sum_products(face.slope, face.slope), jnp.finfo(normal.dtype).tiny)
         wall = path.here + face.share * (path.end - path.here)
@@ -231,14 +231,14 @@ class MeshWalls(AbstractBoundary):
             hits=path.hits + (jnp.arange(len(self.patches)) == patch),
             patch=jnp.where(absorbed, patch, path.patch),
             taken=path.taken + face.share * (1 - path.taken),
-            # Behind a first wall the way bends: what is known of the path's curve holds no longer.
+            # Behind a first wall the path bends, so its curve before the wall no longer applies.
             normal=jnp.where(absorbed & (path.hits.sum() == 0), normal, 0.0),
         )
         return jax.tree.map(lambda a, b: jnp.where(strikes, a, b), then, path)
 
 
 @jax.custom_jvp
-def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
+def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
     return _treat(walls, old, new, velocity, hint)
 
 
@@ -250,14 +250,14 @@ def _bounce_change(primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_batching.custom_vmap
-def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Treated:
+def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
     return walls.follow(old, new, velocity, hint)
 
 
 @_treat.def_vmap
-def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Treated, Any]:
+def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[_Result, Any]:
     """In a large batch, only the paths that may meet a wall are followed."""
-    if size < MANY or any(jax.tree.leaves(batched[0])):
+    if size < LARGE_BATCH or any(jax.tree.leaves(batched[0])):
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         done = jax.vmap(MeshWalls.follow, in_axes=axes, axis_size=size)(walls, *step)
         return done, jax.tree.map(lambda _: True, done)
@@ -268,16 +268,16 @@ def _treat_many(size: int, batched: Any, walls: MeshWalls, *step: Any) -> tuple[
     old, new, velocity, hint = jax.tree.map(spread, step, tuple(batched[1:]))
     none = jnp.zeros((size, len(walls.patches)), jnp.int32)
     end = (jnp.ones(size, new.dtype), jnp.zeros_like(new)) if walls._ends_some else (None, None)
-    free = _Treated(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
+    free = _Result(new, velocity, none, jnp.full(size, -1, jnp.int32), *end)
     needed = jax.vmap(walls.may_meet)(old, new, hint)
-    done = for_few(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
+    done = apply_to_subset(walls.follow, needed, (old, new, velocity, hint), free, walls.grid.search.always)
     return done, jax.tree.map(lambda _: True, done)
 
 
 def mesh_walls(
     grid: UnstructuredGrid, behaviour: str | Mapping[str, str] = "slip", **options: Any
 ) -> MeshWalls:
-    """What happens at each patch of a mesh; a mapping names patches, the others slip.
+    """Walls at the patches of a mesh. `behaviour` is one word for all, or a mapping from patches; the others slip.
 
     ```python
     mesh_walls(grid, {"inlet": "bounce", "outlet": "absorb", "boundary": "stick"})

@@ -1,4 +1,4 @@
-"""Boundaries by the names people call: boxes, round walls and inlets, every one a pure compiled map."""
+"""Boundaries by their usual names: boxes and round walls, each a pure compiled map."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,27 +13,27 @@ from .round import Round, Side, Wall
 
 
 def reflective_boundary(bounds: Bounds) -> Box:
-    """Mirrors on all faces; a step that meets several is folded as often as needed."""
+    """Reflect particles at all faces; a step that meets several is folded as often as needed."""
     return box_boundary(bounds, "reflective")
 
 
 def periodic_boundary(bounds: Bounds) -> Box:
-    """Who leaves on one side enters on the other; positions lie in [low, high)."""
+    """Wrap positions into [low, high): a particle that leaves on one side enters on the other."""
     return box_boundary(bounds, "periodic")
 
 
 def clamping_boundary(bounds: Bounds) -> Box:
-    """Who would leave is put on the nearest point of the box."""
+    """Clamp positions to the box."""
     return box_boundary(bounds, "clamping")
 
 
 def absorbing_boundary(bounds: Bounds) -> Box:
-    """Who leaves ends on the face it passes first."""
+    """End particles on the face that they cross first."""
     return box_boundary(bounds, "absorbing")
 
 
 def no_boundary() -> Unbounded:
-    """Space without end."""
+    """No boundary: unlimited space."""
     return Unbounded()
 
 

@@ -1,4 +1,4 @@
-"""Refilling: slots of particles that have left hold new ones again, at once or at a given rate, born at an inlet."""
+"""Reinjection: an inlet fills the slots of particles that have left, at once or at a given rate."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -26,7 +26,7 @@ class Reborn(eqx.Module):
     position: Float[Array, "slots dim"]
     alive: Bool[Array, " slots"]
     born: Bool[Array, " slots"]
-    """The slots that hold a new particle: their age, identity and search hint begin anew."""
+    """The slots that hold a new particle, whose age and search hint start again."""
     carry: Float[Array, ""]
     """The fraction of a particle that is still owed; pass it to the next call."""
     missed: Int32[Array, ""]
@@ -60,7 +60,7 @@ class InletBoundary(AbstractBoundary):
     def __call__(
         self, old: Vector, new: Vector, velocity: Vector | None = None, hint: PyTree = ()
     ) -> Bounced:
-        """What the walls do; births come after, for the whole batch, by `reinject`."""
+        """Apply the walls; `reinject` adds births afterwards, for the whole batch."""
         return self.walls(old, new, velocity, hint)
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
@@ -168,7 +168,7 @@ def inlet_outlet_boundary_factory(
 ) -> InletBoundary:
     """A box with an inlet on one face of an axis and an outlet on the other.
 
-    Who passes the outlet leaves; its slot is filled at the inlet, at once or with `rate` particles per time (0 for
+    A particle that passes the outlet leaves; its slot is filled at the inlet, at once or with `rate` particles per time (0 for
     never). The inlet's own face and the faces beside turn particles back unless `inlet_face` and `lateral` name
     another behaviour. `shape` goes to `face_inlet`: resolution, mean, deviation, field, time, order.
     """
@@ -206,7 +206,7 @@ def continuous_inlet_boundary_factory(
     concentrations: Mapping[str, int] | None = None,
     **options: Any,
 ) -> InletBoundary:
-    """A stream that never ends: who leaves downstream enters upstream in the same step.
+    """An endless stream: a particle that leaves downstream enters upstream in the same step.
 
     `concentrations` is the lattice of the inlet, such as `{"x": 30, "y": 25, "z": 10}`; with
     `inlet_distribution="grid"` a particle re-enters at the lattice point it left beside. `options` are those of

@@ -59,7 +59,7 @@ class Round(AbstractBoundary):
         normal = self._normal(end)
         stopped = velocity - dot(velocity, normal) * normal
         velocity = jnp.where(met & (self.wall == "clamping"), stopped, velocity)
-        found = _bounced(end, velocity, alive, met.astype(jnp.int32))
+        found = _result(end, velocity, alive, met.astype(jnp.int32))
         if self.wall != "absorbing":
             return found
         return dataclasses.replace(found, share=jnp.where(met, share, 1.0), normal=normal)
@@ -93,7 +93,7 @@ class Round(AbstractBoundary):
         start = (old, new - old, new, velocity, jnp.zeros((), jnp.int32))
         times = self.bounces if self.side == "inside" else 1
         (_, _, end, velocity, hits), _ = jax.lax.scan(bounce, start, length=times)
-        return _bounced(self._within(end), velocity, jnp.ones((), bool), hits)
+        return _result(self._within(end), velocity, jnp.ones((), bool), hits)
 
     def _across(self, x: Vector) -> Vector:
         """A vector's part that the wall can see: all of it, or what is perpendicular to the cylinder's axis."""
@@ -171,6 +171,6 @@ def _root(value: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, value, 1.0)), 0.0)
 
 
-def _bounced(position: Vector, velocity: Vector, alive: Bool[Array, ""], hits: Array) -> Bounced:
+def _result(position: Vector, velocity: Vector, alive: Bool[Array, ""], hits: Array) -> Bounced:
     """For a boundary of one patch."""
     return Bounced(position, velocity, alive, hits[None], jnp.where(alive, -1, 0).astype(jnp.int32))

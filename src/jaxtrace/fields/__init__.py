@@ -17,11 +17,12 @@ from .base import Stencil as Stencil
 from .curvilinear import CurvilinearGrid as CurvilinearGrid
 from .epoch import Epoch as Epoch
 from .lattice import find_lattice as find_lattice
-from .mesh_averaging import nodal_averages as nodal_averages
-from .mesh_building import Mesh as Mesh
+from .meshes.averages import nodal_averages as nodal_averages
+from .meshes.mesh import Mesh as Mesh
 from .moments import Layout as Layout
 from .sphere import EARTH_RADIUS as EARTH_RADIUS
 from .sphere import Sphere as Sphere
+from .streams import StreamedField as StreamedField
 from .structured import RectilinearGrid as RectilinearGrid
 from .structured import UniformGrid as UniformGrid
 from .time_series import TimeSeriesField as TimeSeriesField

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .base import AbstractField, Moment, Sample
+from .base import AbstractField, FieldAtTime, Sample
 from .chart import MomentOfRates
 from .sphere import Sphere
 
@@ -96,7 +96,7 @@ class AnalyticField(AbstractField):
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree = ()) -> Sample:
         if self.globe is not None:
-            return MomentOfRates(Moment(self.in_metres, t), None, self.globe).sample(x, hint)
+            return MomentOfRates(FieldAtTime(self.in_metres, t), None, self.globe).sample(x, hint)
         extra = () if self.params is None else (self.params,)
         found = self.function(x, t, *extra)
         if found is None:

@@ -30,7 +30,7 @@ class Stencil(eqx.Module):
     hint: PyTree
     """Where to start looking next time: a cell number for meshes, `()` for grids that need no search."""
     pack: Int[Array, ""] | None = None
-    """The row of `AbstractGrid.packed` that holds the values of all `rows` side by side."""
+    """The row of `AbstractGrid.pack` that holds the values of all `rows` side by side."""
 
     @property
     def index(self) -> Int[Array, "*n k"]:
@@ -85,10 +85,10 @@ class AbstractGrid(eqx.Module):
 
     @property
     def packable(self) -> bool:
-        """Whether `packed` can lay the values of a stencil side by side."""
+        """Whether `pack` can lay the values of a stencil side by side."""
         return False
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "packs _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "packs _"]:
         """The values of every possible stencil side by side, in the order of `Stencil.weights`: one read for a point."""
         raise TypeError(f"{type(self).__name__} does not pack its values; see `packable`.")
 
@@ -140,7 +140,7 @@ class AbstractField(eqx.Module):
 
     def at(self, t: Float[Array, ""]) -> "AbstractMoment":
         """The field at one time. Where `t` is the same for all particles, work that depends on time alone is done once."""
-        return Moment(self, jnp.asarray(t))
+        return FieldAtTime(self, jnp.asarray(t))
 
     def __call__(self, x: Float[Array | np.ndarray, "*n dim"], t: Any) -> Float[Array, "*n dim"]:
         """Velocities of one point `(dim,)` or of many `(..., dim)`; NaN for points outside the field.
@@ -164,7 +164,7 @@ class AbstractMoment(eqx.Module):
         """The velocity at `x`, looked for from `hint`."""
 
 
-class Moment(AbstractMoment):
+class FieldAtTime(AbstractMoment):
     """A field and a time."""
 
     field: AbstractField

@@ -25,7 +25,7 @@ class Chart(eqx.Module):
         return difference * _metres(self.sphere, difference).at[0].multiply(self.circles.cos)
 
     def place(self, x: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], tuple[Array, Array]]:
-        """The difference of a position in the chart to the origin, in degrees, and `Place.east` there."""
+        """The difference of a position in the chart to the origin, in degrees, and `ChartPlace.east` there."""
         found = place_in_chart(self.circles, x[0], x[1], self.sphere.radius)
         return x.at[0].set(found.longitude).at[1].set(found.latitude), found.east
 
@@ -37,7 +37,7 @@ class Chart(eqx.Module):
         return velocity.at[0].set(along * u + across * v).at[1].set(along * v - across * u)
 
 
-def turned(velocity: Float[Array, " dim"], east: tuple[Array, Array]) -> Float[Array, " dim"]:
+def chart_velocity(velocity: Float[Array, " dim"], east: tuple[Array, Array]) -> Float[Array, " dim"]:
     """A velocity in m/s east and north as the chart's."""
     along, across = east
     u, v = velocity[0], velocity[1]
@@ -62,12 +62,12 @@ class InChart(AbstractField):
         return self.field.start(self.where(x)[0])
 
     def where(self, x: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], tuple[Array, Array]]:
-        """Longitude and latitude of a position in the chart, and `Place.east` there."""
+        """Longitude and latitude of a position in the chart, and `ChartPlace.east` there."""
         difference, east = self.chart.place(x)
         return on_this_turn(self.chart.origin + difference, self.middle), east
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
-        return _seen(self, self.field.at(t), x, hint)
+        return _sample_in_chart(self, self.field.at(t), x, hint)
 
     def at(self, t: Float[Array, ""]) -> AbstractMoment:
         return MomentInChart(self.field.at(t), self)
@@ -80,13 +80,13 @@ class MomentInChart(AbstractMoment):
     view: InChart
 
     def sample(self, x: Float[Array, " dim"], hint: PyTree) -> Sample:
-        return _seen(self.view, self.moment, x, hint)
+        return _sample_in_chart(self.view, self.moment, x, hint)
 
 
-def _seen(view: InChart, moment: AbstractMoment, x: Float[Array, " dim"], hint: PyTree) -> Sample:
+def _sample_in_chart(view: InChart, moment: AbstractMoment, x: Float[Array, " dim"], hint: PyTree) -> Sample:
     place, east = view.where(x)
     found = moment.sample(place, hint)
-    return Sample(turned(found.velocity, east), found.inside, found.hint)
+    return Sample(chart_velocity(found.velocity, east), found.inside, found.hint)
 
 
 class MomentOfRates(AbstractMoment):

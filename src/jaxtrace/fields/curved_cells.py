@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from .layout import strides_of
+from .grid_rows import strides_of
 from .weights import take
 
 NEWTON_STEPS = 4

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from .base import AbstractGrid, Stencil
 from .curved_cells import NEWTON_STEPS, flat, settle, strides, walk
+from .grid_rows import Centring, GridRows, Mask
 from .land import LandValues, cell_corners
-from .layout import Centring, Layout, Mask
 from .sphere import Sphere
 from .weights import Place, take
 
@@ -34,7 +34,7 @@ class CurvilinearGrid(AbstractGrid):
     corner: Float[Array, " dim"]
     per_unit: Float[Array, " dim"]
     bins: tuple[int, ...] = eqx.field(static=True)
-    layout: Layout
+    layout: GridRows
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CurvilinearGrid(AbstractGrid):
                 f"`points` must hold two cells or more along each axis for linear cell data; got nodes {shape}. "
                 "Use `interpolation='nearest'`."
             )
-        self.layout = Layout(shape, interpolation, centring, "C", None, mask, land_values)
+        self.layout = GridRows(shape, interpolation, centring, "C", None, mask, land_values)
         self.points = jnp.asarray(nodes.reshape(-1, dim))
         middles = np.mean(cell_corners(nodes, dim), axis=0)
         self.middles = jnp.asarray(middles.reshape(-1, dim)) if centring == "cell" else None

@@ -60,12 +60,12 @@ class Epoch:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "calendar", checked_calendar(self.calendar))
-        object.__setattr__(self, "date", _written(_microseconds(self.date, self.calendar), self.calendar))
+        object.__setattr__(self, "date", _text_of(_microseconds(self.date, self.calendar), self.calendar))
 
     @property
     def units(self) -> str:
         """The unit of times as CF writes it, such as "seconds since 2015-11-16 06:00:00"."""
-        return f"seconds since {_written(self._start, self.calendar, 'second')}"
+        return f"seconds since {_text_of(self._start, self.calendar, 'second')}"
 
     @property
     def common(self) -> bool:
@@ -95,7 +95,7 @@ class Epoch:
                 moments = [(moment + size // 2) // size * size for moment in moments]
                 break
         unit = _unit_of(moments)
-        return [_written(moment, self.calendar, unit) for moment in moments]
+        return [_text_of(moment, self.calendar, unit) for moment in moments]
 
     def dates(self, times: Sequence[float] | Float[np.ndarray, " times"]) -> np.ndarray:
         """The dates at some times as `datetime64[us]`; texts in calendars that NumPy does not have."""
@@ -105,7 +105,7 @@ class Epoch:
         return np.array(self.texts(values.tolist()), dtype=str)
 
     def ticks(self, low: float, high: float, most: int = 6) -> list[float]:
-        """At most so many times between two others whose dates are round: whole days, hours, minutes."""
+        """At most `most` times between `low` and `high` with round dates: whole days, hours, minutes."""
         from_day = self._start % _DAY / 1e6
         for step in _TICKS:
             first = int(np.ceil((low + from_day) / step - 1e-9))
@@ -114,7 +114,7 @@ class Epoch:
                 return [number * step - from_day for number in range(first, last + 1)]
         return [low, high]
 
-    def shifted(self, seconds: float) -> "Epoch":
+    def later_by(self, seconds: float) -> "Epoch":
         """The epoch some seconds later; at 1582 or after, both Gregorian calendars are one."""
         if not abs(seconds) * 1e6 < _LATEST * 366 * _DAY:
             raise ValueError(
@@ -124,7 +124,7 @@ class Epoch:
         calendar = self.calendar
         if calendar == "proleptic_gregorian" and moment >= _REFORM * _DAY:
             calendar = "standard"
-        return Epoch(_written(moment, calendar), calendar)
+        return Epoch(_text_of(moment, calendar), calendar)
 
     @property
     def _start(self) -> int:
@@ -153,7 +153,7 @@ def as_epoch(value: Any, name: str = "epoch") -> Epoch | None:
             f"`{name}` must be the date at time 0, such as '2015-11-16 06:00', or an Epoch; got {short(value)}."
         )
     calendar = getattr(value, "calendar", None) or "standard"
-    return Epoch(_written(_microseconds(value, checked_calendar(calendar), name), calendar), calendar)
+    return Epoch(_text_of(_microseconds(value, checked_calendar(calendar), name), calendar), calendar)
 
 
 def epoch_of(field: Any) -> Epoch | None:
@@ -164,7 +164,7 @@ def epoch_of(field: Any) -> Epoch | None:
 
 def without_epoch(field: Any) -> Any:
     """The field that programs are compiled for: they know numbers only, and fields of other dates share them."""
-    return field.dated(None) if epoch_of(field) is not None and hasattr(field, "dated") else field
+    return field.with_epoch(None) if epoch_of(field) is not None and hasattr(field, "with_epoch") else field
 
 
 def is_date(value: Any) -> bool:
@@ -200,7 +200,7 @@ def in_seconds(values: Any, epoch: Epoch | None, name: str, remedy: str = "") ->
 
 
 _GIVE_DATE = (
-    "Say the date of time 0 where the field is in slices, `field = field.dated('2015-11-16')`, or write "
+    "Say the date of time 0 where the field is in slices, `field = field.with_epoch('2015-11-16')`, or write "
     "`(date - first) / np.timedelta64(1, 's')`."
 )
 
@@ -263,7 +263,7 @@ def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
                 f"text: '{date}'."
             )
         fields = tuple(getattr(date, part) for part in _PARTS)
-        return _counted(fields, calendar, name, str(date))
+        return _microseconds_of_parts(fields, calendar, name, str(date))
     if isinstance(date, np.datetime64):
         if np.isnat(date):
             raise ValueError(f"`{name}` must be a date; got NaT, which marks a missing one.")
@@ -271,9 +271,13 @@ def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
     if isinstance(date, datetime.datetime):
         if date.tzinfo is not None:
             date = date.astimezone(datetime.UTC).replace(tzinfo=None)
-        return _counted(tuple(getattr(date, part) for part in _PARTS), calendar, name, str(date))
+        return _microseconds_of_parts(
+            tuple(getattr(date, part) for part in _PARTS), calendar, name, str(date)
+        )
     if isinstance(date, datetime.date):
-        return _counted((date.year, date.month, date.day, 0, 0, 0, 0), calendar, name, str(date))
+        return _microseconds_of_parts(
+            (date.year, date.month, date.day, 0, 0, 0, 0), calendar, name, str(date)
+        )
     if not isinstance(date, str):
         raise TypeError(f"`{name}` must be a date, such as '2015-11-16 06:00'; got {short(date)}.")
     found = _DATE.match(date)
@@ -284,7 +288,9 @@ def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
     *numbers, fraction, zone = found.groups()
     year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
     micro = round(float(f"0.{fraction}") * 1e6) if fraction else 0
-    return _counted((year, month, day, hour, minute, second, micro), calendar, name, date) - _offset(zone)
+    return _microseconds_of_parts(
+        (year, month, day, hour, minute, second, micro), calendar, name, date
+    ) - _offset(zone)
 
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
@@ -299,7 +305,7 @@ def _offset(zone: str | None) -> int:
     return (hours * 3600 + minutes * 60) * 1_000_000 * (-1 if zone[0] == "-" else 1)
 
 
-def _counted(fields: Any, calendar: str, name: str, text: str) -> int:
+def _microseconds_of_parts(fields: Any, calendar: str, name: str, text: str) -> int:
     """Microseconds to a date given by its parts; one that its calendar does not have is refused."""
     year, month, day, hour, minute, second, micro = map(int, fields)
     there = 1 <= month <= 12 and 1 <= day <= _length(year, month, calendar) and abs(year) <= _LATEST
@@ -373,7 +379,7 @@ def _unit_of(moments: list[int]) -> str:
     return "fraction"
 
 
-def _written(moment: int, calendar: str, unit: str | None = None) -> str:
+def _text_of(moment: int, calendar: str, unit: str | None = None) -> str:
     """A moment as text, to a unit, or as far as it needs."""
     days, clock = divmod(moment, _DAY)
     year, month, day = _parts_of(days, calendar)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .base import Interpolation
-from .layout import strides_of
+from .grid_rows import strides_of
 from .sphere import Sphere
 from .structured import RectilinearGrid, UniformGrid
 

@@ -5,15 +5,15 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
-from .apart import apart
 from .base import AbstractGrid, AbstractMoment, Sample, Stencil
+from .isolation import isolate
 from .weights import take
 
 Layout = Literal["direct", "rows", "cells", "cells16"]
 """How a moment of a series is laid out.
 
 - `direct`: not at all; every sample reads its rows from all slices that count. Best for few particles on a large grid.
-- `rows`: slices blended once for all particles, one padded row for each node. Best on a CPU.
+- `rows`: slices blended once for all particles, one pad_columns row for each node. Best on a CPU.
 - `cells`: blended, and the corners of each cell side by side: one read for a sample. Best on a GPU.
 - `cells16`: the same in 16 bits, scaled by the greatest speed: each component is rounded by at most 2⁻¹¹ of the
   greatest component in the data.
@@ -22,7 +22,7 @@ LAYOUTS: tuple[Layout, ...] = ("direct", "rows", "cells", "cells16")
 
 
 class BlendedMoment(AbstractMoment):
-    """One padded row of velocities for each value of the grid."""
+    """One pad_columns row of velocities for each value of the grid."""
 
     values: Shaped[Array, "size columns"]
     grid: AbstractGrid
@@ -36,7 +36,7 @@ class BlendedMoment(AbstractMoment):
             total = sum_rows(self.values, stencil.rows, stencil.weights)
             return Sample(total[: x.shape[0]], stencil.inside & self.known, stencil.hint)
 
-        return apart(self.always, here, x, hint)
+        return isolate(self.always, here, x, hint)
 
 
 class PackedMoment(AbstractMoment):
@@ -60,7 +60,7 @@ class PackedMoment(AbstractMoment):
                 total = total + weight * row[number * width : number * width + dim]
             return Sample(total * self.scale.astype(x.dtype), stencil.inside & self.known, stencil.hint)
 
-        return apart(self.always, here, x, hint)
+        return isolate(self.always, here, x, hint)
 
 
 def blend(
@@ -82,19 +82,19 @@ def columns(dim: int) -> int:
     return 1 << (dim - 1).bit_length()
 
 
-def padded(values: Float[Array, "rows dim"]) -> Float[Array, "rows columns"]:
-    """Rows of so many columns that each is one aligned read; three columns take twice as long on a CPU."""
+def pad_columns(values: Float[Array, "rows dim"]) -> Float[Array, "rows columns"]:
+    """Rows padded so that each is one aligned read; three columns take twice as long on a CPU."""
     dim = values.shape[1]
     return jnp.pad(values, ((0, 0), (0, columns(dim) - dim)))
 
 
-def packed(
+def pack_cells(
     grid: AbstractGrid, values: Float[Array, "rows dim"], scale: Float[Array, ""], half: bool
 ) -> Shaped[Array, "packs columns"]:
-    """Corners side by side, each padded; in 16 bits where `half`, divided by `scale`."""
+    """Corners side by side, each pad_columns; in 16 bits where `half`, divided by `scale`."""
     if half:
         values = (values / scale).astype(jnp.float16)
-    return grid.packed(padded(values))
+    return grid.pack(pad_columns(values))
 
 
 def sum_rows(

@@ -75,7 +75,7 @@ def circles(latitude: Array, equator: float) -> Circles:
     return Circles(jnp.sin(away), jnp.where(latitude < 0, -sine, sine))
 
 
-class Place(NamedTuple):
+class ChartPlace(NamedTuple):
     """What a place in the chart is on the sphere."""
 
     longitude: Array
@@ -86,7 +86,7 @@ class Place(NamedTuple):
     """What one m/s to the east there is in the chart; to the north it is the same turned by a right angle."""
 
 
-def place_in_chart(middle: Circles, east: Array, north: Array, radius: float) -> Place:
+def place_in_chart(middle: Circles, east: Array, north: Array, radius: float) -> ChartPlace:
     """The place `east` and `north` metres from the chart's middle, at whose latitude `middle` was computed."""
     cos, sin = middle
     a, b = east * (0.5 / radius), north * (0.5 / radius)
@@ -107,7 +107,7 @@ def place_in_chart(middle: Circles, east: Array, north: Array, radius: float) ->
     stretch = (1 + square) / jnp.where(at_pole, 1.0, distance)
     along = jnp.where(at_pole, 1.0, near + 2 * cos * a * a)
     across = 2 * a * (sin + cos * b)
-    return Place(longitude, latitude, (stretch * along, stretch * across))
+    return ChartPlace(longitude, latitude, (stretch * along, stretch * across))
 
 
 def nearest_turn(longitude: Array, middle: Array) -> Array:

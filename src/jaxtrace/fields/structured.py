@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from .base import AbstractGrid, Interpolation, Stencil
+from .grid_rows import Centring, GridRows, Mask, Numbers, Order
 from .land import LandValues
-from .layout import Centring, Layout, Mask, Numbers, Order
 from .sphere import Sphere
 from .weights import Knots, Place, ascending, take
 
@@ -24,7 +24,7 @@ class UniformGrid(AbstractGrid):
 
     origin: Float[Array, " dim"]
     spacing: Float[Array, " dim"]
-    layout: Layout
+    layout: GridRows
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class UniformGrid(AbstractGrid):
             raise ValueError(f"`origin` must be finite; got {np.asarray(self.origin)}.")
         if not np.all(np.isfinite(self.spacing) & (np.asarray(self.spacing) != 0)):
             raise ValueError(f"`spacing` must be finite and not zero; got {np.asarray(self.spacing)}.")
-        self.layout = Layout(shape, interpolation, centring, order, rows, mask, land_values)
+        self.layout = GridRows(shape, interpolation, centring, order, rows, mask, land_values)
 
     @property
     def dim(self) -> int:
@@ -95,8 +95,8 @@ class UniformGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.layout.packable
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.packed(values)
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+        return self.layout.pack(values)
 
     def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
         places: list[Place | None] = []
@@ -145,7 +145,7 @@ class RectilinearGrid(AbstractGrid):
     middles: tuple[Knots | None, ...]
     """The middles of the cells along each axis, where the data are for cells."""
     falling: tuple[bool, ...] = eqx.field(static=True)
-    layout: Layout
+    layout: GridRows
 
     def __init__(
         self,
@@ -161,7 +161,9 @@ class RectilinearGrid(AbstractGrid):
     ) -> None:
         self.sphere = sphere
         given = [np.atleast_1d(np.asarray(a)) for a in axes]
-        self.layout = Layout([a.size for a in given], interpolation, centring, order, rows, mask, land_values)
+        self.layout = GridRows(
+            [a.size for a in given], interpolation, centring, order, rows, mask, land_values
+        )
         self.falling = tuple(bool(a.size > 1 and a[0] > a[-1]) for a in given)
         rising = [
             ascending(f"axes[{k}]", a[::-1] if down else a, "Subtract an origin from positions and axes.")
@@ -212,8 +214,8 @@ class RectilinearGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.layout.packable
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.packed(values)
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+        return self.layout.pack(values)
 
     def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
         places: list[Place | None] = []
@@ -250,7 +252,7 @@ def _floats(values: Sequence[float] | Float[Array, " n"] | Float[np.ndarray, " n
     return found if jnp.issubdtype(found.dtype, jnp.floating) else found.astype(jnp.result_type(float))
 
 
-def _positions(axes: tuple[Float[Array, " _"], ...], layout: Layout) -> Float[Array, "size dim"]:
+def _positions(axes: tuple[Float[Array, " _"], ...], layout: GridRows) -> Float[Array, "size dim"]:
     """Where the values sit, in the order of the rows."""
     if layout.centring == "cell":
         axes = tuple((a[1:] + a[:-1]) / 2 if a.size > 1 else a for a in axes)

@@ -16,9 +16,9 @@ from jaxworlds.arguments import demand_no_dates
 
 from .base import AbstractGrid, Interpolation, check_choice
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
+from .grid_series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
 from .lattice import find_lattice
 from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
 from .sphere import Sphere
 from .weights import Knots, ascending
 
@@ -106,12 +106,12 @@ class TimeSeriesField(AbstractSeries):
         self.layout = layout
         self.scale = _greatest(self.data)
 
-    def arranged(self, layout: Layout) -> "TimeSeriesField":
+    def with_layout(self, layout: Layout) -> "TimeSeriesField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
         return self._copy(layout=layout)
 
-    def dated(self, epoch: Epoch | Any) -> "TimeSeriesField":
+    def with_epoch(self, epoch: Epoch | Any) -> "TimeSeriesField":
         """The same field with another date of time 0; None for none."""
         return self._copy(epoch=as_epoch(epoch))
 

@@ -8,13 +8,13 @@ from jaxtyping import Array, Bool, Float, Int32, Shaped
 from numpy.typing import ArrayLike
 
 from ..settings import DOUBLE
-from .apart import apart
 from .base import AbstractGrid, Interpolation, Stencil, check_choice
-from .layout import Centring
-from .mesh_building import Mesh as Mesh
-from .mesh_search import Simplices, clear_space
-from .mesh_walking import SimplexSearch
-from .shapes import corner_weights, invert, shape_matrix
+from .grid_rows import Centring
+from .isolation import isolate
+from .meshes.bins import Simplices, clear_space
+from .meshes.mesh import Mesh as Mesh
+from .meshes.search import SimplexSearch
+from .meshes.shapes import corner_weights, invert, shape_matrix
 from .sphere import Sphere
 from .weights import take
 
@@ -68,7 +68,7 @@ class UnstructuredGrid(AbstractGrid):
             )
         kind = jnp.zeros((), jnp.result_type(float) if dtype is None else dtype).dtype
         top = mesh.topology
-        simplices = _rounded(mesh, kind)
+        simplices = _rounded_simplices(mesh, kind)
         clear = clear_space(top.simplices, top.bins, top.links < 0)
         self.search = SimplexSearch(simplices, mesh.simplex_links, clear, top.bins, kind, max_walk)
         self.nodes = jnp.asarray(mesh.nodes, jnp.int32)
@@ -111,7 +111,7 @@ class UnstructuredGrid(AbstractGrid):
         if self.centring == "cell":
             return Stencil((cell,), (jnp.ones_like(weights[0]),), inside, simplex)
         # Apart: XLA would read the numbers again for each column of the values.
-        nodes = apart(self.search.always, lambda cell: take(self.nodes, cell), cell)
+        nodes = isolate(self.search.always, lambda cell: take(self.nodes, cell), cell)
         if self.maps is not None:
             weights, holds = self._cell_weights(cell, x)
             inside = inside | holds  # a warped wall may bulge beyond the triangles the search knows
@@ -127,7 +127,7 @@ class UnstructuredGrid(AbstractGrid):
     def packable(self) -> bool:
         return self.centring == "node" and self.interpolation == "linear"
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "cells _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "cells _"]:
         """For each cell the values of its corners."""
         return jnp.concatenate([take(values, corner) for corner in self.nodes.T], axis=1)
 
@@ -198,7 +198,7 @@ def delaunay_grid(
     return UnstructuredGrid(mesh, interpolation, dtype=dtype, sphere=sphere)
 
 
-def _rounded(mesh: Mesh, dtype: np.dtype) -> Simplices:
+def _rounded_simplices(mesh: Mesh, dtype: np.dtype) -> Simplices:
     """The simplices with their corners as the device stores them; refused where rounding crushes them."""
     exact = mesh.topology.simplices.corners
     corners = exact.astype(dtype).astype(np.float64)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Shaped
 from .base import Interpolation
 
 BINS_PER_KNOT = 128
-"""A lookup table holds at most so many bins per knot; axes stretched more than that are searched by bisection."""
+"""The most bins per knot in a lookup table; axes stretched more than that are searched by bisection."""
 
 
 def take(values: Shaped[Array, "n ..."], number: Int[Array, "..."]) -> Shaped[Array, "..."]:

@@ -12,6 +12,6 @@ from .euler import Euler as Euler
 from .inertial import Inertial as Inertial
 from .inertial import stokes_relaxation_time as stokes_relaxation_time
 from .midpoint import Midpoint as Midpoint
-from .naming import INTEGRATORS as INTEGRATORS
-from .naming import integrator_named as integrator_named
+from .names import INTEGRATORS as INTEGRATORS
+from .names import integrator_named as integrator_named
 from .rk4 import RK4 as RK4

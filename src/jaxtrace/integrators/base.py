@@ -70,7 +70,7 @@ class AbstractIntegrator(eqx.Module):
         t: Float[Array, ""],
         velocity: Float[Array, " dim"] | None = None,
     ) -> ParticleState:
-        """The state of a particle seen for the first time; its velocity is the field's unless given."""
+        """The state of a particle seen for the first time; its velocity defaults to the field's."""
         sample = field.sample(position, t, field.start(position))
         own = sample.velocity if velocity is None else velocity
         return ParticleState(

@@ -52,7 +52,7 @@ class AbstractRandomWalk(AbstractIntegrator):
         if not self.advection.steps_in_metres:
             raise ValueError(
                 f"`advection` of a random walk on longitudes and latitudes must declare `steps_in_metres = True`; "
-                f"{type(self.advection).__name__} does not. Use RK4, or declare it where that is so."
+                f"{type(self.advection).__name__} does not. Use RK4, or declare it if your method steps right in metres."
             )
         walk = eqx.tree_at(lambda i: i.advection, self, self.advection.in_chart(view))
         if not callable(self.diffusivity):
@@ -92,7 +92,7 @@ class AbstractRandomWalk(AbstractIntegrator):
         if not callable(self.diffusivity):
             constant = jnp.asarray(self.diffusivity, x.dtype)
             return jnp.broadcast_to(constant, x.shape), jnp.zeros_like(x)
-        function = _sampled(self.diffusivity)
+        function = _as_function(self.diffusivity)
 
         def along(x: Float[Array, " dim"]) -> Float[Array, " dim"]:
             return jnp.broadcast_to(jnp.asarray(function(x, t), x.dtype), x.shape)
@@ -182,7 +182,7 @@ def _diffusivity(given: Any) -> Float[Array, "*axes"] | Diffusivity:
     return values
 
 
-def _sampled(diffusivity: Diffusivity) -> Diffusivity:
+def _as_function(diffusivity: Diffusivity) -> Diffusivity:
     """A field as a function that stays finite past the edge; other functions as they are."""
     if isinstance(diffusivity, AbstractField):
         return lambda x, t: diffusivity.sample(x, t, diffusivity.start(x)).velocity

@@ -35,7 +35,7 @@ PROPORTIONAL, INTEGRAL = 0.4 / 5, 0.7 / 5
 
 
 class StepControl(eqx.Module):
-    """What one particle remembers about its steps."""
+    """One particle's step control."""
 
     size: Float[Array, ""]  # the next step to try; 0 before the first one
     error: Float[Array, ""]  # error of the last accepted step, in units of the tolerance
@@ -226,7 +226,7 @@ def _norm(values: Float[Array, " dim"], scale: Float[Array, " dim"]) -> Float[Ar
 
 
 def _factor(error: Float[Array, ""], before: Float[Array, ""], fits: Bool[Array, ""]) -> Float[Array, ""]:
-    """By how much the next step may be longer; NaN shrinks, and a rejected step never grows."""
+    """Factor for the next step; NaN shrinks it, and a rejected step never grows."""
     bounded = jnp.maximum(error, 1e-10)
     smooth = SAFETY * bounded**-INTEGRAL * before**PROPORTIONAL
     plain = jnp.minimum(SAFETY * bounded ** (-1 / 5), 1.0)

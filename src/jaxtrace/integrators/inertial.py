@@ -19,10 +19,12 @@ class Inertial(AbstractIntegrator):
     neutral ones, above 1 for bubbles. Back in time drag pushes away from the fluid: that is refused by the tracker.
     """
 
-    relaxation_time: Float[Array, ""] = eqx.field(converter=lambda given: _checked(given, "relaxation_time"))
+    relaxation_time: Float[Array, ""] = eqx.field(
+        converter=lambda given: _non_negative(given, "relaxation_time")
+    )
     gravity: Float[Array, "*axes"] = eqx.field(converter=lambda given: jnp.asarray(given, float), default=0.0)
     density_ratio: Float[Array, ""] = eqx.field(
-        converter=lambda given: _checked(given, "density_ratio"), default=0.0
+        converter=lambda given: _non_negative(given, "density_ratio"), default=0.0
     )
 
     order: ClassVar[int] = 2
@@ -82,7 +84,7 @@ def stokes_relaxation_time(
     return (density + added_mass * fluid_density) * diameter**2 / (18.0 * viscosity)
 
 
-def _checked(given: Any, name: str) -> Float[Array, ""]:
+def _non_negative(given: Any, name: str) -> Float[Array, ""]:
     """A non-negative number as an array; values that are being traced or differentiated pass."""
     if isinstance(given, int | float) and not given >= 0:
         raise ValueError(f"`{name}` must be at least 0; got {given}.")

@@ -134,7 +134,7 @@ def moments_of(sources: list[Source], name: str, options: Options, said: set[str
         if reference is not None:
             start = found[0].time or 0.0
             try:
-                epoch = reference.shifted(start) if isinstance(reference, Epoch) else None
+                epoch = reference.later_by(start) if isinstance(reference, Epoch) else None
             except ValueError as error:
                 raise DatasetError(
                     f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`."

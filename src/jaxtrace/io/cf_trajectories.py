@@ -78,7 +78,7 @@ def trajectory_dataset(
     )
     data["outcomes"][2]["flag_meanings"] = " ".join(map(_flag, trajectory.outcome_names))
     extra: dict[str, np.ndarray] = {}
-    header = header_text(trajectory.dated(epoch), extra)
+    header = header_text(trajectory.with_epoch(epoch), extra)
     for name, values in extra.items():
         dims = tuple(f"{name}_{k}" for k in range(values.ndim))
         data[name] = (dims, _narrow(values), {"long_name": f"result of reduce: {name}"})
@@ -158,7 +158,7 @@ def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
     if given is not None and own is not None and given != own:
         raise ValueError(
             f"`since` must be {str(own)!r}, the date of time 0 of the trajectory, or left out; got {str(given)!r}. To give it "
-            f"another date write `trajectory.dated({str(given)!r})`."
+            f"another date write `trajectory.with_epoch({str(given)!r})`."
         )
     return own if given is None else given
 

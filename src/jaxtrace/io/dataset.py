@@ -10,10 +10,10 @@ from jaxtyping import DTypeLike
 from jaxworlds.memory import device_memory_limit
 
 from ..fields.base import Interpolation
+from ..fields.grid_series import Extrapolation
 from ..fields.land import LandValues
-from ..fields.series import Extrapolation
 from ..fields.sphere import EARTH_RADIUS
-from ..fields.streaming import StreamedField
+from ..fields.streams.streamed_field import StreamedField
 from ..fields.time_series import TimeSeriesField
 from .geometry import CellData
 from .naming import VelocityNames

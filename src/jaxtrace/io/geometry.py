@@ -14,8 +14,8 @@ from ..fields.base import AbstractGrid, Interpolation
 from ..fields.curvilinear import CurvilinearGrid
 from ..fields.land import LandValues
 from ..fields.lattice import find_lattice
-from ..fields.mesh_averaging import nodal_averages
-from ..fields.mesh_building import Mesh
+from ..fields.meshes.averages import nodal_averages
+from ..fields.meshes.mesh import Mesh
 from ..fields.structured import RectilinearGrid, UniformGrid
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import ascending

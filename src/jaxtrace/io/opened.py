@@ -11,8 +11,8 @@ from jaxtyping import Float, Int, Shaped
 from ..fields.base import AbstractGrid, Interpolation
 from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_seconds
 from ..fields.land import LandValues
-from ..fields.sources import AbstractSlices
 from ..fields.sphere import EARTH_RADIUS
+from ..fields.streams.slices import AbstractSlices
 from .geometry import CellData
 from .naming import VelocityNames
 from .series import DatasetError, choose_slices, settle_times

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from jaxworlds.arguments import demand_no_dates
 from jaxworlds.special_files import demand_file
 
-from ..fields.sources import natural_key
+from ..fields.streams.slices import natural_key
 
 PathLike = str | os.PathLike[str]
 ZARR_SUFFIXES = (".zarr", ".zip")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fields.series import on_sphere
+from ..fields.grid_series import on_sphere
 from .cf_attributes import fill_marks, tidy_data
 from .cf_axes import without_time
 from .cf_grids import GridOnFile, grid_of

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float, Int32, PyTree
 
 from ..boundaries import AbstractBoundary
 from ..boundaries.reinjection import Ranks, ranks_in_place
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..fields.series import AbstractSeries
 from ..integrators import AbstractIntegrator
 from ..motion import Motion
 
@@ -55,7 +55,7 @@ class AbstractKernel(abc.ABC):
         """The layouts that it reads of this field."""
 
     def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
-        """The layout to read with so many particles, and the reason; None where the rule for XLA serves."""
+        """The best layout for this number of particles, and the reason; None where the rule for XLA serves."""
         return None
 
     @abc.abstractmethod

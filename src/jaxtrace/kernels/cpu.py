@@ -22,9 +22,9 @@ from ..boundaries.box import FACES, Box
 from ..boundaries.mesh import BEHAVIOURS, MeshWalls
 from ..boundaries.reinjection import InletBoundary, Ranks
 from ..fields.base import AbstractGrid
-from ..fields.mesh_walking import SimplexSearch
+from ..fields.grid_series import AbstractSeries
+from ..fields.meshes.search import SimplexSearch
 from ..fields.moments import BlendedMoment, Layout
-from ..fields.series import AbstractSeries
 from ..fields.structured import UniformGrid
 from ..fields.unstructured import UnstructuredGrid
 from ..integrators import RK4, AbstractIntegrator
@@ -36,7 +36,7 @@ _SOURCE = Path(__file__).with_name("native.cc")
 _SLICES = {"nearest": 1, "linear": 2, "cubic": 4}
 _MOST_PATCHES = 64
 _NO_WALLS, _BOX, _MESH = range(3)
-# Blending pays from so many particles for each row of the grid on, by the slices that count. On two CPU cores (64³ rows) it
+# Blending pays from this number of particles per row of the grid, by the slices that count. On two CPU cores (64³ rows) it
 # takes 30 ns for a row, and a step of a particle that reads four slices 40 ns longer than of one that reads blended rows.
 _PARTICLES_PER_ROW = {1: np.inf, 2: 6.0, 4: 0.75}
 
@@ -137,7 +137,7 @@ def _knows_walls(boundary: AbstractBoundary, grid: AbstractGrid) -> bool:
 
 @dataclasses.dataclass
 class _Call:
-    """What the kernel is handed besides the particles: tables, and the whole numbers that are known when it is traced."""
+    """The kernel's arguments besides the particles: tables, and whole numbers known at trace time."""
 
     plan: list[int]
     tables: list[Array]

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from ..boundaries.base import AbstractBoundary, Unbounded
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout, PackedMoment
-from ..fields.series import AbstractSeries
 from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
 from ..integrators import RK4, AbstractIntegrator
 from ..motion import Motion
@@ -240,13 +240,13 @@ def _kernel(
 
     if sampler.rolled:  # a quarter of the code: compiling the walk four times takes a minute
 
-        def rolled(number: Any, before: _Stage) -> _Stage:
+        def loop_stage(number: Any, before: _Stage) -> _Stage:
             moment = (number + 1) // 2
             place = moment.astype(dt.dtype)  # no selection among scalars: Triton's lowering of it fails
             ahead, counts = 0.5 * dt * place, 1.0 + place * (2.0 - place)
             return stage(number, ahead, counts, moments[0], moment * sizes.moment, before)
 
-        last = jax.lax.fori_loop(0, 4, rolled, begin)
+        last = jax.lax.fori_loop(0, 4, loop_stage, begin)
     else:
         last = begin
         for number, (share, counts, moment) in enumerate(_STAGES):

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..fields.layout import strides_of
+from ..fields.grid_rows import strides_of
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import columns
-from ..fields.series import AbstractSeries
 from ..fields.structured import UniformGrid, face_slack
 from .gpu_block import Block
 

@@ -1,7 +1,7 @@
 """Samples of packed simplices inside the kernel of `fused`: the walk and the search of a bin run for a block at a time.
 
 XLA runs a walk as a loop over all particles whose end the host waits for, with every step through memory. Here a block
-of particles walks until its slowest has arrived. The rules are those of `jaxtrace.fields.mesh_walking`, its twin.
+of particles walks until its slowest has arrived. The rules are those of `jaxtrace.fields.meshes.search`, its twin.
 """
 
 import dataclasses
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ..fields.mesh_walking import exit_of, lowest, near, rounding
+from ..fields.grid_series import AbstractSeries
+from ..fields.meshes.search import exit_of, lowest, near, rounding
+from ..fields.meshes.shapes import sum_products
 from ..fields.moments import columns
-from ..fields.series import AbstractSeries
-from ..fields.shapes import sum_products
 from ..fields.unstructured import UnstructuredGrid
 from .gpu_block import Block
 
@@ -94,8 +94,8 @@ class MeshSampler:
     ) -> tuple[list[Array], Array, list[Array]]:
         """Velocities at `x`, whether the mesh holds the points, and their simplices."""
         mesh = _Tables(*tables)
-        walk = self._walked(block, mesh, x, hint[0])
-        found = self._looked_up(block, mesh, x, walk)
+        walk = self._walk(block, mesh, x, hint[0])
+        found = self._look_up(block, mesh, x, walk)
         held = found.found == 1
         weights = [1 - sum(found.weights[1:], found.weights[0]), *found.weights]
         weights = [jnp.where(held, w, c) for w, c in zip(weights, near(weights), strict=True)]
@@ -133,7 +133,7 @@ class MeshSampler:
         rest = [sum_products(one, offset) for one in inverse]
         return [1 - sum(rest[1:], rest[0]), *rest], rounding(inverse, corner), links
 
-    def _walked(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _Walk:
+    def _walk(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _Walk:
         def on(walk: _Walk) -> _Walk:
             going = walk.going == 1
             weights, tolerance, links = self._coordinates(block, mesh, x, walk.simplex, going)
@@ -160,7 +160,7 @@ class MeshSampler:
         )
         return lax.while_loop(lambda walk: jnp.max(walk.going) > 0, on, begin)
 
-    def _looked_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _Walk) -> _Look:
+    def _look_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _Walk) -> _Look:
         d = self.dim
         low, high = [mesh.box[k] for k in range(d)], [mesh.box[d + k] for k in range(d)]
         largest = functools.reduce(jnp.maximum, [jnp.abs(edge) for edge in (*low, *high)])

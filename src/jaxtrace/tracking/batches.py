@@ -1,4 +1,4 @@
-"""What a run needs and gets before it begins: the layout of the field, and batches that fit into memory."""
+"""Batches of particles that fit into memory."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ _SHARE = 0.85
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """How many particles move at the same time, and why so many."""
+    """How many particles move at the same time, and the reason."""
 
     size: int
     reason: str

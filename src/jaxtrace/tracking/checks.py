@@ -1,4 +1,4 @@
-"""What a tracker is given, checked where it is given: seeds, names, times, and switches of older versions."""
+"""Checks of a tracker's arguments: seeds, names, times, and switches of older versions."""
 
 import dataclasses
 import warnings
@@ -17,7 +17,7 @@ from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
-from ..integrators.naming import INTEGRATORS, integrator_named
+from ..integrators.names import INTEGRATORS, integrator_named
 from ..settings import DOUBLE, HELD, WATER
 from .particles import Outcome
 

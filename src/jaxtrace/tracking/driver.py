@@ -1,4 +1,4 @@
-"""Running a schedule on the core: batches of particles one after the other, in chunks of one compiled program."""
+"""The driver of a run: batches of particles one after the other, each in chunks of one compiled program."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ from .segment import Segment, Shared, device_tables
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run as it will be done."""
+    """A planned run."""
 
     motion: Motion
     """With the grid's field in place of a streamed one, which `stream` holds."""
@@ -62,7 +62,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What one batch came to."""
+    """Result of one batch."""
 
     rollout: Rollout
     records: int
@@ -143,12 +143,17 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             assert saved is not None
             devices = 1 if job.mesh is None else job.mesh.size
 
-            def restored(particles: Particles) -> Particles:
+            def reorder(particles: Particles) -> Particles:
                 return sort_by_number(particles, devices, sorts=job.segment.sort > 0)
 
             try:
                 rollout = resume(
-                    job.segment, particles, saved, restored=restored, added=_added(particles), **options
+                    job.segment,
+                    particles,
+                    saved,
+                    restored=reorder,
+                    added=_missing_leaves(particles),
+                    **options,
                 )
             except MisfitError as error:
                 raise MisfitError(
@@ -173,7 +178,7 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
 
 @contextlib.contextmanager
 def _shared(job: Job, number: int) -> Iterator[tuple[Motion, dict[str, Any]]]:
-    """What moves the particles at first, and what all segments share as the core takes it."""
+    """The motion that the particles begin with, and the options of `run` that hold what all segments share."""
     first, last = job.rows_of(number)
     chunks = job.chunks
     motion = _share_of_inlet(job.motion, (last - first) / len(job.seeds))
@@ -222,7 +227,7 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
     return dataclasses.replace(particles, ended=ended, cause=cause)
 
 
-def _added(particles: Particles) -> dict[str, Any]:
+def _missing_leaves(particles: Particles) -> dict[str, Any]:
     """Fields and records that older checkpoints lack: there, particles ended with the step, and no field was broken."""
     ones = np.ones(particles.identity.shape, particles.position.dtype)
     steps = {".memory.reached": ones, ".memory.broken": np.zeros(ones.shape, bool)}
@@ -267,7 +272,7 @@ def _share_of_inlet(motion: Motion, share: float) -> Motion:
 
 
 def _fingerprint(job: Job, first: int, last: int) -> Any:
-    """What a checkpoint must not be mixed up with, beyond field and schedule: seeds, releases and the batch."""
+    """Digest of seeds, releases and batch: a checkpoint of another run is refused."""
     digest = hashlib.blake2b(digest_size=16)
     for values in (job.seeds[first:last], job.schedule.releases[first:last], np.asarray([first, last])):
         digest.update(np.ascontiguousarray(values).tobytes())

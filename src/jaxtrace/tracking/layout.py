@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields.base import AbstractField
+from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..fields.ring import RingField
-from ..fields.series import AbstractSeries
+from ..fields.streams.ring_field import RingField
 from ..integrators.base import AbstractIntegrator, particle_key
 from ..kernels import AbstractKernel
 from ..motion import Motion
 
-# Blending pays from so many particles for each row of the grid on. On two CPU cores (64³ rows, cubic in time) a particle
+# Blending pays from this number of particles per row of the grid. On two CPU cores (64³ rows, cubic in time) a particle
 # that reads all slices itself takes 0.9 µs for a step, and blending three moments 12 ns for a row; on an H200 1.2 ns and
 # 1.7 ns.
 _PARTICLES_PER_ROW_CPU, _PARTICLES_PER_ROW = 1 / 60, 1.0
@@ -59,15 +59,15 @@ def choose_layout(
         return field, "it holds no slices"
     if layout == "tune":
         found = tune()
-        return field.arranged(found.layout), found.reason
+        return field.with_layout(found.layout), found.reason
     if layout != "auto":
-        return field.arranged(layout), "as given"
+        return field.with_layout(layout), "as given"
     if kernel is not None and kernel.refusal(motion.integrator, motion.field, motion.boundary) is None:
         best = kernel.best_layout(motion.field, particles)
         if best is not None:
-            return field.arranged(best[0]), best[1]
+            return field.with_layout(best[0]), best[1]
     found = ruled_layout(motion.field, motion.integrator, particles)
-    return field.arranged(found.layout), found.reason
+    return field.with_layout(found.layout), found.reason
 
 
 def layouts_for(field: AbstractField, half: bool = False) -> tuple[Layout, ...]:
@@ -114,16 +114,12 @@ def tuned_layout(
     span = tuple(jnp.asarray(value, float) for value in (t, dt))
     rates: dict[str, float] = {}
     for layout in choices:
-        run = functools.partial(_steps, _arranged(field, layout), integrator, start, *span)
+        run = functools.partial(_steps, field.with_layout(layout), integrator, start, *span)
         jax.block_until_ready(run())
         rates[layout] = len(positions) * _STEPS / _best_time(run, seconds / len(choices))
     best = max(rates, key=rates.__getitem__)
     said = ", ".join(f"{name} {rate / 1e6:.1f}" for name, rate in rates.items())
     return Tuning(best, f"measured, million particle-steps/s: {said}", rates)  # pyright: ignore[reportArgumentType]
-
-
-def _arranged(field: AbstractSeries, layout: Layout) -> AbstractSeries:
-    return field.arranged(layout)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _best_time(run: functools.partial[Array], seconds: float) -> float:

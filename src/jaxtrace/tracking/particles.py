@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..boundaries.reinjection import InletBoundary, ranks_in_place
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..integrators.base import particle_key
 from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
 from ..motion import Motion, move
@@ -23,7 +23,7 @@ NOTHING, OUTSIDE, EXHAUSTED, NOT_FINITE = -1, -2, -3, -4
 
 
 class Outcome(enum.IntEnum):
-    """What became of a particle."""
+    """The fate of a particle."""
 
     MOVING = 0
     LEFT = 1
@@ -38,7 +38,7 @@ class Outcome(enum.IntEnum):
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
+        """The outcome as a phrase."""
         return _SENTENCES[self]
 
 
@@ -64,7 +64,7 @@ class Particles(eqx.Module):
 
     position: Float[Array, "n dim"]
     rest: Float[Array, "n dim"]
-    """What rounding has kept from the position so far."""
+    """The rounding residual of the position. Names of fields are those in checkpoint files: do not rename them."""
     velocity: Float[Array, "n dim"] | None
     """Of particles with inertia; the others have the field's."""
     hint: PyTree
@@ -77,7 +77,7 @@ class Particles(eqx.Module):
     share: Float[Array, " n"] | None
     """The part of the last step's time before the particle ended; None where none ends within a step."""
     generation: Int32[Array, " n"] | None
-    """How often the slot was filled anew, where the boundary has an inlet."""
+    """How often an inlet has refilled the slot; None without an inlet."""
     hits: Int32[Array, " patches"]
     """How often each patch was met since the last recorded time."""
     owed: Float[Array, ""]

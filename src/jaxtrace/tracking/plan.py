@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ _TUNED = 200_000
 
 @dataclasses.dataclass(frozen=True)
 class TrackerOptions:
-    """What a tracker was made with; see `create_tracker`."""
+    """The arguments of `create_tracker`."""
 
     field: Any
     integrator: AbstractIntegrator
@@ -63,7 +63,7 @@ def plan_run(
 ) -> tuple[Job, Report]:
     """Plan a run: the job, and a report that explains the choices."""
     if isinstance(options.reduce, AbstractReduction):
-        options = dataclasses.replace(options, reduce=options.reduce._begun(seeds))
+        options = dataclasses.replace(options, reduce=options.reduce._for_seeds(seeds))
     devices = 1 if options.mesh is None else options.mesh.size
     count = -(-min(options.batch_size or len(seeds), len(seeds)) // devices)  # of each device
 
@@ -71,16 +71,7 @@ def plan_run(
         some = seeds[: min(count, _TUNED)]
         return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
 
-    stream = options.field if is_streamed(options.field) else None
-    resident = ring_shapes(stream) if stream is not None else options.field
-    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
-    by_kernel = options.fused is not False and on_default_backend(options.mesh)
-    kernel = default_kernel() if by_kernel else None
-    field, why = choose_layout(options.field, options.layout, count, motion, tune, kernel)
-    stream = field if stream is not None else None
-    motion = dataclasses.replace(motion, field=field if stream is None else ring_shapes(stream))
-    why_xla = _why_xla(options, motion)
-    motion = dataclasses.replace(motion, fused=why_xla is None)
+    motion, stream, layout_reason, step_reason = _plan_motion(options, count, tune)
     segment = _segment(options, motion, schedule, count)
     batching = plan_batches(
         motion,
@@ -118,7 +109,30 @@ def plan_run(
     if stream is not None:
         times = segment_times(schedule, chunks.parts, chunks.segments)
         ring = stream.plan(times, ring_limit, longest=chunks.chunk)
-    return job, _report(options, job, batching, (why, why_xla), ring)
+    return job, _report(options, job, batching, (layout_reason, step_reason), ring)
+
+
+class _MotionPlan(NamedTuple):
+    motion: Motion
+    stream: Any
+    """The field that is read while the run goes on, of which `motion` has the shapes; else None."""
+    layout_reason: str
+    step_reason: str | None
+    """Why XLA takes the steps; None where a kernel does."""
+
+
+def _plan_motion(options: TrackerOptions, count: int, tune: Callable[[], Tuning]) -> _MotionPlan:
+    """The field laid out for `count` particles of each device, and who takes the steps."""
+    streamed = is_streamed(options.field)
+    resident = ring_shapes(options.field) if streamed else options.field
+    motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
+    by_kernel = options.fused is not False and on_default_backend(options.mesh)
+    kernel = default_kernel() if by_kernel else None
+    field, reason = choose_layout(options.field, options.layout, count, motion, tune, kernel)
+    motion = dataclasses.replace(motion, field=ring_shapes(field) if streamed else field)
+    why_xla = _why_xla(options, motion)
+    motion = dataclasses.replace(motion, fused=why_xla is None)
+    return _MotionPlan(motion, field if streamed else None, reason, why_xla)
 
 
 def _why_xla(options: TrackerOptions, motion: Motion) -> str | None:
@@ -153,7 +167,7 @@ def _why_not(motion: Motion, here: bool) -> str | None:
 
 
 def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count: int) -> Segment:
-    """What is recorded, and how often particles are sorted."""
+    """The compiled part of the run: its records, and how often particles are sorted."""
     if options.reduce is not None and not callable(options.reduce):
         raise TypeError(f"`reduce` must be a function of a Snapshot; got {type(options.reduce).__name__}.")
     sort = sort_period(motion, count, schedule.steps_per_record[1])
@@ -172,7 +186,7 @@ def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count:
 
 
 def _ring_limit(options: TrackerOptions, stream: Any, batching: Batching) -> int | None:
-    """Bytes that a ring may take where it has no limit of its own: what the particles leave."""
+    """Bytes for a ring without a limit of its own: the memory that particles leave."""
     if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
         return None
     return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)

@@ -12,7 +12,7 @@ SUMMED = ("hits", "missed", "reduced")
 
 
 class Records:
-    """What a run records; what is never computed stays NaN, or 0."""
+    """The records of a run; entries that are never computed stay NaN, or 0."""
 
     def __init__(self, times: int, particles: int):
         self.times, self.particles = times, particles

@@ -1,4 +1,4 @@
-"""Reductions: what is kept of all particles at a recorded time when their positions are too many to keep."""
+"""Reductions: sums over all particles at each recorded time, for runs whose positions are too many to keep."""
 
 import abc
 import dataclasses
@@ -30,12 +30,12 @@ class AbstractReduction(eqx.Module):
         """The result from the sums over all particles, NumPy arrays with a leading axis of times."""
         return total
 
-    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+    def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
         """The reduction for a run that begins with these particles."""
         return self
 
     def _check(self, seeds: Float[np.ndarray, "particles dim"], boundary: AbstractBoundary) -> None:
-        """Refuse particles and walls for which it would not hold."""
+        """Raise an error for particles or walls that the reduction cannot serve."""
 
 
 class Count(AbstractReduction):
@@ -74,9 +74,9 @@ class Moments(AbstractReduction):
     """Number, mean and covariance of the moving particles' positions."""
 
     origin: Float[Array, " dim"] | None = None
-    """A place near the particles, from which sums lose fewer digits; the middle of the seeds unless given."""
+    """A place near the particles, from which sums lose fewer digits; the middle of the seeds by default."""
 
-    def _begun(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
+    def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
         middle = jnp.asarray(seeds.mean(0, dtype=np.float64), seeds.dtype)
         return self if self.origin is not None else dataclasses.replace(self, origin=middle)
 

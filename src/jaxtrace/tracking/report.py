@@ -1,4 +1,4 @@
-"""What a tracker will do and what it costs, said before it runs."""
+"""The report of a planned run: choices, reasons and costs."""
 
 import dataclasses
 from typing import Any
@@ -34,7 +34,7 @@ class Report:
     chunk: int
     """Recorded times in one compiled program."""
     field_bytes: int
-    """What of the field lies on the device."""
+    """Bytes of the field on the device."""
     ring: str | None
     """How a streamed field is cut."""
     particle_bytes: int

@@ -1,4 +1,4 @@
-"""From the records of all batches to one trajectory."""
+"""The trajectory from the records of all batches."""
 
 import platform
 import time
@@ -16,7 +16,7 @@ from ..boundaries.base import Unbounded
 from ..fields.base import AbstractGrid
 from ..fields.chart import on_turn_of
 from ..fields.epoch import Epoch
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
 from .chunks import segment_edges
 from .driver import Batch, Job
@@ -34,7 +34,7 @@ def collect(
     began: float,
     epoch: Epoch | None = None,
 ) -> Trajectory:
-    """Cut what was recorded to what was reached, and say what became of every particle. The call began at `began`."""
+    """Cut the records to the times reached, and find the outcome of every particle. The call began at `began`."""
     schedule = job.schedule
     reached = max((batch.records for batch in batches), default=0)
     times = schedule.times[:reached]
@@ -188,7 +188,7 @@ def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np
 
 
 def _info(job: Job, batches: list[Batch], records: Records, reached: int, seconds: float) -> dict[str, Any]:
-    """What ran, where, and how fast: over the whole call, and in the compiled loop alone, both without compiling."""
+    """Device, steps and speed of the run: of the whole call and of the compiled loop alone, both without compiling."""
     compiling = sum(batch.rollout.compile_seconds for batch in batches)
     running = sum(batch.rollout.seconds for batch in batches)
     edges = np.concatenate([[0], segment_edges(job.schedule, job.chunks.parts, job.chunks.table)])

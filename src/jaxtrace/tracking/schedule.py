@@ -18,7 +18,7 @@ Times = Float[np.ndarray, " _"]
 
 # Step edges are numbered with int32, and so are the random numbers of a step.
 _MOST_STEPS = 2**31 - 2**20
-# A series is resolved by so many steps from slice to slice unless `dt` says otherwise.
+# Steps from slice to slice of a series when no `dt` is given.
 _STEPS_PER_SLICE = 20
 # More distinct release times than this for each step are rounded to step edges instead of making steps of their own.
 _RELEASES_PER_STEP = 4

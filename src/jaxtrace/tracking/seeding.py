@@ -40,7 +40,7 @@ def seeds_inside(
 ) -> Float[Array, "held dim"]:
     """The seeds that lie `inside` a field, a grid, a boundary, or where a function of the points says so.
 
-    A field holds where it gives a finite velocity at `time`, which is its first unless given.
+    A field holds where it gives a finite velocity at `time`, by default its first.
 
     ```python
     wet = seeds_inside(uniform_grid_seeds((100, 100), bounds), field)
@@ -88,7 +88,7 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
     return held.astype(bool)
 
 
-def _drawn(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
+def _draw_inside(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
     """`n` points of `draw(count, round)`, those of them that lie inside; the first round alone where all may."""
     found = draw(n, 0)
     if inside is None:
@@ -119,7 +119,7 @@ def uniform_grid_seeds(
     *,
     inside: Inside = None,
 ) -> Seeds:
-    """A regular lattice, the last axis fastest; of it the points `inside` where that is given.
+    """A regular lattice, the last axis fastest; only its points `inside`, if given.
 
     With `include_boundaries` the outermost points lie on the box; without, every point is the middle of its cell. An
     axis of resolution 1 gets its middle.
@@ -151,7 +151,7 @@ def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside = No
     def draw(count: int, number: int) -> Seeds:
         return low + jr.uniform(_key_of_round(key, number), (count, len(low))) * (high - low)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Seeds:
@@ -164,7 +164,7 @@ def line_seeds(start: Point, end: Point, n: int, *, inside: Inside = None) -> Se
 def circle_seeds(
     center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside = None
 ) -> Seeds:
-    """`n` points evenly around a circle; in three dimensions across `normal`, the z axis unless given."""
+    """`n` points evenly around a circle; in three dimensions across `normal`, by default the z axis."""
     centre = _point(center, "center")
     angle = 2 * np.pi * np.arange(_number(n)) / n
     first, second = _plane(len(centre), normal)
@@ -188,7 +188,7 @@ def sphere_seeds(
         flat = np.sqrt(1 - height**2)
         unit = jnp.asarray(np.stack([flat * np.cos(angle), flat * np.sin(angle), height], -1), float)
         return seeds_inside(middle + size * unit, inside)
-    return _drawn(
+    return _draw_inside(
         _number(n),
         inside,
         lambda count, number: middle + size * _directions(_key_of_round(key, number), count, 3),
@@ -205,7 +205,7 @@ def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside:
         reach = jr.uniform(key_radius, (count, 1)) ** (1 / dim)
         return jnp.asarray(centre, float) + size * reach * _directions(key_direction, count, dim)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def rectangle_seeds(
@@ -258,7 +258,7 @@ def low_discrepancy_seeds(
         begun += count
         return jnp.asarray(low + share * (high - low), float)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def density_seeds(
@@ -301,7 +301,7 @@ def density_seeds(
         inner = np.asarray(jr.uniform(key_place, index.shape), np.float64)
         return jnp.asarray(low + (index + inner) * size, float)
 
-    return _drawn(_number(n), inside, draw)
+    return _draw_inside(_number(n), inside, draw)
 
 
 def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
@@ -461,7 +461,7 @@ def _is_number(text: str) -> bool:
 
 
 def _numbers(column: list[str]) -> np.ndarray:
-    """A column as numbers; as text where one of its values is none, for only the coordinates must be numbers."""
+    """A column as numbers, or as text if a value is not a number: only the coordinates must be numbers."""
     try:
         return np.array([float(text) for text in column])
     except ValueError:

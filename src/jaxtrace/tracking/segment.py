@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from jaxworlds.batching import on_each_device, spreading_mesh
 
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..motion import Motion
 from .chunks import ChunkPlan, segment_edges
 from .particles import Particles, axes_of, moving_mask, step_particles
@@ -117,7 +117,7 @@ class Segment:
         edge: Int32[Array, ""],
         t: Float[Array, ""],
     ) -> dict[str, Any]:
-        """What is kept of one recorded time."""
+        """The record of one recorded time."""
         out: dict[str, Any] = {"hits": particles.hits, "missed": particles.missed}
         velocity = None
         if self.velocities:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32, PyTree, UInt32
 
 from ..boundaries.reinjection import InletBoundary
-from ..fields.series import AbstractSeries
+from ..fields.grid_series import AbstractSeries
 from ..motion import Motion
 
 # Shift and mask that spread the low bits of a word so that room is left for the bits of the other axes.

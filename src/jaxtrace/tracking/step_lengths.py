@@ -1,4 +1,4 @@
-"""Whether the steps of a run are far too long for its field: told before it runs, at no cost to the steps."""
+"""A warning before a run whose steps are far too long for its field, at no cost to the steps."""
 
 import math
 import warnings
@@ -15,9 +15,9 @@ from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from .schedule import Schedule
 
-# A formula is looked at where so many particles begin, always the same number: compiled once.
+# A formula is checked at this number of seeds, always the same: compiled once.
 _LOOKED_AT = 64
-# The velocity may change by so many times itself along a step, and a step may cross this part of a grid.
+# Along a step the velocity may change by this multiple of itself, and a step may cross this share of a grid.
 _MOST_CHANGE, _MOST_CROSSED = 3.0, 0.5
 # What the advised step leaves of either.
 _GOOD_CHANGE, _GOOD_CROSSED = 0.3, 0.02
@@ -72,7 +72,7 @@ def _told_of_formula(
 ) -> tuple[str, float] | None:
     """The same for a formula, by how the velocity changes along the way of particles where they begin, at times of the span."""
     some = np.arange(_LOOKED_AT) * max(len(seeds), _LOOKED_AT) // _LOOKED_AT % len(seeds)
-    # One time for each, in an order that is none of the seeds': a velocity may vanish at one time for all of them.
+    # One time for each, in another order than the seeds': a velocity may vanish at one time for all of them.
     share = (np.arange(_LOOKED_AT) * 27 % _LOOKED_AT + 0.5) / _LOOKED_AT
     times = (span[0] + share * (span[1] - span[0])).astype(seeds.dtype)
     ahead = (np.copysign(dt, span[1] - span[0]) * np.array(_AHEAD)).astype(seeds.dtype)

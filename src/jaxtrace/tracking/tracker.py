@@ -81,23 +81,23 @@ def create_tracker(
 
     - `integrator_name`: "rk4", "euler", "midpoint", "dopri5", "euler_maruyama", "milstein", "inertial", or an integrator
       (also as `integrator=`). `options` are the integrator's, such as `rtol` or `diffusivity`.
-    - `boundary_condition`: from `jaxtrace.boundaries.named`; none unless given.
-    - `batch_size`: particles that are moved at the same time; all that memory allows unless given.
+    - `boundary_condition`: from `jaxtrace.tracking.boundary`; none by default.
+    - `batch_size`: particles that move at the same time; by default all that memory allows.
     - `record_velocities`: also keep the velocity at every recorded time.
     - `progress_callback(done, total)`: called now and then with integration steps; True stops the run.
     - `seed` or `key`: of random walks and inlets.
     - `mesh`: devices to spread particles over: a `jaxworlds.world_mesh`, or how many. Each steps and sorts its own.
-    - `memory_limit_gb`: of a device; what `configure` said, or what it has, unless given.
+    - `memory_limit_gb`: of a device; by default the limit set with `configure`, or all that it has.
     - `layout`: of the slices of a series, see `jaxtrace.fields.moments`; "auto" chooses by a rule for the number of
       particles, "tune" by measuring for a second.
-    - `sort_every`: steps from one sorting of the particles in space to the next, 0 for none; chosen unless given.
-    - `fused`: whether a step of RK4 is one kernel, on a GPU or a CPU; where that is possible unless given.
+    - `sort_every`: steps from one sorting of the particles in space to the next, 0 for none; chosen by default.
+    - `fused`: whether a kernel takes the steps (of RK4, on a GPU or a CPU); by default where one can.
     - `checkpoint`: a folder to save runs to, see `track_particles`.
     - `reduce`: see `jaxtrace.tracking.reductions`; positions are then kept only with `keep_positions=True`.
     - `stop_outside`: whether a particle ends where the field does; else it goes on with the velocity of the nearest place.
     - `land_on_slices`: whether steps end on the slice times of a series, where its derivative jumps.
 
-    `use_jax_jit`, `static_compilation`, `use_scan_jit` and `device_put_inputs` have no effect: everything is compiled.
+    `use_jax_jit`, `static_compilation`, `use_scan_jit` and `device_put_inputs` have no effect: every tracker is compiled.
     """
     switches = {
         "use_jax_jit": use_jax_jit,
@@ -109,7 +109,7 @@ def create_tracker(
         if not value:
             say_once(f"`{name}=False` has no effect: every tracker is compiled. Leave it out.")
     if field is None:
-        raise ValueError("`field` must be given: what moves the particles; got None.")
+        raise ValueError("`field` must be given, the velocity that moves the particles; got None.")
     if not isinstance(field, AbstractField) and not is_streamed(field):
         remedy = (
             "The order is create_tracker(integrator, field, boundary)."
@@ -122,7 +122,7 @@ def create_tracker(
     boundary = Unbounded() if boundary_condition is None else boundary_condition
     if not isinstance(boundary, AbstractBoundary):
         raise TypeError(
-            f"`boundary_condition` must come from jaxtrace.boundaries.named; got {short(boundary)}. Write "
+            f"`boundary_condition` must come from jaxtrace.tracking.boundary; got {short(boundary)}. Write "
             "`reflective_boundary([[0, 0], [2, 1]])`, or leave it out."
         )
     demand_dimension(boundary, field.dim)
@@ -190,7 +190,7 @@ class Tracker:
         release times may be dates ("2015-11-16 06:00", `datetime64`, `datetime`), and `dt` a `timedelta`.
 
         - `release_times`: when each particle begins to move; it rests before.
-        - `ids`: names of the particles, 0, 1, ... unless given.
+        - `ids`: names of the particles; 0, 1, ... by default.
         - `checkpoint`: a folder to save to; with `resume=True` a run found there goes on, with the same bits.
         - `progress`: show a bar; by default on a terminal only. Ctrl-C or SIGTERM returns what is recorded so far.
         """

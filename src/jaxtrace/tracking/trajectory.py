@@ -1,4 +1,4 @@
-"""The result of a run: positions at the recorded times, and what became of every particle."""
+"""The result of a run: positions at the recorded times, and the outcome of every particle."""
 
 import dataclasses
 import warnings
@@ -40,13 +40,13 @@ class Trajectory:
     velocities: Float[np.ndarray, "times particles dim"] | None = None
     generation: Int[np.ndarray, "times particles"] | None = None
     reduced: Any = None
-    """What `reduce` made of each recorded time: arrays with a leading axis of times."""
+    """Results of `reduce` at each recorded time: arrays with a leading axis of times."""
     end_times: Float[np.ndarray, " particles"] | None = None
     """When each particle ended: the moment within the step in which it met a wall; NaN for those that did not end."""
     outcome: str = "finished"
     """Of the run: finished, stopped (by a callback), interrupted (Ctrl-C) or terminated (SIGTERM)."""
     outcome_names: tuple[str, ...] = OUTCOME_NAMES
-    """What the numbers in `outcomes` mean."""
+    """The meaning of the numbers in `outcomes`."""
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Device, precision, steps, seconds, and particle-steps per second of the whole call and of the compiled loop alone."""
     epoch: Epoch | None = None
@@ -76,7 +76,7 @@ class Trajectory:
         if self.epoch is None:
             raise ValueError(
                 "`dates` needs the date of time 0, which this run does not know. Write "
-                "`trajectory.dated('2015-11-16').dates`."
+                "`trajectory.with_epoch('2015-11-16').dates`."
             )
         return self.epoch.dates(self.times)
 
@@ -98,13 +98,13 @@ class Trajectory:
 
     def seconds_of(self, at: Any, name: str = "at") -> float:
         """A time, or a date as a time."""
-        remedy = "Give a time, or say the date of time 0: `trajectory.dated('2015-11-16')`."
+        remedy = "Give a time, or say the date of time 0: `trajectory.with_epoch('2015-11-16')`."
         seconds = float(in_seconds(at, self.epoch, name, remedy))
         if not np.isfinite(seconds):
             raise ValueError(f"`{name}` must be finite; got {at!r}. Give a time, such as {self.times[-1]:g}.")
         return seconds
 
-    def dated(self, epoch: Epoch | Any) -> "Trajectory":
+    def with_epoch(self, epoch: Epoch | Any) -> "Trajectory":
         """The same trajectory with another date of time 0; None for none."""
         return dataclasses.replace(self, epoch=as_epoch(epoch))
 
@@ -118,7 +118,7 @@ class Trajectory:
         return self.positions[-1]
 
     def summary(self) -> str:
-        """What happened, in a few lines."""
+        """A summary of a few lines."""
         span = "no time"
         if len(self.times):
             ends = [f"{time:g}" for time in self.times[[0, -1]]]

@@ -10,9 +10,8 @@ import pytest
 
 from jaxtrace import Epoch, TimeSeriesField, create_tracker, load_optimized_dataset
 from jaxtrace.cli import main
-from jaxtrace.fields import UniformGrid
+from jaxtrace.fields import StreamedField, UniformGrid
 from jaxtrace.fields.epoch import CALENDARS
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.io import DatasetError, load_trajectory, open_dataset
 from jaxtrace.io.cf_units import decode_times
 from jaxtrace.visualization import animate, player_html, plot_paths, plot_positions, plot_speed
@@ -162,7 +161,7 @@ def test_dates_of_cftime_keep_their_calendar():
     seconds, zero, bare = decode_times(np.array([date(1), date(3)], object), {})
     assert not bare
     assert np.diff(seconds) == 2 * DAY
-    assert zero.shifted(seconds[0]) == Epoch("2015-03-01 12:00", "noleap")
+    assert zero.later_by(seconds[0]) == Epoch("2015-03-01 12:00", "noleap")
     with pytest.raises(ValueError, match="several calendars: noleap, standard"):
         decode_times(np.array([date(1), date(3, "standard")], object), {})
     with pytest.raises(ValueError, match=r"in the calendar 'standard' of the field; .* is in 'noleap'"):
@@ -197,11 +196,13 @@ def test_fields_take_dates_as_times():
     assert StreamedField(DATA, DATES, GRID).epoch == made.epoch
     assert StreamedField(DATA, DATES, GRID).load().epoch == made.epoch
     assert made.replace(data=DATA * 2).epoch == made.replace(layout="rows").epoch == made.epoch
-    assert made.arranged("rows").epoch == made.epoch
+    assert made.with_layout("rows").epoch == made.epoch
     assert made.replace(epoch=None).epoch is None
     np.testing.assert_array_equal(made(SEEDS, "2015-11-17T06:00"), made(SEEDS, DAY))
-    with pytest.raises(TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*dated"):
-        made.dated(None)(SEEDS, "2015-11-17")
+    with pytest.raises(
+        TypeError, match=r"`t` must be numbers, since the date of time 0 is not known.*with_epoch"
+    ):
+        made.with_epoch(None)(SEEDS, "2015-11-17")
 
 
 def test_spans_and_releases_may_be_dates(run):
@@ -226,7 +227,7 @@ def test_spans_and_releases_may_be_dates(run):
     ):
         tracker.plan((DATES[0], "2015-11-19"), 5)
     undated = create_tracker("rk4", field(None))
-    with pytest.raises(TypeError, match=r"`time_span` must be numbers.*field\.dated\('2015-11-16'\)"):
+    with pytest.raises(TypeError, match=r"`time_span` must be numbers.*field\.with_epoch\('2015-11-16'\)"):
         undated.plan(("2015-11-16", "2015-11-18"), 5)
 
 
@@ -249,9 +250,9 @@ def test_a_trajectory_knows_its_dates(run):
     np.testing.assert_array_equal(run.dates, DATES[0] + np.arange(5) * np.timedelta64(12, "h"))
     assert "from 2015-11-16 06:00 to 2015-11-18 06:00" in run.summary()
     assert run.row_of("2015-11-17") == 1
-    bare = run.dated(None)
+    bare = run.with_epoch(None)
     assert "from 0 to 172800" in bare.summary()
-    with pytest.raises(ValueError, match=r"trajectory\.dated\('2015-11-16'\)"):
+    with pytest.raises(ValueError, match=r"trajectory\.with_epoch\('2015-11-16'\)"):
         _ = bare.dates
 
 
@@ -261,7 +262,7 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
         xarray = pytest.importorskip("xarray", reason="xarray is not installed")
         pytest.importorskip("h5netcdf" if suffix == "nc" else "numcodecs", reason="not installed")
     for epoch in (run.epoch, Epoch("2015-02-30", "360_day"), None):
-        path = run.dated(epoch).save(tmp_path / f"run.{suffix}")
+        path = run.with_epoch(epoch).save(tmp_path / f"run.{suffix}")
         assert load_trajectory(path).epoch == epoch
     if suffix == "nc":
         path = run.save(tmp_path / "run.nc")
@@ -271,10 +272,10 @@ def test_files_of_trajectories_keep_the_date(run, tmp_path, suffix):
             assert data.time.attrs["units"] == "seconds since 2015-11-16 06:00:00"
             assert data.time.attrs["calendar"] == "standard"
     if suffix != "npz":
-        path = run.dated(None).save(tmp_path / f"run.{suffix}", since="2015-11-16")
+        path = run.with_epoch(None).save(tmp_path / f"run.{suffix}", since="2015-11-16")
         assert load_trajectory(path).epoch == Epoch("2015-11-16")
         with pytest.raises(
-            ValueError, match=r"`since` must be '2015-11-16 06:00'.*trajectory\.dated\('2015-11-17'\)"
+            ValueError, match=r"`since` must be '2015-11-16 06:00'.*trajectory\.with_epoch\('2015-11-17'\)"
         ):
             run.save(path, since="2015-11-17")
         assert load_trajectory(run.save(path, since=DATES[0])).epoch == run.epoch
@@ -297,7 +298,7 @@ def test_files_for_paraview_say_their_dates(run, tmp_path, suffix):
     path = run.save(tmp_path / f"run.{suffix}")
     if suffix == "vtp":
         assert texts(path) == ["2015-11-16 06:00", None]
-        assert texts(run.dated(None).save(path)) == [None, None]
+        assert texts(run.with_epoch(None).save(path)) == [None, None]
         return
     frames = sorted((tmp_path / "run_frames").glob("*.vtp"))
     assert texts(frames[-1]) == ["2015-11-16 06:00", "2015-11-18 06:00"]
@@ -316,7 +317,7 @@ def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monk
     monkeypatch.setattr(cf_trajectories, "header_text", older)
     assert load_trajectory(run.save(tmp_path / "a.nc")).epoch == run.epoch
     assert load_trajectory(run.save(tmp_path / "a.zarr")).epoch == run.epoch  # was lost
-    assert load_trajectory(run.dated(None).save(tmp_path / "b.nc")).epoch is None
+    assert load_trajectory(run.with_epoch(None).save(tmp_path / "b.nc")).epoch is None
 
 
 @pytest.mark.filterwarnings("default")
@@ -328,7 +329,7 @@ def test_a_time_beyond_the_recorded_ones_is_told(run, tmp_path, capsys):
         assert run.row_of("1999-01-01") == 0
     assert run.row_of(2 * DAY) == run.row_of("2015-11-18T06:00") == 4
     with pytest.warns(UserWarning, match="got 259200. The time 172800 is taken"):
-        assert run.dated(None).row_of(3 * DAY) == 4
+        assert run.with_epoch(None).row_of(3 * DAY) == 4
     from jaxtrace.cli import main
 
     with pytest.raises(SystemExit) as ended:
@@ -357,7 +358,7 @@ def test_pictures_show_dates(run, tmp_path):
     assert {"age (days)", "1", "2"} <= set(aged)
     assert "2 particles, 2015-11-17 06:00" in words(plot_positions(run, "2015-11-17T06:00"))
     assert "2015-11-17 06:00" in words(plot_speed(field(), time=DATES[1]))
-    assert "2 particles, t = 0 to 1.728e+05" in words(plot_paths(run.dated(None)))
+    assert "2 particles, t = 0 to 1.728e+05" in words(plot_paths(run.with_epoch(None)))
     page = player_html(run, color="time")
     facts = json.loads(
         page[(start := page.index("{", page.index('"note"') - 2)) : page.index("</script>", start)]

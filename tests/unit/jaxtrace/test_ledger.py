@@ -23,8 +23,7 @@ import pytest
 import vtk_series
 
 import jaxtrace as jt
-from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
-from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.fields import AnalyticField, StreamedField, TimeSeriesField, UniformGrid, constant_flow
 from jaxtrace.io import load_optimized_dataset
 from jaxtrace.tracking import results
 from jaxtrace.tracking.boundary import (

@@ -18,7 +18,7 @@ import pytest
 
 import acbo
 from acbo.optimizer import Optimizer, Variable
-from acbo.optimizer.arrays import data_of, levels_of, problem_of
+from acbo.optimizer.arrays import data_of, levels_of, scaled_problem
 from acbo.optimizer.graph_knowledge import graph_of
 from acbo.optimizer.scales import scaling_of
 from acbo.optimizer.variables import variables_of
@@ -310,7 +310,7 @@ def test_ends_levels_and_values_come_back_exactly() -> None:
     optimizer = Optimizer(variables, target="y", strategy="random")
     state = optimizer.state
     scaling = scaling_of(state)
-    problem = jax.device_get(problem_of(state, scaling))
+    problem = jax.device_get(scaled_problem(state, scaling))
     mask = np.arange(8) < 3
     assert levels_of(state, scaling, mask, problem.low) == {"a": 0.123456789, "b": 0.3, "c": -1e-7}
     assert levels_of(state, scaling, mask, problem.high) == {"a": 0.7, "b": 1e6, "c": 3e-7}
@@ -357,7 +357,7 @@ def test_strategies_see_standardised_observations() -> None:
     np.testing.assert_allclose(values[:20, :4].mean(0), 0, atol=1e-6)
     np.testing.assert_allclose(values[:20, :4].std(0), 1, atol=1e-6)
     assert np.asarray(data.intervened)[20].tolist() == [True] + [False] * 7
-    problem = jax.device_get(problem_of(optimizer.state, scaling_of(optimizer.state)))
+    problem = jax.device_get(scaled_problem(optimizer.state, scaling_of(optimizer.state)))
     frame = rows_of(20)
     assert problem.high[0] == pytest.approx((10 - frame["dose"].mean()) / frame["dose"].std(ddof=0), rel=1e-5)
     # Without observations the range is four deviations wide, and what has none keeps its numbers.

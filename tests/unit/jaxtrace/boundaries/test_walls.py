@@ -10,9 +10,9 @@ import pytest
 from jaxtyping import Array
 
 from jaxtrace.boundaries import MeshWalls, masked_walls, mesh_walls
-from jaxtrace.fields.few import MANY
+from jaxtrace.fields import Mesh, UnstructuredGrid
 from jaxtrace.fields.structured import UniformGrid
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields.subset import LARGE_BATCH
 from jaxtrace.tracking.boundary import (
     AbstractBoundary,
     box_boundary,
@@ -161,9 +161,9 @@ def test_gradients_through_mesh_walls() -> None:
 
 
 def test_a_large_batch_is_treated_as_its_parts_are() -> None:
-    """From MANY particles on only those near walls are followed; the others keep their step to the last bit."""
+    """From LARGE_BATCH particles on only those near walls are followed; the others keep their step to the last bit."""
     grid = square(SIDES, 12)
-    old, new = random_paths(2, n=MANY + 77, length=0.03)
+    old, new = random_paths(2, n=LARGE_BATCH + 77, length=0.03)
     walls = mesh_walls(grid, {"left": "stick", "right": "absorb", "bottom": "bounce", "boundary": "slip"})
     hints = jax.jit(jax.vmap(grid.start))(jnp.asarray(old))
     every = follow(walls, jnp.asarray(old), jnp.asarray(new), hints)

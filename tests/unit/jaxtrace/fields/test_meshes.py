@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrace.fields.mesh_averaging import nodal_averages
-from jaxtrace.fields.mesh_building import Mesh
-from jaxtrace.fields.shapes import SHAPES, divide, shape_matrix
-from jaxtrace.fields.unstructured import UnstructuredGrid, delaunay_grid
+from jaxtrace.fields import Mesh, UnstructuredGrid, delaunay_grid
+from jaxtrace.fields.meshes.averages import nodal_averages
+from jaxtrace.fields.meshes.shapes import SHAPES, divide, shape_matrix
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 SHARED = Path(__file__).resolve().parents[5] / "shared"

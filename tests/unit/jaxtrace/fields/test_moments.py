@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from jaxtrace.boundaries import Unbounded
-from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, TimeSeriesField, UniformGrid, linear_flow
+from jaxtrace.fields import (
+    CurvilinearGrid,
+    Mesh,
+    RectilinearGrid,
+    TimeSeriesField,
+    UniformGrid,
+    UnstructuredGrid,
+    delaunay_grid,
+    linear_flow,
+)
 from jaxtrace.fields.moments import columns
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid, delaunay_grid
 from jaxtrace.integrators import RK4, Euler
 from jaxtrace.integrators.base import ParticleState
 from jaxtrace.kernels import GPU, KernelState
@@ -90,7 +98,7 @@ def test_every_layout_gives_the_direct_samples(name, time_interpolation):
     for layout in layouts_for(field, half=True):
         if layout == "direct":
             continue
-        found = jax.jit(samples)(field.arranged(layout), x, t)
+        found = jax.jit(samples)(field.with_layout(layout), x, t)
         # Cubic weights sum to at most 1.25 in magnitude; 2⁻¹¹ is half a unit in the last place of 11 bits.
         bound = 1.25 * largest * 2.0**-11 if layout == "cells16" else 4e-6 * largest
         assert float(jnp.abs(found.velocity - expected.velocity).max()) <= bound, layout
@@ -102,8 +110,8 @@ def test_half_precision_differs_and_is_scaled_by_the_greatest_speed():
     grid = uniform(3)
     field = series(grid).replace(data=series(grid).data * 1e7)  # far beyond what 16 bits can hold
     x = points(grid, beyond=-0.05)
-    exact = samples(field.arranged("cells"), x, 2.0).velocity
-    short = samples(field.arranged("cells16"), x, 2.0).velocity
+    exact = samples(field.with_layout("cells"), x, 2.0).velocity
+    short = samples(field.with_layout("cells16"), x, 2.0).velocity
     off = float(jnp.abs(exact - short).max()) / float(field.scale)
     assert 1e-6 < off < 2.0**-11
 
@@ -112,7 +120,7 @@ def test_what_cannot_be_packed_is_refused():
     field = series(UniformGrid([0.0, 0.0], [1.0, 1.0], (4, 4), interpolation="cubic"))
     assert layouts_for(field) == ("direct", "rows")
     with pytest.raises(ValueError, match=r"`layout` must be 'direct' or 'rows'.*'cells'"):
-        field.arranged("cells")
+        field.with_layout("cells")
 
 
 @pytest.mark.parametrize("layout", ["rows", "cells"])
@@ -121,7 +129,7 @@ def test_gradients_pass_through_a_layout(layout):
     x = points(grid, 20, beyond=-0.1)
 
     def total(data, layout):
-        field = series(grid).replace(data=data).arranged(layout)
+        field = series(grid).replace(data=data).with_layout(layout)
         return jnp.sum(samples(field, x, 2.0).velocity ** 2)
 
     data = series(grid).data
@@ -215,7 +223,7 @@ def test_the_kernel_is_for_packed_uniform_grids_and_simplices_only():
     packed = series(uniform(3), "cells")
     assert gpu_takes(RK4(), packed)
     assert not gpu_takes(Euler(), packed)
-    assert not gpu_takes(RK4(), packed.arranged("rows"))
+    assert not gpu_takes(RK4(), packed.with_layout("rows"))
     assert not gpu_takes(RK4(), series(stretched(), "cells"))
     quad = Mesh([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], {"quad": [[0, 1, 2, 3]]})
     assert not gpu_takes(RK4(), series(UnstructuredGrid(quad), "cells"))

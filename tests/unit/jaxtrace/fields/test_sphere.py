@@ -23,11 +23,11 @@ from jaxtrace.fields import (
     CurvilinearGrid,
     RectilinearGrid,
     Sphere,
+    StreamedField,
     TimeSeriesField,
     UniformGrid,
     delaunay_grid,
 )
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators.base import AbstractIntegrator, ParticleState
 from jaxtrace.integrators.diffusion import EulerMaruyama
 from jaxtrace.integrators.rk4 import RK4

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxtrace.fields import AbstractField, Sample, TimeSeriesField, UniformGrid
-from jaxtrace.fields.keeping import RingKeeper
-from jaxtrace.fields.ring import plan
-from jaxtrace.fields.sources import AbstractSlices, FileSlices, SliceError, natural_key
-from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.fields import AbstractField, Sample, StreamedField, TimeSeriesField, UniformGrid
+from jaxtrace.fields.streams.ring_field import plan
+from jaxtrace.fields.streams.ring_keeper import RingKeeper
+from jaxtrace.fields.streams.slices import AbstractSlices, FileSlices, SliceError, natural_key
 from jaxworlds.batching import world_mesh
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.rollout import Checkpoint, Rollout, resume, run
@@ -447,7 +446,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
             field.read(number)
     with pytest.raises(FileNotFoundError, match=r"1 of 2 do not, the first is slice 1, .*u_4\.npy"):
         FileSlices([tmp_path / "u_1.npy", tmp_path / "u_4.npy"])
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         streamed(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="holds none"):
@@ -560,9 +559,9 @@ def test_the_smallest_ring_that_does_not_fit_is_said_with_its_arithmetic() -> No
 
 
 def test_units_that_turn_round_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`segment_times` must hold.*all rising or all falling"):
+    with pytest.raises(ValueError, match=r"`unit_times` must hold.*all rising or all falling"):
         streamed().open([0.0, 1.0, 0.5])
-    with pytest.raises(ValueError, match=r"`segment_times`"):
+    with pytest.raises(ValueError, match=r"`unit_times`"):
         streamed().open([1.0])
 
 

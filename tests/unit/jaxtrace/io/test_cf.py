@@ -35,7 +35,7 @@ def run(dim):
         outcomes=np.zeros(4, np.int8),
         patches=np.full(4, -1, np.int32),
         velocities=rng.normal(size=(3, 4, dim)),
-    ).dated("2015-11-16 06:00")
+    ).with_epoch("2015-11-16 06:00")
 
 
 @pytest.mark.parametrize("dim", [2, 3])

@@ -123,7 +123,7 @@ def test_netcdf_speaks_cf(tmp_path):
         assert data.outcomes.attrs["flag_meanings"].split()[0] == "still_moving_at_the_last_time"
         assert data.time.values[3, 1] == np.datetime64("2015-11-16T06:00:00.1")
         np.testing.assert_array_equal(data.lon.sel(trajectory=12), one.positions[:, 2, 0])
-    assert_same(one.dated("2015-11-16 06:00"), load_trajectory(tmp_path / "a.nc"))
+    assert_same(one.with_epoch("2015-11-16 06:00"), load_trajectory(tmp_path / "a.nc"))
     plain = trajectory_dataset(one)
     assert plain.time.attrs["units"] == "s"
     assert plain.x.attrs["units"] == "m"
@@ -150,7 +150,7 @@ def test_zarr_is_what_xarray_expects(tmp_path, case):
             }
         with xarray.open_zarr(path) as data:  # and with its times as dates
             assert data.sizes["trajectory"] == 5
-        assert_same(one.dated(options.get("since")), load_trajectory(path))
+        assert_same(one.with_epoch(options.get("since")), load_trajectory(path))
 
 
 def test_zarr_chunks_are_cut_along_particles_and_times():

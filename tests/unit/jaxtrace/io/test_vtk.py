@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrace.fields import CurvilinearGrid, RectilinearGrid, UniformGrid
-from jaxtrace.fields.mesh_building import Mesh
-from jaxtrace.fields.sources import SliceError
-from jaxtrace.fields.streaming import StreamedField
-from jaxtrace.fields.unstructured import UnstructuredGrid
+from jaxtrace.fields import (
+    CurvilinearGrid,
+    Mesh,
+    RectilinearGrid,
+    StreamedField,
+    UniformGrid,
+    UnstructuredGrid,
+)
+from jaxtrace.fields.streams import SliceError
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
 from jaxtrace.io.geometry import in_dimensions
 from jaxtrace.io.vtk_cells import sort_cells

@@ -12,8 +12,7 @@ import pytest
 from scipy.spatial import Delaunay
 
 from jaxtrace.boundaries import mesh_walls
-from jaxtrace.fields import TimeSeriesField, UniformGrid
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields import Mesh, TimeSeriesField, UniformGrid, UnstructuredGrid
 from jaxtrace.integrators.rk4 import RK4
 from jaxtrace.kernels.cpu import library
 from jaxtrace.tracking import create_tracker

@@ -14,9 +14,7 @@ import pytest
 from scipy.spatial import Delaunay
 
 from jaxtrace.boundaries import mesh_walls
-from jaxtrace.fields import TimeSeriesField, UniformGrid, constant_flow
-from jaxtrace.fields.streaming import StreamedField
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields import Mesh, StreamedField, TimeSeriesField, UniformGrid, UnstructuredGrid, constant_flow
 from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import box_boundary, inlet_outlet_boundary_factory
 from jaxtrace.tracking.driver import sort_by_number, start

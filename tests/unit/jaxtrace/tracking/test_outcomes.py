@@ -12,11 +12,11 @@ from jaxtrace.boundaries import masked_walls
 from jaxtrace.fields import (
     AnalyticField,
     RectilinearGrid,
+    StreamedField,
     TimeSeriesField,
     UniformGrid,
     constant_flow,
 )
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5
 from jaxtrace.kernels import GPU, KernelState
 from jaxtrace.kernels.gpu import fused_step
@@ -573,7 +573,7 @@ def test_the_gpu_kernel_stops_where_the_velocity_overflows() -> None:
     grid = UniformGrid([0.0, 0.0], [0.5, 0.5], (3, 3))
     data = np.tile(np.array([0.1, 0.0], np.float32), (1, 9, 1))
     data[:, 6:] = 3e38  # for x = 1: finite, but not the place it leads to
-    field = TimeSeriesField(data, grid=grid).arranged("cells")
+    field = TimeSeriesField(data, grid=grid).with_layout("cells")
     assert GPU.refusal(RK4(), field, no_boundary()) is None
     assert field.layout in GPU.layouts(field)
     start = jnp.array([[0.1, 0.5], [0.9, 0.5]])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrace.boundaries import mesh_walls
-from jaxtrace.fields import AnalyticField, TimeSeriesField, UniformGrid, constant_flow
-from jaxtrace.fields.unstructured import Mesh, UnstructuredGrid
+from jaxtrace.fields import AnalyticField, Mesh, TimeSeriesField, UniformGrid, UnstructuredGrid, constant_flow
 from jaxtrace.integrators import RK4, Dopri5
 from jaxtrace.tracking import Outcome, Trajectory, create_tracker, plan_schedule, simulate
 from jaxtrace.tracking.boundary import (

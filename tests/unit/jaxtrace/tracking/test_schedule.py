@@ -5,8 +5,7 @@ import datetime
 import numpy as np
 import pytest
 
-from jaxtrace.fields import UniformGrid
-from jaxtrace.fields.streaming import StreamedField
+from jaxtrace.fields import StreamedField, UniformGrid
 from jaxtrace.tracking.checks import checked_span
 from jaxtrace.tracking.chunks import bucket, plan_chunks, segment_edges
 from jaxtrace.tracking.schedule import plan_schedule

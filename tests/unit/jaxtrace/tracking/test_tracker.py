@@ -17,13 +17,13 @@ from rich.console import Console
 
 from jaxtrace.fields import (
     AnalyticField,
+    StreamedField,
     TimeSeriesField,
     UniformGrid,
     constant_flow,
     double_gyre,
     solid_rotation,
 )
-from jaxtrace.fields.streaming import StreamedField
 from jaxtrace.integrators import RK4, Dopri5, Milstein
 from jaxtrace.tracking import Trajectory, checks, create_tracker, plan_schedule, simulate, uniform_grid_seeds
 from jaxtrace.tracking.boundary import (

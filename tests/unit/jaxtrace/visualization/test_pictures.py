@@ -345,7 +345,7 @@ def test_times_that_nothing_is_known_at_are_told() -> None:
     ):
         plot_speed(field, time=7.0)
     with pytest.warns(UserWarning, match=r"2015-11-16 .* got 2015-11-15 .*\. The first slice is drawn"):
-        plot_speed(field.dated("2015-11-16"), time="2015-11-15")
+        plot_speed(field.with_epoch("2015-11-16"), time="2015-11-15")
 
 
 def test_pictures_go_into_given_axes() -> None:

@@ -16,6 +16,7 @@ from acbo.policy import PolicyConfig, PolicyLearning, train_policy
 from acbo.policy.curriculum import Curriculum
 from acbo.policy.grpo_config import GRPOTrainingConfig
 from acbo.strategies import strategy_named
+from jaxarc.agents.rollout import play
 from jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -23,8 +24,8 @@ from jaxarc.envs import (
     UnifiedDatasetConfig,
     batch_reset,
 )
-from jaxarc.envs.episodes import play, random_policy
-from jaxarc.envs.state import state_axes
+from jaxarc.envs.episodes import random_policy
+from jaxarc.envs.state import join_tasks, state_axes
 from jaxarc.testing import create_mock_task
 from jaxtrace.fields import TimeSeriesField, UniformGrid, double_gyre
 from jaxtrace.tracking import create_tracker

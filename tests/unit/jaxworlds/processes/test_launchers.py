@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jaxworlds.processes.launchers import first_node, own_devices, tasks_per_node, told
+from jaxworlds.processes.launchers import find_place, first_node, own_devices, tasks_per_node
 
 STEP = {
     "SLURM_JOB_ID": "7",
@@ -25,7 +25,7 @@ MPI = {f"OMPI_COMM_WORLD_{name}": "4" for name in ("SIZE", "LOCAL_SIZE")} | {
 
 
 def test_a_step_of_slurm_tells_everything() -> None:
-    place = told(STEP)
+    place = find_place(STEP)
     assert place is not None
     assert (place.launcher, place.coordinator, place.processes, place.process) == (
         "SLURM",
@@ -34,31 +34,31 @@ def test_a_step_of_slurm_tells_everything() -> None:
         2,
     )
     assert (place.local, place.beside) == (2, 3)
-    last = told({**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "3", "SLURM_LOCALID": "0"})
+    last = find_place({**STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "3", "SLURM_LOCALID": "0"})
     assert last is not None
     assert (last.process, last.local, last.beside) == (3, 0, 1)
-    second = told({**STEP, "SLURM_STEP_ID": "1"})
+    second = find_place({**STEP, "SLURM_STEP_ID": "1"})
     assert second is not None
     assert second.coordinator not in (None, place.coordinator), "two steps of a job may run at once"
-    far = told({**STEP, "SLURM_JOB_ID": str(2**31), "SLURM_STEP_ID": "4294967293"})
+    far = find_place({**STEP, "SLURM_JOB_ID": str(2**31), "SLURM_STEP_ID": "4294967293"})
     assert far is not None
     assert 61440 <= int(str(far.coordinator).split(":")[1]) < 65536
 
 
 def test_the_script_of_a_job_is_no_step() -> None:
-    assert told({name: value for name, value in STEP.items() if "STEP" not in name}) is None
-    assert told({}) is None
+    assert find_place({name: value for name, value in STEP.items() if "STEP" not in name}) is None
+    assert find_place({}) is None
 
 
 def test_open_mpi_tells_everything_before_its_fifth_version() -> None:
-    place = told({**MPI, "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"})
+    place = find_place({**MPI, "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"})
     assert place is not None
     assert (place.coordinator, place.processes, place.process) == (
         f"10.96.0.1:{61440 + (1531576320 >> 16) % 4096}",
         4,
         3,
     )
-    fifth = told(MPI)
+    fifth = find_place(MPI)
     assert fifth is not None
     assert fifth.coordinator is None
     assert fifth.process == 3
@@ -107,6 +107,6 @@ def test_tasks_of_each_node() -> None:
 )
 def test_the_gpus_of_a_process(changed: dict[str, Any], own: list[int] | None) -> None:
     step = {name: value for name, value in {**STEP, **changed}.items() if value is not None}
-    place = told(step)
+    place = find_place(step)
     assert place is not None
     assert own_devices(place, step) == own

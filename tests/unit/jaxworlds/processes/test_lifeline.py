@@ -389,7 +389,9 @@ def test_another_program_at_the_port_is_recognised(coordinator: str) -> None:
 def test_many_missing_hosts_are_counted() -> None:
     hub = object.__new__(Hub)
     hub.card, hub.members = Card(0, 65536, {}), {3: None}
-    assert hub._awaited() == "hosts 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 and 65,518 more"
+    assert (
+        hub._missing_hosts() == "hosts 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 and 65,518 more"
+    )
     hub.card = Card(0, 3, {})
     hub.members = {1: None}
-    assert hub._awaited() == "host 2"
+    assert hub._missing_hosts() == "host 2"

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from .mesh_search import Bins, Simplices, build_bins, link_hanging_faces
+from .bins import Bins, Simplices, build_bins, link_hanging_faces
 from .shapes import SHAPES, Shape, corner_determinants, divide
 
 PatchRule = Callable[[Float[np.ndarray, "faces dim"]], np.ndarray]
@@ -59,7 +59,7 @@ class Mesh:
         for name, given in cells.items():
             nodes = _checked_nodes(name, given, self.points)
             if len(nodes):
-                self.cells[name], flipped = _oriented(SHAPES[name], nodes, self.points)
+                self.cells[name], flipped = _orient(SHAPES[name], nodes, self.points)
                 self.flipped += flipped
         if not self.cells:
             raise ValueError(f"`cells` must hold at least one cell; got {dict(cells)!r}.")
@@ -216,7 +216,7 @@ def _checked_nodes(
     return nodes.astype(int)
 
 
-def _oriented(
+def _orient(
     shape: Shape, nodes: Int[np.ndarray, "n corners"], points: Float[np.ndarray, "points dim"]
 ) -> tuple[Int[np.ndarray, "n corners"], int]:
     """Cells turned to positive orientation and how many were turned; flat and tangled ones are refused by number."""

@@ -1,4 +1,4 @@
-"""Keeping a computation apart from its consumers, so that XLA does not repeat it in each of them."""
+"""Isolate a computation from its consumers, so that XLA does not repeat it in each of them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 Result = TypeVar("Result")
 
 
-def apart(always: Bool[Array, ""], function: Callable[..., Result], *operands: object) -> Result:
+def isolate(always: Bool[Array, ""], function: Callable[..., Result], *operands: object) -> Result:
     """`function(*operands)`, compiled as a unit of its own. `always` must be true, traced, and the same for a whole batch.
 
     XLA fuses a Runge–Kutta step into one loop over particles and repeats the gathers of a sample in every later stage:

@@ -10,20 +10,20 @@ from jaxtyping import Array, DTypeLike, Float, Shaped
 
 from jaxworlds.arguments import demand_no_dates
 
-from .base import AbstractGrid, Interpolation, check_choice
-from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
-from .keeping import RingKeeper
-from .moments import Layout
-from .ring import RingField, RingPlan, plan
-from .series import Extrapolation, check_layout
-from .sources import AbstractSlices, SliceError, as_slices, canonical, checked_slice
-from .sphere import Sphere
-from .time_series import TimeSeriesField, grid_through
-from .weights import Knots, ascending
+from ..base import AbstractGrid, Interpolation, check_choice
+from ..epoch import Epoch, as_epoch, first_and_seconds, has_dates
+from ..grid_series import Extrapolation, check_layout
+from ..moments import Layout
+from ..sphere import Sphere
+from ..time_series import TimeSeriesField, grid_through
+from ..weights import Knots, ascending
+from .ring_field import RingField, RingPlan, plan
+from .ring_keeper import RingKeeper
+from .slices import AbstractSlices, SliceError, as_slices, canonical, checked_slice
 
 
 class StreamedField:
-    """A velocity known at some `times` on a `grid` (or at bare `positions`), of which only a few slices are in memory.
+    """A velocity known at some `times` on a `grid` (or at bare `positions`), with only a few slices in memory.
 
     `source` is an array or memory map (times, rows, dim), a folder or list of `.npy` files with one slice each, a
     function of the slice's number, or an `AbstractSlices`. Interpolation in time, `extrapolation`, `dtype`, `layout`
@@ -120,7 +120,7 @@ class StreamedField:
         multiple: int = 1,
         longest: int = 2048,
     ) -> RingPlan:
-        """How a run over the units between `unit_times` would be cut; see `jaxtrace.fields.ring.plan`."""
+        """How a run over the units between `unit_times` would be cut; see `jaxtrace.fields.streams.ring_field.plan`."""
         slots = None if self.resident is None else min(self.resident, len(self.source))
         return plan(
             np.asarray(self.times),
@@ -183,13 +183,13 @@ class StreamedField:
             epoch=self.epoch,
         )
 
-    def dated(self, epoch: Epoch | Any) -> "StreamedField":
+    def with_epoch(self, epoch: Epoch | Any) -> "StreamedField":
         """The same field with another date of time 0; None for none."""
         other = object.__new__(StreamedField)
         other.__dict__.update(self.__dict__, epoch=as_epoch(epoch))
         return other
 
-    def arranged(self, layout: Layout) -> "StreamedField":
+    def with_layout(self, layout: Layout) -> "StreamedField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
         other = object.__new__(StreamedField)

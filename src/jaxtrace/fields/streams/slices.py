@@ -1,4 +1,4 @@
-"""Where the slices of a streamed field come from: arrays, folders of files, functions; checked one by one as they come."""
+"""Sources of a streamed field's slices: arrays, folders of files, functions; each slice is checked when it is read."""
 
 import abc
 import re
@@ -12,13 +12,13 @@ from jaxtyping import Array, Bool, Shaped
 
 from jaxworlds.store import open_array
 
-from .base import AbstractGrid
+from ..base import AbstractGrid
 
 Slice = Shaped[np.ndarray, "..."]
 
 
 class SliceError(RuntimeError):
-    """A slice of a field could not be had; the message names it."""
+    """A slice could not be read or used; the message names it."""
 
 
 class AbstractSlices(abc.ABC):
@@ -41,7 +41,7 @@ class AbstractSlices(abc.ABC):
         return None
 
     def name(self, number: int) -> str:
-        """How messages call a slice, beside its number: a file, for example."""
+        """The slice's name in messages, beside its number: a file, for example."""
         return ""
 
 
@@ -71,7 +71,7 @@ class FileSlices(AbstractSlices):
             folder = Path(files).expanduser()
             if not folder.is_dir():
                 raise FileNotFoundError(
-                    f"`source` must be a folder of .npy files, or a list of them; {folder} is no folder."
+                    f"`source` must be a folder of .npy files, or a list of them; {folder} is not a folder."
                 )
             files = sorted(folder.glob("*.npy"), key=lambda file: natural_key(Path(file).name))
             if not files:
@@ -88,13 +88,13 @@ class FileSlices(AbstractSlices):
         return len(self.files)
 
     def read(self, number: int) -> Slice:
-        return np.array(self._mapped(number))
+        return np.array(self._memory_map(number))
 
     @property
     def dtype(self) -> np.dtype | None:
-        return self._mapped(0).dtype
+        return self._memory_map(0).dtype
 
-    def _mapped(self, number: int) -> np.ndarray:
+    def _memory_map(self, number: int) -> np.ndarray:
         found = open_array(self.files[number])
         if found.dtype.kind not in "fiub":
             raise ValueError(f"{self.files[number]} must hold numbers; it holds {found.dtype}")
@@ -142,7 +142,7 @@ class ReaderSlices(AbstractSlices):
 
 
 def as_slices(source: Any, count: int) -> AbstractSlices:
-    """A series of `count` slices from whatever a user has at hand."""
+    """A series of `count` slices from an array, files, a function or a reader."""
     if isinstance(source, AbstractSlices):
         found = source
     elif isinstance(source, str | Path) or (

@@ -1,4 +1,4 @@
-"""The ring at work: slices are read by a thread, sent to the device, and put into their slots while a chunk runs."""
+"""The ring at run time: a thread reads slices, which go to the device and into their slots while a chunk runs."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int32, Shaped
 
-from .ring import RingField, RingPlan
+from .ring_field import RingField, RingPlan
 
 Slice = Shaped[np.ndarray, "rows dim"]
 
@@ -21,8 +21,8 @@ Slice = Shaped[np.ndarray, "rows dim"]
 class RingKeeper:
     """The slices of one run: those on the device, those on their way, and the thread that reads the next.
 
-    `field_at` overwrites slots in place, so the field of a chunk is valid until the next one is asked for. It may be
-    asked for any chunk, in any order: after a jump the ring is filled anew. Close it, or use it in a `with`.
+    `field_at` overwrites slots in place, so the field of a chunk is valid until the next call. Chunks may come in any
+    order: after a jump the ring is filled again. Close it, or use it in a `with`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RingKeeper:
     def field_at(self, step: int, steps: int) -> RingField:
         """The field for the chunk of `steps` units from `step` on; with `steps=0` only the shapes of what changes."""
         if steps == 0:
-            return _described(self._field)
+            return _only_shapes(self._field)
         if not self._end.alive:
             raise ValueError(
                 "the keeper must be open; this one was closed. Ask inside the `with` that opened it."
@@ -114,7 +114,7 @@ class RingKeeper:
         return self._in_order(ahead)[: self._ahead]
 
     def _take_in(self, number: int) -> None:
-        """Send a slice to the device and put it into its slot, after the chunks that still read what was there."""
+        """Send a slice to the device and put it into its slot, after the chunks that still read its old content."""
         values = self._reader.take(number)
         slot = number % self.plan.slots
         self._held[slot] = -1
@@ -133,7 +133,7 @@ class RingKeeper:
         return self._put(np.asarray(scale, self._field.scale.dtype))
 
 
-def _described(field: RingField) -> RingField:
+def _only_shapes(field: RingField) -> RingField:
     """The field with shapes in place of what differs from chunk to chunk."""
     changing = (field.data, field.within, field.scale)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in changing]

@@ -25,7 +25,7 @@ Rows = list[Int[Array, ""]]
 Weights = list[Float[Array, ""]]
 
 
-class Layout(eqx.Module):
+class GridRows(eqx.Module):
     """How the rows of the data belong to a grid of `shape` nodes, and which of its cells are land."""
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -99,7 +99,7 @@ class Layout(eqx.Module):
         drops = self.land is not None and self.land_values == "drop"
         return self.interpolation == "linear" and self.rows is None and not drops and len(self.shape) <= 3
 
-    def packed(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
         """For each row its value and those of the other corners of the cell that begins there."""
         strides = strides_of(self.counts, self.order)
         steps = [(0, stride) for stride, count in zip(strides, self.counts, strict=True) if count > 1]

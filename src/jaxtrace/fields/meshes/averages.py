@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .mesh_building import Mesh
+from .mesh import Mesh
 
 # How far from the middle of its cells a node may lie, in their standard deviations: beyond its own, and beyond the next ones
 # too. Two even layers at a wall make 2, at an edge 2.8, at a corner 3.5. What is far off has cells almost in one plane, which
@@ -40,7 +40,7 @@ def nodal_averages(
     shape = (len(mesh.points), mesh.cell_count)
     around = sparse.csr_array((np.ones(len(node)), (node, cell)), shape)
     if method == "average":
-        return _applied(sparse.diags_array(1 / np.maximum(around.sum(1), 1)) @ around, values)
+        return _weighted_values(sparse.diags_array(1 / np.maximum(around.sum(1), 1)) @ around, values)
     weights, sound = _plane_weights(around, mesh.points, mesh.cell_centres, _FARTHEST)
     far = np.flatnonzero(~sound)
     if far.size:
@@ -50,10 +50,10 @@ def nodal_averages(
         kept = sparse.diags_array(sound.astype(float))
         back = sparse.csr_array((np.ones(far.size), (far, np.arange(far.size))), (shape[0], far.size))
         weights = kept @ weights + back @ wider
-    return _applied(weights, values)
+    return _weighted_values(weights, values)
 
 
-def _applied(weights: Any, values: Float[np.ndarray, "*times cells channels"]) -> np.ndarray:
+def _weighted_values(weights: Any, values: Float[np.ndarray, "*times cells channels"]) -> np.ndarray:
     """Sums of the cells' values with the weights of each node."""
     averaged = np.stack([weights @ one for one in values.reshape(-1, *values.shape[-2:])])
     return averaged.reshape(*values.shape[:-2], weights.shape[0], values.shape[-1]).astype(values.dtype)

@@ -14,11 +14,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Int32
 
-from .apart import apart
-from .few import MANY, for_few
-from .mesh_search import Bins, Simplices
+from ..isolation import isolate
+from ..subset import LARGE_BATCH, apply_to_subset
+from ..weights import take
+from .bins import Bins, Simplices
 from .shapes import sum_products
-from .weights import take
 
 GATHERING = ("cpu",)
 """Where a large batch is searched by one look at all and a walk for the few that have moved on."""
@@ -83,7 +83,7 @@ class SimplexSearch(eqx.Module):
 
     @property
     def always(self) -> Bool[Array, ""]:
-        """True, as a value the compiler cannot foresee; see `apart`."""
+        """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.box[0, 0] > -jnp.inf
 
     def start(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
@@ -94,7 +94,7 @@ class SimplexSearch(eqx.Module):
         """The simplex around a point, looked for from the simplex `hint`, and the point's weights in it."""
         own = x.astype(self.box.dtype)
         packed = _search(*lax.stop_gradient((self, own)), hint)
-        simplex, inside = _decoded(packed[0])
+        simplex, inside = _decode(packed[0])
         rest = [lax.bitcast_convert_type(bits, own.dtype) for bits in packed[1:]]
         weights = _differentiable(self, simplex, inside, own, (1 - sum(rest[1:], rest[0]), *rest))
         return Found(simplex, inside, tuple(weight.astype(x.dtype) for weight in weights))
@@ -103,7 +103,7 @@ class SimplexSearch(eqx.Module):
         self, x: Float[Array, " dim"], hint: Int[Array, ""]
     ) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
         """The simplex around a point and True, or the last simplex of the walk towards it and False."""
-        return _decoded(_located(*lax.stop_gradient((self, x.astype(self.box.dtype))), hint))
+        return _decode(_locate(*lax.stop_gradient((self, x.astype(self.box.dtype))), hint))
 
     def corners(self) -> Float[np.ndarray, "simplices dim1 dim"]:
         """The corners of all simplices, on the host."""
@@ -156,10 +156,10 @@ def rounding(inverse: list[list[Reals]], corner: list[Reals]) -> Reals:
 
 # What a search knows of a point, in one array so that XLA computes it in one loop: the simplex, and the bits of all
 # weights but the first. Instead of the simplex s, -1 - s says that the point is not in it and no link leads on.
-_Packed = Int[Array, " dim1"]
+_Pack = Int[Array, " dim1"]
 
 
-def _decoded(code: Int[Array, "*n"]) -> tuple[Int32[Array, "*n"], Bool[Array, "*n"]]:
+def _decode(code: Int[Array, "*n"]) -> tuple[Int32[Array, "*n"], Bool[Array, "*n"]]:
     return jnp.where(code < 0, -1 - code, code).astype(jnp.int32), code >= 0
 
 
@@ -179,16 +179,16 @@ def lowest(weights: list[Reals]) -> Reals:
     return functools.reduce(jnp.minimum, weights)
 
 
-def _glance(search: SimplexSearch, x: Float[Array, " dim"], simplex: Int32[Array, ""]) -> _Packed:
+def _glance(search: SimplexSearch, x: Float[Array, " dim"], simplex: Int32[Array, ""]) -> _Pack:
     """The simplex itself if it holds the point, the next one on the way to it, or -1 - simplex at a wall."""
     weights, tolerance, links = search.coordinates(simplex, x)
     here = simplex.astype(search.rows.dtype)
     behind, onward = exit_of(weights, links, here)
     stays = jnp.where(lowest(weights) >= -tolerance, here, -1 - here)
-    return _packed(jnp.where(behind < -tolerance, onward, stays), weights)
+    return _pack(jnp.where(behind < -tolerance, onward, stays), weights)
 
 
-def _packed(code: Int[Array, ""], weights: list[Scalar]) -> _Packed:
+def _pack(code: Int[Array, ""], weights: list[Scalar]) -> _Pack:
     return jnp.stack([code, *(lax.bitcast_convert_type(w, code.dtype) for w in weights[1:])])
 
 
@@ -199,7 +199,7 @@ def near(weights: list[Reals]) -> list[Reals]:
     return [weight / total for weight in held]
 
 
-def _walked(search: SimplexSearch, x: Float[Array, " dim"], begin: Int32[Array, ""]) -> Int32[Array, ""]:
+def _walk(search: SimplexSearch, x: Float[Array, " dim"], begin: Int32[Array, ""]) -> Int32[Array, ""]:
     """The simplex around the point, or -1 - the last one; each is left through the face the point lies furthest behind."""
 
     # The simplex, or -1 - (2 × simplex + found) at the end: one number, so that XLA computes it once.
@@ -217,7 +217,7 @@ def _walked(search: SimplexSearch, x: Float[Array, " dim"], begin: Int32[Array, 
     return jnp.where(ended % 2 == 1, ended // 2, -1 - ended // 2)
 
 
-def _looked_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array, ""]) -> Int32[Array, ""]:
+def _look_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array, ""]) -> Int32[Array, ""]:
     """After a walk that did not arrive: the member of the bin that holds the point, else the code as it was.
 
     Where the space behind the walls of the last simplex is known to be clear and the point lies there, it is outside.
@@ -229,7 +229,7 @@ def _looked_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array
         number = search.bin(x)
         place, end = take(search.bin_first, number) + slot, take(search.bin_first, number + 1)
         member = take(search.bin_members, jnp.clip(place, 0, search.bin_members.shape[0] - 1))
-        here = jnp.where(slot < 0, _decoded(code)[0], member)
+        here = jnp.where(slot < 0, _decode(code)[0], member)
         weights, tolerance, links = search.coordinates(here, x)
         least = lowest(weights)
         shut = exit_of(weights, links, here)[0] >= -tolerance
@@ -242,17 +242,17 @@ def _looked_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array
     return lax.while_loop(lambda state: state[1] != done, look, begin)[0]
 
 
-def _located(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> Int32[Array, ""]:
+def _locate(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> Int32[Array, ""]:
     begin = jnp.clip(hint, 0, search.rows.shape[0] - 1).astype(jnp.int32)
-    return _looked_up(search, x, _walked(search, x, begin))
+    return _look_up(search, x, _walk(search, x, begin))
 
 
-def _search_one(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Packed:
-    code = _located(search, x, hint)
-    simplex, inside = _decoded(code)
+def _search_one(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Pack:
+    code = _locate(search, x, hint)
+    simplex, inside = _decode(code)
     weights = search.coordinates(simplex, x)[0]
     weights = [jnp.where(inside, w, n) for w, n in zip(weights, near(weights), strict=True)]
-    return _packed(code.astype(search.rows.dtype), weights)
+    return _pack(code.astype(search.rows.dtype), weights)
 
 
 def _search_many(
@@ -264,26 +264,28 @@ def _search_many(
     glance = jax.vmap(functools.partial(_glance, search))
 
     def again(found: Int[Array, "n dim1"], _: Bool[Array, " n"]) -> tuple[Array, Array]:
-        here = _decoded(found[:, 0])[0]
-        then = apart(always, glance, x, here)
+        here = _decode(found[:, 0])[0]
+        then = isolate(always, glance, x, here)
         return then, then[:, 0] != here
 
-    found = apart(always, glance, x, begin)
+    found = isolate(always, glance, x, begin)
     moving = found[:, 0] != begin
     found, moving = lax.cond(jnp.sum(moving) > count // 6, again, lambda *same: same, found, moving)
-    here = _decoded(found[:, 0])[0]
-    return for_few(functools.partial(_search_one, search), moving, (x, here), found, always)
+    here = _decode(found[:, 0])[0]
+    return apply_to_subset(functools.partial(_search_one, search), moving, (x, here), found, always)
 
 
 @jax.custom_batching.custom_vmap
-def _search(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Packed:
+def _search(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Pack:
     return _search_one(search, x, hint)
 
 
 @_search.def_vmap
-def _batched(size: int, batched: Any, search: SimplexSearch, x: Array, hint: Array) -> tuple[Array, bool]:
+def _search_batch(
+    size: int, batched: Any, search: SimplexSearch, x: Array, hint: Array
+) -> tuple[Array, bool]:
     """Many points on one mesh at once; any other batch as `vmap` does it."""
-    if size < MANY or any(jax.tree.leaves(batched[0])) or jax.default_backend() not in GATHERING:
+    if size < LARGE_BATCH or any(jax.tree.leaves(batched[0])) or jax.default_backend() not in GATHERING:
         axes = jax.tree.map(lambda has: 0 if has else None, batched)
         return jax.vmap(_search_one, in_axes=axes, axis_size=size)(search, x, hint), True
     points = x if batched[1] else jnp.broadcast_to(x, (size, *x.shape))

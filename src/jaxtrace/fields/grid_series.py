@@ -1,4 +1,4 @@
-"""What fields in time slices share, whether all slices lie on the device or a few: samples, moments, time weights."""
+"""Fields in time slices, all or a few of them on the device: samples, moments, time weights."""
 
 import abc
 import dataclasses
@@ -9,15 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
 
-from .apart import apart
-from .base import AbstractField, AbstractGrid, AbstractMoment, Interpolation, Moment, Sample, check_choice
+from .base import (
+    AbstractField,
+    AbstractGrid,
+    AbstractMoment,
+    FieldAtTime,
+    Interpolation,
+    Sample,
+    check_choice,
+)
 from .chart import MomentOfRates, on_this_turn
-from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, packed, padded, sum_slices
+from .isolation import isolate
+from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, pack_cells, pad_columns, sum_slices
 from .sphere import Sphere
 from .weights import Knots, row_weights
 
 Extrapolation = Literal["clamp", "outside"]
-"""What holds before the first and after the last time: the end slice, or in addition the report `inside = False`."""
+"""Before the first and after the last time the end slice holds; with "outside" samples also report `inside = False`."""
 
 
 class AbstractSeries(AbstractField):
@@ -36,6 +44,10 @@ class AbstractSeries(AbstractField):
     @abc.abstractmethod
     def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
         """Places in `data` and weights of the slices that count at one time."""
+
+    @abc.abstractmethod
+    def with_layout(self, layout: Layout) -> "AbstractSeries":
+        """The same series whose moments are laid out in another way."""
 
     @property
     def times(self) -> Float[Array, " times"]:
@@ -80,7 +92,7 @@ class AbstractSeries(AbstractField):
 
     def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
         if self.sphere is not None:
-            return MomentOfRates(Moment(self.in_metres, t), self.middle_longitude, self.sphere).sample(
+            return MomentOfRates(FieldAtTime(self.in_metres, t), self.middle_longitude, self.sphere).sample(
                 x, hint
             )
 
@@ -90,7 +102,7 @@ class AbstractSeries(AbstractField):
             velocity = sum_slices(self.data, slices, weights, stencil, x.dtype)
             return Sample(velocity, stencil.inside & self.knows(t), stencil.hint)
 
-        return apart(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
+        return isolate(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
 
     def at(self, t: Float[Array, ""]) -> AbstractMoment:
         """The field at one time, laid out as `layout` says; blended layouts are worth it for many particles at once."""
@@ -98,21 +110,21 @@ class AbstractSeries(AbstractField):
         if self.sphere is not None:
             return MomentOfRates(self.in_metres.at(t), self.middle_longitude, self.sphere)
         if self.layout == "direct":
-            return Moment(self, t)
+            return FieldAtTime(self, t)
         slices, weights = self.time_stencil(t)
         known = self.knows(t)
 
         def rows(*given: Array) -> Array:
-            return padded(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
+            return pad_columns(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
 
         def cells(*given: Array) -> Array:
             blended = blend(self.data, list(given[: len(slices)]), list(given[len(slices) :]))
-            return packed(self.grid, blended, self.scale, half=self.layout == "cells16")
+            return pack_cells(self.grid, blended, self.scale, half=self.layout == "cells16")
 
         if self.layout == "rows":
-            values = apart(self.always, rows, *slices, *weights)
+            values = isolate(self.always, rows, *slices, *weights)
             return BlendedMoment(values, self.grid, known, self.always)
-        values = apart(self.always, cells, *slices, *weights)
+        values = isolate(self.always, cells, *slices, *weights)
         scale = self.scale if self.layout == "cells16" else jnp.ones_like(self.scale)
         return PackedMoment(values, scale, self.grid, known, self.always)
 
@@ -124,7 +136,7 @@ class AbstractSeries(AbstractField):
 
     @property
     def always(self) -> Bool[Array, ""]:
-        """True, as a value the compiler cannot foresee; see `apart`."""
+        """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.times[0] > -jnp.inf
 
 

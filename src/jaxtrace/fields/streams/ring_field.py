@@ -7,10 +7,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
-from .base import AbstractGrid, Interpolation
-from .moments import Layout
-from .series import AbstractSeries, Extrapolation, check_layout, slices_at
-from .weights import Knots
+from ..base import AbstractGrid, Interpolation
+from ..grid_series import AbstractSeries, Extrapolation, check_layout, slices_at
+from ..moments import Layout
+from ..weights import Knots
 
 # A step's end may overshoot the planned time by rounding: t + dt in the clock's precision, from t and dt rounded.
 _SLACK = 4
@@ -40,7 +40,7 @@ class RingField(AbstractSeries):
         slots = self.data.shape[0]
         return [lax.rem(number, lax.full_like(number, slots)) for number in numbers], weights
 
-    def arranged(self, layout: Layout) -> "RingField":
+    def with_layout(self, layout: Layout) -> "RingField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
         return dataclasses.replace(self, layout=layout)
@@ -82,7 +82,7 @@ class RingPlan:
     def window(self, step: int, steps: int) -> tuple[int, int]:
         """The first and the last slice that a chunk needs."""
         lowest, highest = self.intervals(step, steps)
-        first, last = _needed(np.array([lowest]), np.array([highest]), self.interpolation, self.slices)
+        first, last = _slices_needed(np.array([lowest]), np.array([highest]), self.interpolation, self.slices)
         return int(first[0]), int(last[0])
 
     def __str__(self) -> str:
@@ -110,8 +110,8 @@ def plan(
     and, where one is near, a divisor of the number of units, so that all chunks share one program.
     """
     edges = _checked_edges(unit_times).astype(times.dtype)
-    lowest, highest = _touched(times, edges)
-    needed = _needed(lowest, highest, interpolation, len(times))
+    lowest, highest = _intervals_touched(times, edges)
+    needed = _slices_needed(lowest, highest, interpolation, len(times))
     units, touched = len(lowest), int(highest.max() - lowest.min()) + 1
     target = max(1, min(longest, -(-units // touched)) // multiple) * multiple
 
@@ -159,7 +159,7 @@ def _checked_edges(unit_times: Float[np.ndarray, " edges"]) -> Float[np.ndarray,
     return edges
 
 
-def _touched(
+def _intervals_touched(
     times: Float[np.ndarray, " slices"], edges: Float[np.ndarray, " edges"]
 ) -> tuple[Int[np.ndarray, " units"], Int[np.ndarray, " units"]]:
     """The lowest and the highest interval between slices in which each unit has times, rounding included."""
@@ -177,7 +177,7 @@ def _touched(
     return interval(low), interval(high)
 
 
-def _needed(
+def _slices_needed(
     lowest: Int[np.ndarray, " units"],
     highest: Int[np.ndarray, " units"],
     interpolation: Interpolation,
@@ -191,7 +191,7 @@ def _needed(
 def _chunk_needs(
     first: Int[np.ndarray, " units"], last: Int[np.ndarray, " units"], chunk: int
 ) -> tuple[int, int]:
-    """The most slices that a chunk of so many units needs, and the most that one needs in addition to the one before."""
+    """The most slices that a chunk of `chunk` units needs, and the most that it adds to those of the chunk before."""
     starts = np.arange(0, len(first), chunk)
     ends = np.minimum(starts + chunk, len(first)) - 1  # what the units between need lies between
     first, last = np.minimum(first[starts], first[ends]), np.maximum(last[starts], last[ends])

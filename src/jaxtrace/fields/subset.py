@@ -1,4 +1,4 @@
-"""Costly work for the few of a batch that need it: they are gathered, treated together, and put back."""
+"""Expensive work on a subset of a batch: gather its rows, treat them together, and put them back."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,16 +8,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
-from .apart import apart
+from .isolation import isolate
 from .weights import take
 
 Result = TypeVar("Result", bound=PyTree)
-MANY = 4096
-"""A batch of so many is worth gathering the few; a smaller one is treated as a whole."""
+LARGE_BATCH = 4096
+"""From this size on gathering a subset pays; smaller batches are treated whole."""
 _BITS = 32
 
 
-def for_few(
+def apply_to_subset(
     treat: Callable[..., Result],
     needed: Bool[Array, " n"],
     operands: tuple[PyTree, ...],
@@ -33,10 +33,10 @@ def for_few(
     count = needed.shape[0]
     chunk = min(count, max(count // 32, 256) if chunk is None else chunk)
     group = 8 * chunk
-    words, before = apart(always, _counted, needed)
+    words, before = isolate(always, _count_flags, needed)
     total = before[-1]
 
-    def collected(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
+    def collect(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
         wanted = jnp.minimum(first + jnp.arange(chunk, dtype=jnp.int32), total - 1)
         rows = jnp.clip(_rows(words, before, wanted), 0, count - 1)
         return jax.tree.map(lambda leaf: take(leaf, rows), operands)
@@ -56,7 +56,7 @@ def for_few(
 
         def more(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
             first, found = carry
-            new = jax.vmap(treat)(*apart(always, collected, first))
+            new = jax.vmap(treat)(*isolate(always, collect, first))
             place = first - start
             found = jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, place, 0), found, new)
             return first + chunk, found
@@ -64,12 +64,12 @@ def for_few(
         empty = jax.tree.map(lambda leaf: jnp.zeros((group, *leaf.shape[1:]), leaf.dtype), results)
         end = jnp.minimum(start + group, total)
         _, found = lax.while_loop(lambda carry: carry[0] < end, more, (start, empty))
-        return start + group, apart(always, put, start, found, results)
+        return start + group, isolate(always, put, start, found, results)
 
     return lax.while_loop(lambda carry: carry[0] < total, some, (jnp.int32(0), results))[1]
 
 
-def _counted(needed: Bool[Array, " n"]) -> tuple[UInt32[Array, " words"], Int32[Array, " words1"]]:
+def _count_flags(needed: Bool[Array, " n"]) -> tuple[UInt32[Array, " words"], Int32[Array, " words1"]]:
     """The flags as bits of words, and how many are set before each word; the last entry counts all."""
     padded = jnp.pad(needed, (0, -needed.shape[0] % _BITS)).reshape(-1, _BITS).astype(jnp.uint32)
     words = jnp.sum(padded << jnp.arange(_BITS, dtype=jnp.uint32), axis=1, dtype=jnp.uint32)
