@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 import jaxarc.tasks
-from jaxarc.agents.painting import painting_actions
+from jaxarc.agents.painter import painting_actions
 from jaxarc.envs import JaxArcConfig, UnifiedActionConfig, arc_reset
 from jaxarc.utils.visualization import episode_html, episode_png, print_episode, print_task, record_episode
 

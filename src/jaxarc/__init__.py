@@ -6,4 +6,4 @@ from jaxworlds.own_files import demand_own_files
 
 demand_own_files(__name__, first=True)
 
-keep_module_names(__name__, {"envs.scripted": "agents.painting"})
+keep_module_names(__name__, {"envs.scripted": "agents.painter"})

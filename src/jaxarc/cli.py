@@ -32,7 +32,7 @@ class Show:
     """Print the task in ARC's own JSON, or the episode as plain data."""
 
     def run(self) -> int:
-        from ._commands.showing import show
+        from ._commands.show import show
 
         return show(**vars(self))
 
@@ -51,7 +51,7 @@ class Rollout(DistributedCommand):
     dataset: str = "arc-agi-1"
     """arc-agi-1, arc-agi-2, a folder, a JSON file or an .arcbank file."""
     split: str | None = None
-    """Such as training or evaluation; all tasks unless given."""
+    """Such as training or evaluation; all tasks by default."""
     task: str | None = None
     """Play this task alone."""
     policy: Literal["random", "paint"] = "random"
@@ -69,20 +69,20 @@ class Rollout(DistributedCommand):
     checkpoint_every: float = 30.0
     """Seconds between two saves; 0 saves after every chunk of steps, about a second."""
     resume: bool = False
-    """Go on from the checkpoint, on any number of devices; where there is none, begin."""
+    """Continue from the checkpoint, on any number of devices; start if there is no checkpoint."""
     replay: tuple[Path, ...] = ()
     """Play one more episode and write it: .html to watch, .json as plain data, .npz for `jaxarc show`."""
     json: bool = False
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from ._commands.playing import play
+        from ._commands.rollout import play
 
         return play(**self.own_options(), mesh=self.mesh)
 
     def what_fits(self) -> str:
         """A batch that fits, for who asked for too many environments."""
-        from ._commands.playing import chosen_tasks, fewer_environments
+        from ._commands.rollout import chosen_tasks, fewer_environments
 
         tasks = chosen_tasks(self.dataset, self.split, self.task)
         return fewer_environments(tasks, (self.format,), self.policy, self.steps, self.environments)
@@ -145,14 +145,14 @@ class Bench(Command):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from ._commands.timing import bench
+        from ._commands.bench import bench
 
         return bench(**self.own_options())
 
     def what_fits(self) -> str:
         """A batch that fits, for who asked for too many environments."""
-        from ._commands.playing import fewer_environments
-        from ._commands.timing import tasks_within
+        from ._commands.bench import tasks_within
+        from ._commands.rollout import fewer_environments
 
         tasks = tasks_within(self.dataset, self.canvas)
         return fewer_environments(tasks, self.formats, "random", self.steps, self.environments)

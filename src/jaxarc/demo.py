@@ -1,4 +1,4 @@
-"""jaxarc's part of `make demo`: a task, an episode solved by scripted actions, its replay, and how fast chance plays."""
+"""jaxarc's part of `make demo`: a task, an episode solved by scripted actions, its replay, and the speed of random play."""
 
 import time
 from pathlib import Path
@@ -112,13 +112,13 @@ def _random_play(training: tasks.TaskSet, batch: int, steps: int) -> tuple[str, 
     states, seen = batch_reset(jr.split(jr.key(1), batch), config, training)
     policy = random_policy(config)
 
-    def timed(turn: int) -> tuple[float, Played]:
+    def time_run(turn: int) -> tuple[float, Played]:
         began = time.perf_counter()
         played = jax.block_until_ready(rollout(policy, None, states, seen, jr.key(2 + turn), config, steps))
         return time.perf_counter() - began, played
 
-    first, _ = timed(0)  # compiles
-    seconds, (played, *_) = zip(*(timed(turn) for turn in (1, 2, 3)), strict=True)
+    first, _ = time_run(0)  # compiles
+    seconds, (played, *_) = zip(*(time_run(turn) for turn in (1, 2, 3)), strict=True)
     taken = float(np.median(seconds))
     rate = batch * steps / taken
     ended, won = int(played.episodes.sum()), int(played.successes.sum())

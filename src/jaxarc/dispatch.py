@@ -283,7 +283,7 @@ def _batch_step(
     plain = jax.vmap(step, in_axes=(0, None if shared else 0, 0))
     if shared and kernels_on() and not _why_no_gpu_step(states, actions, config, on_error is not None):
 
-        def fused(states: ArcEnvState, tasks: Any, actions: AbstractAction) -> Any:
+        def in_one_kernel(states: ArcEnvState, tasks: Any, actions: AbstractAction) -> Any:
             bank = as_bank(tasks)
             # First, and kept first: the kernel changes these arrays in place, and reading them later would copy them.
             where = lambda s: (s.task_index, s.episode_mode, s.pair_index)  # noqa: E731
@@ -291,7 +291,7 @@ def _batch_step(
             return flag_missing(there, step_batch(eqx.tree_at(where, states, places), bank, actions, config))
 
         return jax.lax.platform_dependent(
-            states, tasks, actions, cuda=unless_mapped(fused, plain), default=plain
+            states, tasks, actions, cuda=unless_mapped(in_one_kernel, plain), default=plain
         )
     return plain(states, tasks, actions)
 

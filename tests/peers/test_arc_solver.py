@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxarc.tasks
-from jaxarc.agents.painting import painting_actions, solve_by_painting
+from jaxarc.agents.painter import painting_actions, solve_by_painting
 from jaxarc.envs import (
     BboxAction,
     EnvironmentConfig,

@@ -256,7 +256,7 @@ def _demand_episode(found: Any) -> None:
 
 def read_replay(path: Path) -> None:
     """Load a replay as `jaxarc show` does."""
-    from jaxarc._commands.showing import read_episode
+    from jaxarc._commands.show import read_episode
 
     _demand_episode(read_episode(path))
 

@@ -7,9 +7,9 @@ from jaxworlds.commands import demand_suffix, one_line, print_json, say, show_ta
 from jaxworlds.store import atomic_write
 
 from ..tasks import datasets
-from ..tasks.parsing import COLOURS, parse_file
+from ..tasks.parser import COLOURS, parse_file
 from ..tasks.taskset import TaskSet
-from .showing import task_json
+from .show import task_json
 from .sources import load_tasks, typed_remedies
 
 # What people bring themselves, and how it is read.
@@ -76,7 +76,7 @@ def read_tasks(
                 source, null_as=null_as, flat_rows=flat_rows, id_from=id_from, skip=skip
             )
     if id_from != "name":
-        raise ValueError(f"`--id-from path` is for folders; {source} is none.")
+        raise ValueError(f"`--id-from path` is for folders; {source} is not a folder.")
     if Path(source).suffix == ".json" and (null_as is not None or flat_rows):
         tasks = parse_file(source, null_as=null_as, flat_rows=flat_rows)
         return TaskSet.of(tasks, name=Path(source).stem, source=source)
@@ -125,9 +125,7 @@ def _list_sets(as_json: bool) -> int:
         (row["name"], row["version"], "yes" if row["here"] else "pip install 'jaxworlds[arc]'")
         for row in sets
     ]
-    show_table(
-        "sets by name", ("name", "version", "here"), rows, "the first version of a set is read unless told"
-    )
+    show_table("sets by name", ("name", "version", "here"), rows, "the first version of a set is the default")
     show_table("sets of your own", ("set", "command"), list(_OWN.items()))
     return 0
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from ..tasks import datasets
-from ..tasks.parsing import TaskError
+from ..tasks.parser import TaskError
 from ..tasks.taskset import TaskSet
 
 

@@ -22,11 +22,11 @@ CLASSES = (
     *(ActionHistory, ArcEnvState, ArcObservation, Demonstrations, Played),
     *(TaskBank, JaxArcTask, Grid, PointAction, BboxAction, MaskAction),
 )
-"""The classes of this package that a reset, a step or a rollout takes or gives."""
+"""The classes of this package among the arguments and results of a reset, a step or a rollout."""
 
 
 def register() -> None:
-    """Tell `jax.export` how to write what a reset, a step or a rollout takes or gives."""
+    """Register the arguments and results of a reset, a step or a rollout with `jax.export`."""
     for kind in CLASSES:
         _register_module(kind)
     export.register_pytree_node_serialization(
@@ -51,7 +51,7 @@ def _register_module(kind: type) -> None:
 
 
 def _facts_of(kind: type) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
-    """Two functions that write and read what stands beside the arrays of a module: its static fields."""
+    """Two functions that write and read the static fields of a module."""
     fields = [field for field in dataclasses.fields(kind) if field.init]
     names = [field.name for field in fields if field.metadata.get("static", False)]
 

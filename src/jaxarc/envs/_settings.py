@@ -11,14 +11,14 @@ from typing import Any
 from .config import DEBUG_LEVELS, JaxArcConfig, RewardConfig, UnifiedActionConfig, VisualizationConfig
 
 
-def built(kind: Any, value: Any, path: str) -> Any:
+def build(kind: Any, value: Any, path: str) -> Any:
     """An object of a config class from a mapping; nothing at all, as an empty YAML file gives, means the defaults."""
     if isinstance(value, kind):
         return value
     value = {} if value is None else value
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"`{path or 'mapping'}` must be a mapping with keys of {', '.join(hints_of(kind))}; got {_said(value)}."
+            f"`{path or 'mapping'}` must be a mapping with keys of {', '.join(hints_of(kind))}; got {_describe(value)}."
         )
     given = {key: _read(kind, key, part, path) for key, part in value.items()}
     if kind is VisualizationConfig and "debug" in given:
@@ -30,20 +30,20 @@ def built(kind: Any, value: Any, path: str) -> Any:
 
 
 def _read(kind: Any, key: Any, value: Any, path: str) -> Any:
-    hint, place = hint_of(kind, key, path), _joined(path, key)
+    hint, place = hint_of(kind, key, path), _join(path, key)
     if value is False and key in ("level", "debug_level"):
         value = "off"  # YAML 1.1 reads an unquoted off as false
     if dataclasses.is_dataclass(hint):
-        return built(hint, value, place)
+        return build(hint, value, place)
     if (kind, key) == (RewardConfig, "extra"):
         return _terms(value, place)
     if (kind, key) == (UnifiedActionConfig, "extra_operations"):
         return _functions(value, place)
     if not _fits(hint, value):
-        demands = list(_named(hint))
+        demands = list(_type_words(hint))
         near = difflib.get_close_matches(repr(value), demands, n=1)
         meant = f" Did you mean {near[0]}?" if near else ""
-        raise TypeError(f"`{place}` must be {', or '.join(demands)}; got {_said(value)}.{meant}")
+        raise TypeError(f"`{place}` must be {', or '.join(demands)}; got {_describe(value)}.{meant}")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -60,36 +60,38 @@ def _fits(hint: Any, value: Any) -> bool:
     return isinstance(value, int | float) if hint is float else isinstance(value, hint)
 
 
-def _named(hint: Any) -> Iterator[str]:
-    """A type in words, one for each alternative."""
+def _type_words(hint: Any) -> Iterator[str]:
+    """Readable names of a type, one for each alternative."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        yield from (name for one in inner for name in _named(one))
+        yield from (name for one in inner for name in _type_words(one))
     elif origin is typing.Literal:
         yield from map(repr, inner)
     elif origin is tuple:
-        yield f"a list with each item {' or '.join(_named(inner[0]))}"
+        yield f"a list with each item {' or '.join(_type_words(inner[0]))}"
     else:
         yield {int: "an integer", float: "a number", bool: "true or false", str: "a text"}.get(hint, "null")
 
 
 def _terms(value: Any, path: str) -> tuple[tuple[Any, float], ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"`{path}` must be a list of {{term: …, weight: …}}; got {_said(value)}.")
+        raise TypeError(f"`{path}` must be a list of {{term: …, weight: …}}; got {_describe(value)}.")
     terms = []
     for row, item in enumerate(value):
         place = f"{path}[{row}]"
         if not isinstance(item, Mapping) or set(item) != {"term", "weight"}:
-            raise TypeError(f"`{place}` must have the keys term and weight, and no other; got {_said(item)}.")
+            raise TypeError(
+                f"`{place}` must have the keys term and weight, and no other; got {_describe(item)}."
+            )
         if not _fits(float, item["weight"]):
-            raise TypeError(f"`{place}.weight` must be a number; got {_said(item['weight'])}.")
+            raise TypeError(f"`{place}.weight` must be a number; got {_describe(item['weight'])}.")
         terms.append((_function(item["term"], f"{place}.term"), float(item["weight"])))
     return tuple(terms)
 
 
 def _functions(value: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"`{path}` must be a list of functions' names; got {_said(value)}.")
+        raise TypeError(f"`{path}` must be a list of functions' names; got {_describe(value)}.")
     return tuple(_function(name, f"{path}[{row}]") for row, name in enumerate(value))
 
 
@@ -100,7 +102,7 @@ def _function(name: Any, path: str) -> Any:
     module, _, attribute = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     if not module:
         raise TypeError(
-            f"`{path}` must be a function's name, such as my_package.rewards.tidy; got {_said(name)}."
+            f"`{path}` must be a function's name, such as my_package.rewards.tidy; got {_describe(name)}."
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -109,7 +111,7 @@ def _function(name: Any, path: str) -> Any:
             f"`{path}` must be a function that can be imported; got {name!r}: {error}."
         ) from error
     if not callable(found):
-        raise TypeError(f"`{path}` must name a function; {name} is {_said(found)}.")
+        raise TypeError(f"`{path}` must name a function; {name} is {_describe(found)}.")
     return found
 
 
@@ -124,25 +126,25 @@ def hint_of(kind: Any, key: Any, path: str) -> Any:
     if key in hints:
         return hints[key]
     elsewhere = [full for full in setting_paths(JaxArcConfig, "") if full.rpartition(".")[2] == key]
-    near = [_joined(path, one) for one in difflib.get_close_matches(str(key), hints, n=1)] or elsewhere[:1]
+    near = [_join(path, one) for one in difflib.get_close_matches(str(key), hints, n=1)] or elsewhere[:1]
     meant = f" Did you mean `{near[0]}`?" if near else ""
     where = f"`{path}` has" if path else "The groups are"
-    raise ValueError(f"`{_joined(path, key)}` is no setting. {where} {', '.join(hints)}.{meant}")
+    raise ValueError(f"`{_join(path, key)}` is no setting. {where} {', '.join(hints)}.{meant}")
 
 
 def setting_paths(kind: Any, path: str) -> Iterator[str]:
     """The paths of all settings and groups below `path`."""
     for key, hint in hints_of(kind).items():
-        yield _joined(path, key)
+        yield _join(path, key)
         if dataclasses.is_dataclass(hint):
-            yield from setting_paths(hint, _joined(path, key))
+            yield from setting_paths(hint, _join(path, key))
 
 
-def _joined(path: str, key: Any) -> str:
+def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _said(value: Any) -> str:
+def _describe(value: Any) -> str:
     return "null" if value is None else f"{value!r} ({type(value).__name__})"
 
 
@@ -150,7 +152,7 @@ def plain(value: Any, path: str) -> Any:
     """A config as dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
-        return {name: plain(getattr(value, name), _joined(path, name)) for name in names}
+        return {name: plain(getattr(value, name), _join(path, name)) for name in names}
     if path == "reward.extra":
         return [{"term": _name(term, path), "weight": weight} for term, weight in value]
     if path == "action.extra_operations":

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._settings import built, hint_of, hints_of, plain
+from ._settings import build, hint_of, hints_of, plain
 from .config import JaxArcConfig
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -22,7 +22,7 @@ def config_from_dict(mapping: Mapping[str, Any]) -> JaxArcConfig:
     >>> config_from_dict({"environment": {"max_episode_steps": 50}}).environment.max_episode_steps
     50
     """
-    return built(JaxArcConfig, mapping, "")
+    return build(JaxArcConfig, mapping, "")
 
 
 def config_to_dict(config: JaxArcConfig) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def config_from_yaml(
         raise TypeError(f"{file}: must hold a mapping of settings; got a {type(content).__name__}.")
     try:
         if "defaults" in content:
-            return config_from_hydra(_composed(file, overrides))
+            return config_from_hydra(_compose(file, overrides))
         if file.parent.name in hints_of(JaxArcConfig) and not set(content) & set(hints_of(JaxArcConfig)):
             content = omegaconf.OmegaConf.create({file.parent.name: content})
         chosen = omegaconf.OmegaConf.from_dotlist(list(overrides))
         return config_from_hydra(omegaconf.OmegaConf.merge(content, chosen))
     except (TypeError, ValueError, RecursionError, omegaconf.errors.OmegaConfBaseException) as error:
-        # An error of omegaconf is told in one line: its others say which of its classes was at work.
+        # One line of an omegaconf error is enough: the others name omegaconf's own classes.
         kind = type(error) if type(error) in (TypeError, ValueError) else ValueError
         raise kind(f"{file}: {(str(error).splitlines() or [''])[0][:600]}") from error
 
@@ -134,7 +134,7 @@ def _file(path: Path, name: str | None) -> Path:
     return file
 
 
-def _composed(file: Path, overrides: Sequence[str]) -> Any:
+def _compose(file: Path, overrides: Sequence[str]) -> Any:
     try:
         import hydra
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What an environment is made of: hashable settings, checked when they are written down."""
+"""Settings of an environment: hashable, and checked when they are made."""
 
 import math
 from collections.abc import Callable
@@ -190,10 +190,10 @@ class RewardConfig:
 
 @config
 class ObservationConfig:
-    """What an agent sees: the format of grids, and which parts beyond the working grid.
+    """Contents of an observation: the format of grids, and which parts besides the working grid.
 
     Formats: "grid" is int8 with −1 outside of the active part, "packed" the bit planes as the state holds them (uint32),
-    "onehot" ten boolean planes, one for each colour. What is left out costs nothing. `demonstrations` adds all
+    "onehot" ten boolean planes, one for each colour. Parts that are left out cost nothing. `demonstrations` adds all
     demonstration pairs of the task; the output of the pair that is being worked on is blank.
     """
 

@@ -1,4 +1,4 @@
-"""Operations 35 to 41: going to another pair of the task without leaving the episode."""
+"""Operations 35 to 41: switch to another pair of the task within the episode."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -74,7 +74,7 @@ def _below(halves: UInt32[Array, "*b"], count: int) -> Int32[Array, "*b"]:
 
 
 def random_policy(config: JaxArcConfig, selection_format: str | None = None) -> Policy:
-    """A policy that draws `random_actions`, whatever it sees: one of them, or one for each environment of a batch.
+    """A policy that ignores the observation and draws `random_actions`: one, or one for each environment of a batch.
 
     Equal settings make equal policies, so that a compiled rollout is found again.
     """
@@ -92,7 +92,7 @@ class _RandomPolicy:
 
 
 class Played(eqx.Module):
-    """What came of a rollout, one number for each environment: summed rewards, episodes ended and solved, steps taken."""
+    """Results of a rollout, one number for each environment: summed rewards, episodes ended and solved, steps taken."""
 
     states: ArcEnvState
     observations: ArcObservation

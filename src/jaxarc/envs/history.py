@@ -13,7 +13,7 @@ from .operations import bounding_box
 from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 
 UNKNOWN_OPERATION = 63
-"""What is kept of an operation that does not exist."""
+"""The record of an operation that does not exist."""
 
 # Layout of a record's first word, from bit 0: operation 6, valid 1, exact 1, episode mode 1; then for a point row 5,
 # column 5 and pair 13; for the others pair 23. A box's corners are 5 bits each in the second word; a mask's rows follow.

@@ -1,4 +1,4 @@
-"""What an agent sees of an environment; the answer is never in it."""
+"""Observations of an environment; the answer is never in one."""
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ class Demonstrations(eqx.Module):
 
 
 class ArcObservation(eqx.Module):
-    """The working grid, and what else `ObservationConfig` asks for (None if it does not).
+    """The working grid, and the other parts that `ObservationConfig` selects (None if it does not).
 
     Grids come in the format of the config: int8 colours with −1 outside of the active part, bit planes (uint32), or ten
     boolean planes. A clipboard shows the cells it holds, at the top-left corner; packed, its mask is the fifth plane.
@@ -48,12 +48,12 @@ class ArcObservation(eqx.Module):
 
 
 def observe(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) -> ArcObservation:
-    """What is seen of one environment."""
+    """Observe one environment."""
     chosen, (rows, cols) = config.observation, config.canvas
     source = None
     if chosen.input:
         place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
-        # Tasks that lack what the state is at show nothing, rather than another pair.
+        # Tasks that lack the state's pair show nothing, rather than another pair.
         source = _blank_unless(has_pair(state, bank), bank.input_at(place, rows))
     working = Grid(state.planes, state.height, state.width)
     return ArcObservation(
@@ -78,7 +78,7 @@ def _view(grid: Grid, form: str, cols: int) -> Array:
 
 
 def one_hot(cells: Int8[Array, "*b rows cols"]) -> Bool[Array, "*b 10 rows cols"]:
-    """Colours as ten planes, one for each; what is −1 is in none."""
+    """Colours as ten planes, one for each; cells of −1 are in no plane."""
     return cells[..., None, :, :] == jnp.arange(10, dtype=jnp.int8)[:, None, None]
 
 

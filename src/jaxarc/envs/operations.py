@@ -80,7 +80,7 @@ _NOTHING = -1
 
 
 class Workspace(eqx.Module):
-    """What operations change: the grid, and the clipboard's patch (at the top-left corner) with its mask."""
+    """The data that operations change: the grid, and the clipboard's patch (at the top-left corner) with its mask."""
 
     grid: Grid
     clipboard: UInt32[Array, "4 rows"]
@@ -171,7 +171,7 @@ def apply_operation(
 ) -> tuple[Workspace, Bool[Array, ""]]:
     """The workspace after an operation, and whether the operation was valid; an invalid one changes nothing.
 
-    Numbers outside 0 to 33 change nothing and are valid here: the caller knows what they mean. `source` is the input
+    Numbers outside 0 to 33 change nothing and are valid here; the caller handles them. `source` is the input
     that operation 32 copies; `rotation` is that of `UnifiedActionConfig`.
     """
     grid, rows = space.grid, selection.shape[0]
@@ -228,7 +228,7 @@ def apply_extra(
     functions: tuple[Callable[..., Any], ...],
     width: int,
 ) -> tuple[Grid, Bool[Array, ""]]:
-    """The grid after an operation of one's own, number 42 and on, and whether the operation was valid.
+    """The grid after a user's operation, number 42 and on, and whether the operation was valid.
 
     Any other number leaves the grid as it is; so does a selection that misses the grid, which is invalid.
     """

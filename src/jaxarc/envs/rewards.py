@@ -11,7 +11,7 @@ from .config import RewardConfig
 
 
 class Transition(eqx.Module):
-    """What a reward may depend on: one step of one environment.
+    """One step of one environment, as rewards see it.
 
     Both similarities are those of the pair that the step began at. A control operation gives up what was gained there:
     after it, `similarity_after` is that of the pair's input. Both are 0 on test pairs, where they would tell the answer,
@@ -61,8 +61,8 @@ def wrong_submission(transition: Transition) -> Float32[Array, ""]:
     return (transition.submitted & ~transition.solved).astype(jnp.float32)
 
 
-def weighted(*terms: tuple[Term, float]) -> Term:
-    """The sum of terms, each times its weight: `weighted((sparse_success, 1.0), (step_cost, -0.01))`."""
+def weighted_sum(*terms: tuple[Term, float]) -> Term:
+    """The sum of terms, each times its weight: `weighted_sum((sparse_success, 1.0), (step_cost, -0.01))`."""
 
     def total(transition: Transition) -> Float32[Array, ""]:
         parts = [jnp.float32(weight) * _number(term, term(transition)) for term, weight in terms]
@@ -72,7 +72,7 @@ def weighted(*terms: tuple[Term, float]) -> Term:
 
 
 def _number(term: Term, value: Any) -> Float32[Array, ""]:
-    """What a term gave, if it is one number."""
+    """The value of a term, which must be one number."""
     if value is None or jnp.ndim(value):
         got = "None" if value is None else f"an array of shape {jnp.shape(value)}"
         raise ValueError(
@@ -90,4 +90,4 @@ def reward_of(config: RewardConfig) -> Term:
         (step_cost, -config.step_penalty),
         (wrong_submission, -config.submission_penalty),
     )
-    return weighted(*((term, weight) for term, weight in (*named, *config.extra) if weight))
+    return weighted_sum(*((term, weight) for term, weight in (*named, *config.extra) if weight))

@@ -1,4 +1,4 @@
-"""The state of one environment: what it works on, where in the task it is, and the tasks that all share."""
+"""The state of one environment: its grid, the task and pair it is at, and the tasks that a batch shares."""
 
 import dataclasses
 from typing import Any
@@ -73,15 +73,15 @@ class ArcEnvState(eqx.Module):
     @property
     def input_grid(self) -> Int8[Array, "*b rows cols"]:
         """The input of the current pair, −1 outside of it."""
-        return _each(self, lambda state, bank: _shown(state, bank.input_at))
+        return _each(self, lambda state, bank: _cells_of(state, bank.input_at))
 
     @property
     def target_grid(self) -> Int8[Array, "*b rows cols"]:
         """The output that solves the current pair, −1 outside of it. For people: no observation shows it."""
-        return _each(self, lambda state, bank: _shown(state, bank.output_at))
+        return _each(self, lambda state, bank: _cells_of(state, bank.output_at))
 
 
-def _shown(state: ArcEnvState, read: Any) -> Array:
+def _cells_of(state: ArcEnvState, read: Any) -> Array:
     bank = as_bank(state.task_data)
     grid = read(bank.place_of(state.task_index, state.episode_mode, state.pair_index), state.planes.shape[-1])
     cells = planes.show(grid.planes, grid.height, grid.width, state.canvas_width)

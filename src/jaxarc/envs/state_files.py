@@ -1,4 +1,4 @@
-"""States on disk without their tasks: a file holds what an episode changed, and which tasks it belongs to."""
+"""States on disk without their tasks: a file holds the data of the episode and a fingerprint of its tasks."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from jaxworlds import store
 
 from ..tasks.bank import JaxArcTask, TaskBank
 from ..tasks.datasets import extract_task_id_from_index
-from ..tasks.parsing import PathLike
+from ..tasks.parser import PathLike
 from .state import ArcEnvState, copy_tasks, join_tasks
 
 

@@ -28,7 +28,7 @@ class VmapGuard:
     state_class: type
 
     def tree_flatten(self) -> tuple[tuple[()], None]:
-        """Look at who flattens; there is nothing to give."""
+        """Check whether `jax.vmap` flattens the state; the node has no leaves."""
         frame: FrameType | None = sys._getframe(1)
         for _ in range(_NEAR):
             if frame is None:
@@ -57,8 +57,8 @@ class VmapGuard:
 
 def _demand_unmapped_tasks(local: dict[str, Any]) -> None:
     """Raise if `jax.vmap` is about to map the shared tasks of a batch."""
-    by_name = _mapped(local.get("kwargs", {}), 0)  # jax always maps what is passed by name
-    for state in (*_mapped(local.get("args", ()), local.get("in_axes")), *by_name):
+    by_name = _mapped_states(local.get("kwargs", {}), 0)  # jax always maps what is passed by name
+    for state in (*_mapped_states(local.get("args", ()), local.get("in_axes")), *by_name):
         has_tasks = bool(jax.tree.leaves(state.task_data))
         if has_tasks and getattr(state.height, "ndim", 0) and VmapGuard.is_shared(state.task_data):
             raise ValueError(
@@ -76,7 +76,7 @@ def _warn_of_copies(frame: FrameType) -> None:
         around = around.f_back
     if around is None:
         return
-    for state in _mapped(answer, around.f_locals.get("out_axes", None)):
+    for state in _mapped_states(answer, around.f_locals.get("out_axes", None)):
         leaves = jax.tree.leaves(state.task_data)
         # What is mapped already, such as a task for each environment, is not copied.
         if not leaves or any(hasattr(leaf, "batch_dim") for leaf in leaves if isinstance(leaf, Tracer)):
@@ -103,7 +103,7 @@ def _depth_of_user(here: FrameType, around: FrameType) -> int:
     return depth
 
 
-def _mapped(node: Any, axes: Any) -> Iterator[Any]:
+def _mapped_states(node: Any, axes: Any) -> Iterator[Any]:
     """The states within arguments or results whose tasks are mapped: all of the state along one axis, or leaf by leaf."""
     if axes is None:
         return
@@ -117,10 +117,10 @@ def _mapped(node: Any, axes: Any) -> Iterator[Any]:
         inside = jax.tree.leaves(node, is_leaf=lambda child: isinstance(child, VmapGuard.state_class))
         for child in inside:
             if isinstance(child, VmapGuard.state_class):
-                yield from _mapped(child, axes)
+                yield from _mapped_states(child, axes)
     elif isinstance(node, dict) and isinstance(axes, dict):
         for key in node:
-            yield from _mapped(node[key], axes.get(key))
+            yield from _mapped_states(node[key], axes.get(key))
     elif isinstance(node, list | tuple) and isinstance(axes, list | tuple):
         for child, own in zip(node, axes, strict=False):
-            yield from _mapped(child, own)
+            yield from _mapped_states(child, own)

@@ -19,7 +19,7 @@ from .show import can_show, show, show_one_hot, words_of
 def observe_batch(
     states: ArcEnvState, bank: TaskBank, config: JaxArcConfig, interpret: bool = False
 ) -> ArcObservation:
-    """What is seen of each environment: packed first, and then shown in the format of the config."""
+    """Observe each environment: packed first, then in the format of the config."""
     rows, cols = config.canvas
     form = config.observation.format
     bank = jax.lax.stop_gradient(bank)
@@ -30,7 +30,7 @@ def observe_batch(
     packed = replace(config, observation=replace(config.observation, format="packed"))
     seen = jax.vmap(lambda state: observe(state, bank, packed))(states)
 
-    def shown(planes: UInt32[Array, "*b levels rows"], sizes: Array | None) -> Array:
+    def show_cells(planes: UInt32[Array, "*b levels rows"], sizes: Array | None) -> Array:
         """Grids with these sizes, or with a fifth plane that is their mask."""
         ahead = planes.shape[:-2]
         flat = planes.reshape(-1, *planes.shape[-2:])
@@ -48,5 +48,5 @@ def observe_batch(
         demos = seen.demonstrations
         pairs += [(demos.inputs, demos.input_sizes), (demos.outputs, demos.output_sizes)]
         where = lambda o: [*(o.grid, o.input, o.clipboard), o.demonstrations.inputs, o.demonstrations.outputs]  # noqa: E731
-    made = [None if planes is None else shown(planes, sizes) for planes, sizes in pairs]
+    made = [None if planes is None else show_cells(planes, sizes) for planes, sizes in pairs]
     return eqx.tree_at(where, seen, made, is_leaf=lambda leaf: leaf is None)

@@ -48,16 +48,16 @@ def unless_mapped(fused: Callable[..., Any], plain: Callable[..., Any]) -> Calla
     """`fused`; or `plain` under one more `jax.vmap`, which the kernel does not support."""
 
     @jax.custom_batching.custom_vmap
-    def chosen(*given: Any) -> Any:
+    def choose(*given: Any) -> Any:
         return fused(*given)
 
-    @chosen.def_vmap
+    @choose.def_vmap
     def _(size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
         axes = jax.tree.map(lambda has: 0 if has else None, tuple(batched))
         made = jax.vmap(plain, in_axes=axes, axis_size=size)(*given)
         return made, jax.tree.map(lambda _: True, made)
 
-    return chosen
+    return choose
 
 
 def step_batch(

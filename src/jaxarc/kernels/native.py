@@ -105,10 +105,10 @@ def _one_of_many(
     """Pass one environment through a kernel that takes a batch with its axis in front."""
     # Weights of tasks may be learned elsewhere: a step has no derivatives.
     bank, alone = jax.lax.stop_gradient(bank), tuple(_narrow(leaf)[None] for leaf in given)
-    return [leaf[0] for leaf in _batched(kernel, definition, 1)(bank, alone)]
+    return [leaf[0] for leaf in _kernel_for_axes(kernel, definition, 1)(bank, alone)]
 
 
-def _batched(
+def _kernel_for_axes(
     kernel: Callable[..., Any], definition: Callable[..., Any], axes: int
 ) -> Callable[..., list[Array]]:
     """The kernel for batches of this many axes; each `vmap` adds one.
@@ -140,7 +140,7 @@ def _batched(
                 leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
                 for leaf, has in zip(given, batched[1], strict=True)
             ]
-            made = _batched(kernel, definition, axes + 1)(bank, tuple(whole))
+            made = _kernel_for_axes(kernel, definition, axes + 1)(bank, tuple(whole))
         return made, [True] * len(made)
 
     return many

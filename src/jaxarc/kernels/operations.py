@@ -143,7 +143,7 @@ class Space(NamedTuple):
         return _Box(top, left, warp.highest(rows), warp.highest(columns))
 
     def after(self, planes: Any, height: Any = None, width: Any = None, valid: Any = None) -> After:
-        """What came of an operation; what is not said stayed, and was valid."""
+        """The result of an operation; what is left out stayed, and was valid."""
         return After(
             tuple(planes),
             self.height if height is None else height,
@@ -151,7 +151,7 @@ class Space(NamedTuple):
             jnp.ones((LANES,), jnp.int32) if valid is None else valid,
         )
 
-    def laid(self, cells: Words, patch: list[Words], valid: Any = None) -> After:
+    def lay(self, cells: Words, patch: list[Words], valid: Any = None) -> After:
         """The grid with `cells` taken away and a patch, whose mask comes last, laid on."""
         *moved, mask = patch
         landed = mask & self.inside
@@ -159,11 +159,11 @@ class Space(NamedTuple):
         planes = ((old & gone) | (new & landed) for old, new in zip(self.planes, moved, strict=True))
         return self.after(planes, valid=valid)
 
-    def lifted(self, cells: Words) -> list[Words]:
+    def lift(self, cells: Words) -> list[Words]:
         """The cells' colours and, last, the cells."""
         return [*(words & cells for words in self.planes), cells]
 
-    def painted(self, region: Words, colour: Any) -> list[Words]:
+    def paint(self, region: Words, colour: Any) -> list[Words]:
         """The grid with a region in one colour."""
         new = []
         for level, words in enumerate(self.planes):
@@ -203,7 +203,7 @@ def carry_out(space: Space) -> After:
 
 
 def _fill(space: Space) -> After:
-    return space.after(space.painted(space.selected & space.inside, space.operation))
+    return space.after(space.paint(space.selected & space.inside, space.operation))
 
 
 def _flood(space: Space) -> After:
@@ -215,7 +215,7 @@ def _flood(space: Space) -> After:
         region = space.inside
         for words in space.planes:
             region = region & ~(words ^ _word(0 - (warp.any_bits(words & picked) != 0).astype(jnp.int32)))
-        return tuple(space.painted(_component(picked, region, warp), space.operation - ops.FLOOD))
+        return tuple(space.paint(_component(picked, region, warp), space.operation - ops.FLOOD))
 
     planes = jax.lax.cond(jnp.max(single) == 1, fill, lambda: space.planes)
     return space.after(planes, valid=single)
@@ -254,20 +254,20 @@ def _move_rows(space: Space) -> After:
     cells = space.cells()
     source = space.row + 1 - 2 * (space.operation - Operation.MOVE_UP)
     exists = (source >= 0) & (source < 32)
-    words = [space.warp.shuffle(word, source & 31) for word in space.lifted(cells)]
-    return space.laid(cells, [jnp.where(exists, word, jnp.uint32(0)) for word in words])
+    words = [space.warp.shuffle(word, source & 31) for word in space.lift(cells)]
+    return space.lay(cells, [jnp.where(exists, word, jnp.uint32(0)) for word in words])
 
 
 def _move_columns(space: Space) -> After:
     cells = space.cells()
     left = spread(space.operation) == Operation.MOVE_LEFT
-    return space.laid(cells, [jnp.where(left, word >> 1, word << 1) for word in space.lifted(cells)])
+    return space.lay(cells, [jnp.where(left, word >> 1, word << 1) for word in space.lift(cells)])
 
 
 def _flip(space: Space) -> After:
     cells = space.cells()
     box, warp = space.box(cells), space.warp
-    patch = space.lifted(cells)
+    patch = space.lift(cells)
 
     def left_right() -> tuple[Words, ...]:
         left, rest = _word(box.left), _word(31 - (box.right - box.left))
@@ -278,7 +278,7 @@ def _flip(space: Space) -> After:
         source = (box.top + box.bottom - space.row) & 31
         return tuple(warp.shuffle(word, source) for word in patch)
 
-    return space.laid(
+    return space.lay(
         cells, list(jax.lax.cond(space.operation == Operation.FLIP_LEFT_RIGHT, left_right, up_down))
     )
 
@@ -301,7 +301,7 @@ def _rotate(space: Space) -> After:
         fits = (top >= 0) & (left >= 0) & (top + wide <= space.height) & (left + high <= space.width)
         cells, left = jnp.where(fits, cells, jnp.uint32(0)), jnp.where(fits, left, 0)
         valid = fits.astype(jnp.int32)
-    patch = [warp.transpose(word) for word in _to_corner(space, space.lifted(cells), box)]
+    patch = [warp.transpose(word) for word in _to_corner(space, space.lift(cells), box)]
     below = space.row - top
     # Clockwise is a transposition and a left-right flip, counter-clockwise a transposition and an up-down flip.
     clockwise = spread(space.operation) == Operation.ROTATE_CLOCKWISE
@@ -313,7 +313,7 @@ def _rotate(space: Space) -> After:
         mirrored = jnp.where(clockwise, warp.reverse(word) >> rest, word)
         placed = warp.shuffle(mirrored, source & 31)
         turned.append(jnp.where(exists, placed, jnp.uint32(0)) << _word(left))
-    return space.laid(cells, turned, valid)
+    return space.lay(cells, turned, valid)
 
 
 def _copy(space: Space) -> After:
@@ -321,7 +321,7 @@ def _copy(space: Space) -> After:
     cells = space.selected & space.inside
     box, memory, rows = space.box(cells), space.memory, space.sizes.rows
     some = (space.warp.any_bits(cells) != 0).astype(jnp.int32)
-    *patch, mask = _to_corner(space, space.lifted(cells), box)
+    *patch, mask = _to_corner(space, space.lift(cells), box)
     writes = (space.row < rows) & (some == 1)
     for level, words in enumerate(patch):
         at = space.at * (PLANES * rows) + level * rows + space.row
@@ -345,7 +345,7 @@ def _paste(space: Space) -> After:
         for level in range(PLANES)
     ]
     mask = memory.load(memory.clipboard_mask.at[space.at * rows + source], mask=reads, other=jnp.uint32(0))
-    return space.laid(jnp.zeros((LANES,), jnp.uint32), [*patch, mask << left])
+    return space.lay(jnp.zeros((LANES,), jnp.uint32), [*patch, mask << left])
 
 
 def _clear(space: Space) -> After:

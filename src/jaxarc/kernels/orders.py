@@ -1,4 +1,4 @@
-"""What the environments of one warp are to do, one in each lane."""
+"""The operations that one warp carries out, one environment in each lane."""
 
 from typing import Any, NamedTuple
 
@@ -26,5 +26,5 @@ class Orders(NamedTuple):
 
 
 def packed_result(agree: Counts, valid: Counts, height: Counts, width: Counts) -> Counts:
-    """What came of an operation in one word: cells that agree with the target, validity (0 or 1), the grid's size."""
+    """The result of an operation in one word: cells that agree with the target, validity (0 or 1), the grid's size."""
     return agree | (valid << 11) | ((height - 1) << 12) | ((width - 1) << 17)

@@ -47,16 +47,16 @@ def show(
     `options` are `per_program`, grids that one warp shows in turn, and `interpret`.
     """
 
-    def shown(split: tuple[Array, Any], whole: None) -> Array:
+    def show_part(split: tuple[Array, Any], whole: None) -> Array:
         planes, active = split
         batch, _, rows = planes.shape
         if batch * words_of(rows, cols) >= COUNTED:
-            return in_halves(shown, split, whole)
+            return in_halves(show_part, split, whole)
         out = result((batch * rows * cols // 4,), jnp.int32, planes)
-        words = _called(_colours, out, planes, active, cols, **options)
+        words = _call(_colours, out, planes, active, cols, **options)
         return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(batch, rows, cols)
 
-    return split_kernel(shown, (planes, active), None)
+    return split_kernel(show_part, (planes, active), None)
 
 
 def show_one_hot(
@@ -67,21 +67,21 @@ def show_one_hot(
 ) -> Bool[Array, "b 10 rows {cols}"]:
     """Where each grid has which colour, nowhere outside of its active part, given as for `show`."""
 
-    def shown(split: tuple[Array, Any], whole: None) -> Array:
+    def show_part(split: tuple[Array, Any], whole: None) -> Array:
         planes, active = split
         batch, _, rows = planes.shape
         size = batch * COLOURS * rows * cols
         # Pallas counts bytes of this many with 32 bits that have a sign: two parts, each of them small enough.
         if batch * words_of(rows, cols) >= COUNTED or (2**31 <= size <= 2**32 and batch > 1):
-            return in_halves(shown, split, whole)
+            return in_halves(show_part, split, whole)
         out = result((batch, COLOURS * rows * cols), jnp.bool_, planes)
-        cells = _called(_booleans, out, planes, active, cols, **options)
+        cells = _call(_booleans, out, planes, active, cols, **options)
         return cells.reshape(batch, COLOURS, rows, cols)
 
-    return split_kernel(shown, (planes, active), None)
+    return split_kernel(show_part, (planes, active), None)
 
 
-def _called(
+def _call(
     write: Callable[..., None],
     out: jax.ShapeDtypeStruct,
     planes: Array,
@@ -154,7 +154,7 @@ def _kernel(
         inside = where[0] if masked else _rectangle(where[0], where[1], row)
         inside = inside & jnp.uint32((1 << cols) - 1)
         # The first cells of the next row follow a row's last: words begin anywhere.
-        runs = [_joined(words, lanes, cols) for words in (*grid, inside)]
+        runs = [_join_rows(words, lanes, cols) for words in (*grid, inside)]
         for first in range(0, count, LANES):
             word = first + row
             cell = word * 4
@@ -195,7 +195,7 @@ def _rectangle(height: Array, width: Array, row: Array) -> Array:
     return jnp.where(row < height, low_bits(jnp.maximum(width, 1)), jnp.uint32(0))
 
 
-def _joined(words: Array, lanes: Warp, cols: int) -> Array:
+def _join_rows(words: Array, lanes: Warp, cols: int) -> Array:
     """Each row with the beginning of the next after its last column."""
     if cols % 4 == 0:
         return words

@@ -25,7 +25,7 @@ def is_small(rows: int, columns: int) -> bool:
 
 
 class Square(NamedTuple):
-    """What is known of a square canvas when the kernel is built."""
+    """The square canvas, known when the kernel is built."""
 
     side: int
 
@@ -51,18 +51,18 @@ class Square(NamedTuple):
         """One row of each environment, as the state holds it."""
         return (words >> (self.side * number)) & jnp.uint32((1 << self.side) - 1)
 
-    def joined(self, rows: list[Words]) -> Words:
+    def join(self, rows: list[Words]) -> Words:
         """Rows as one word."""
         word = rows[0]
         for number, one in enumerate(rows[1:], 1):
             word = word | (one << (self.side * number))
         return word
 
-    def toppled(self, words: Words) -> Words:
+    def flip_up_down(self, words: Words) -> Words:
         """Upside down."""
-        return self.joined([self.row(words, self.side - 1 - number) for number in range(self.side)])
+        return self.join([self.row(words, self.side - 1 - number) for number in range(self.side)])
 
-    def mirrored(self, words: Words) -> Words:
+    def flip_left_right(self, words: Words) -> Words:
         """Left and right exchanged."""
         result = jnp.zeros_like(words)
         for number in range(self.side):
@@ -70,7 +70,7 @@ class Square(NamedTuple):
             result = result | (column << (self.side - 1 - number))
         return result
 
-    def transposed(self, words: Words) -> Words:
+    def transpose(self, words: Words) -> Words:
         """Rows and columns exchanged: every diagonal moves as a whole."""
         side, result = self.side, jnp.zeros_like(words)
         for off in range(1 - side, side):
@@ -80,7 +80,7 @@ class Square(NamedTuple):
             result = result | (part << by if by >= 0 else part >> -by)
         return result
 
-    def placed(self, words: Words, top: Array, left: Array) -> Words:
+    def put(self, words: Words, top: Array, left: Array) -> Words:
         """A patch from the corner, put down at (`top`, `left`); what lies beyond the canvas is gone."""
         kept = words & self.columns(self.side - left)
         return (kept << word(self.side * top + left)) & jnp.uint32(self.every)
@@ -97,7 +97,7 @@ def low(count: Array) -> Words:
 
 
 class Held(NamedTuple):
-    """What came of the operations, not yet written."""
+    """The results of the operations, not yet written."""
 
     planes: list[Words]
     changed: list[Words]
@@ -122,7 +122,7 @@ class SmallGrids(NamedTuple):
     def work(self, orders: Orders) -> tuple[Counts, Held]:
         """Carry out all orders; the results are `packed_result`."""
         at = orders.start + self.warp.lane
-        held, high, wide, valid = _worked(self, orders, at)
+        held, high, wide, valid = _apply_operation(self, orders, at)
         common = jnp.minimum(high, orders.target_high), jnp.minimum(wide, orders.target_wide)
         agree = self._agreement(
             held.planes, self.from_bank(self.memory.outputs, orders.place, orders.here), common
@@ -213,14 +213,14 @@ def packed_table(grids: UInt32[Array, "pairs 4 rows"], side: int) -> UInt32[Arra
     return (rows * places).sum(-1, dtype=jnp.uint32).reshape(-1)
 
 
-def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
+def _apply_operation(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     """What is `Held` after the operations, heights, widths, and whether they were valid."""
     memory, square, warp = grids.memory, grids.square, grids.warp
     load, side = memory.load, square.side
     planes_at = grids.planes_at(at)
     grid = grids.read([(memory.planes, base) for base in planes_at], orders.here)
     inside = square.rows(orders.height) & square.columns(orders.width)
-    selected = _selected(orders, at, grids)
+    selected = _read_selection(orders, at, grids)
     # Operations 0 to 31 act on cells of the grid. Off the grid is not the same as nothing selected, which may mean all.
     misses = (selected != 0) & ((selected & inside) == 0) & (orders.operation >= ops.FILL)
     misses = misses & (orders.operation <= Operation.CLEAR)
@@ -263,7 +263,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     lands = moves | turns | (pastes & ~empty)
     box = (top, left, bottom, right)
     moved = [
-        _moved(code, jnp.where(pastes, clip, mine), box, landing, square)
+        _move(code, jnp.where(pastes, clip, mine), box, landing, square)
         for clip, mine in zip(clips, patch, strict=True)
     ]
     landed = jnp.where(lands, moved[PLANES] & inside, jnp.uint32(0))
@@ -291,7 +291,7 @@ def _worked(grids: SmallGrids, orders: Orders, at: Counts) -> tuple[Any, ...]:
     return Held(after, changed, patch, copies & valid & orders.here), high, wide, valid
 
 
-def _selected(orders: Orders, at: Counts, grids: SmallGrids) -> Words:
+def _read_selection(orders: Orders, at: Counts, grids: SmallGrids) -> Words:
     square, side = grids.square, grids.square.side
     if grids.memory.selections is not None:
         return grids.read([(grids.memory.selections, at * side)], orders.here)[0]
@@ -335,7 +335,7 @@ def _component(seed: Words, grid: list[Words], inside: Words, square: Square) ->
     return jax.lax.while_loop(lambda state: state[1] > 0, grow, start)[0]
 
 
-def _moved(
+def _move(
     code: Counts, patch: Words, box: tuple[Counts, ...], landing: tuple[Counts, Counts], square: Square
 ) -> Words:
     """A patch from the corner, turned as the operation says, and put down where it lands."""
@@ -344,12 +344,12 @@ def _moved(
     rotates = ops.is_rotation(code)
     high, wide = bottom - top + 1, right - left + 1
     high, wide = jnp.where(rotates, wide, high), jnp.where(rotates, high, wide)
-    turned = jnp.where(rotates, square.transposed(patch), patch)
+    turned = jnp.where(rotates, square.transpose(patch), patch)
     mirrors = (code == Operation.FLIP_LEFT_RIGHT) | (code == Operation.ROTATE_CLOCKWISE)
     topples = (code == Operation.FLIP_UP_DOWN) | (code == Operation.ROTATE_COUNTER_CLOCKWISE)
-    turned = jnp.where(mirrors, square.mirrored(turned) >> word(side - wide), turned)
-    turned = jnp.where(topples, square.toppled(turned) >> word(side * (side - high)), turned)
-    put = square.placed(turned, *landing)
+    turned = jnp.where(mirrors, square.flip_left_right(turned) >> word(side - wide), turned)
+    turned = jnp.where(topples, square.flip_up_down(turned) >> word(side * (side - high)), turned)
+    put = square.put(turned, *landing)
     up, down = put >> side, (put << side) & jnp.uint32(square.every)
     not_first = jnp.uint32(square.every & ~square.first_column)
     not_last = jnp.uint32(square.every & ~(square.first_column << (side - 1)))

@@ -62,7 +62,7 @@ class Changed(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a step came to, before an episode that is over begins again."""
+    """The results of a step, before an episode that is over restarts."""
 
     flags: Int32[Array, " b"]
     """Cells that agree with the target and cells of both (11 bits each), then one bit each for what `BITS` names."""
@@ -122,12 +122,12 @@ def kernel_step(
     def step(split: tuple[Changed, AbstractAction], bank: TaskBank) -> tuple[Changed, Result]:
         if split[0].planes.size >= COUNTED:  # one device has what several could have shared
             return in_halves(step, split, bank)
-        return _called(*split, bank, config, per_program(split[0].height.shape[0]), interpret)
+        return _call(*split, bank, config, per_program(split[0].height.shape[0]), interpret)
 
     return split_kernel(step, (changed, actions), bank)
 
 
-def _called(
+def _call(
     changed: Changed,
     actions: AbstractAction,
     bank: TaskBank,

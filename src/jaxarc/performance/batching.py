@@ -17,7 +17,7 @@ from ..envs.config import JaxArcConfig
 from ..envs.episodes import Policy
 from ..envs.state import ArcEnvState, join_tasks
 from ..envs.structured_actions import AbstractAction
-from .runners import prepared, run_many, scripted_action, scripted_policy
+from .runners import run_many, scripted_action, scripted_policy, without_autoreset
 
 _GB = 2**30
 
@@ -36,7 +36,7 @@ def find_optimal_batch_size(
     """
     if max_batch_size < 1:
         raise ValueError(f"`max_batch_size` must be at least 1; got {max_batch_size}.")
-    config, tasks = prepared(config, task)
+    config, tasks = without_autoreset(config, task)
     one = join_tasks(arc_reset(jr.key(42), config, tasks)[0], None)
     found: dict[int, dict[str, float]] = {}
     for size in (2**power for power in range(max_batch_size.bit_length())):
@@ -46,7 +46,7 @@ def find_optimal_batch_size(
         if memory > target_memory_gb:
             print(f"Batch {size}: needs {memory:.3f} GB, over the limit of {target_memory_gb} GB")
             break
-        states = jax.tree.map(lambda leaf, n=size: _repeated(leaf, n), one)
+        states = jax.tree.map(lambda leaf, n=size: _repeat(leaf, n), one)
         timing = measure(_step, states, tasks, actions, config, repeats=10, min_seconds=0.0)
         rate = size / timing.median_s
         found[size] = {"throughput": rate, "per_env_time": 1 / rate, "memory_used_gb": memory}
@@ -67,7 +67,7 @@ def _step(states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxA
     return join_tasks(new, None), *rest
 
 
-def _repeated(leaf: Array, size: int) -> Array:
+def _repeat(leaf: Array, size: int) -> Array:
     # On the host: on the device every size would compile a program of its own.
     return jnp.asarray(np.repeat(np.asarray(leaf)[None], size, axis=0))
 
@@ -99,7 +99,7 @@ def hierarchical_batch_processing(
     ):
         if count < 1:
             raise ValueError(f"`{name}` must be at least 1; got {count}.")
-    config, tasks = prepared(JaxArcConfig() if config is None else config, task)
+    config, tasks = without_autoreset(JaxArcConfig() if config is None else config, task)
     policy = scripted_policy(config) if policy is None else policy
     key = jr.key(42) if key is None else key
     batches = num_workers * episodes_per_worker
@@ -152,7 +152,7 @@ class DynamicBatchProcessor:
             )
         if not memory_limit_gb > 0:
             raise ValueError(f"`memory_limit_gb` must be above 0; got {memory_limit_gb}.")
-        self.config, self.task = prepared(config, task)
+        self.config, self.task = without_autoreset(config, task)
         self.policy = scripted_policy(self.config) if policy is None else policy
         self.policy_params = policy_params
         self.memory_limit_gb = memory_limit_gb

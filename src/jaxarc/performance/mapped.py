@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tasks.bank import JaxArcTask
 from ..tasks.mapped import MappedTasks, open_task_file
-from ..tasks.parsing import PathLike
+from ..tasks.parser import PathLike
 
 
 class MemoryMappedTaskLoader:

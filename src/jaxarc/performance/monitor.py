@@ -48,25 +48,25 @@ class PerformanceMonitor:
         """Call `func`, file its time under `step_times` or `reset_times`, and return its result."""
         if metric not in ("step_times", "reset_times"):
             raise ValueError(f"`metric` must be 'step_times' or 'reset_times'; got {metric!r}.")
-        return self._timed(metric, items, func, *args, **kwargs)
+        return self._time(metric, items, func, *args, **kwargs)
 
     def monitor_reset(
         self, key: Array, config: JaxArcConfig, task: Any
     ) -> tuple[ArcEnvState, ArcObservation]:
         """`arc_reset`, timed into `reset_times`."""
-        return self._timed("reset_times", None, arc_reset, key, config, task)
+        return self._time("reset_times", None, arc_reset, key, config, task)
 
     def monitor_step(self, state: ArcEnvState, action: AbstractAction, config: JaxArcConfig) -> Stepped:
         """`arc_step`, timed into `step_times`."""
-        return self._timed("step_times", None, arc_step, state, action, config)
+        return self._time("step_times", None, arc_step, state, action, config)
 
     def monitor_batch_step(
         self, states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig
     ) -> Stepped:
         """`batch_step`, timed into `throughput` as environment steps per second."""
-        return self._timed("batch_step", states.height.size, batch_step, states, actions, config)
+        return self._time("batch_step", states.height.size, batch_step, states, actions, config)
 
-    def _timed(
+    def _time(
         self, metric: str, items: int | None, func: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         call = _CallMonitor()

@@ -39,7 +39,7 @@ def create_optimized_episode_runner(
     run_episode(jax.random.split(jax.random.key(0), 64), None)["episode_reward"].shape  # (64,)
     ```
     """
-    config, tasks = prepared(config, task)
+    config, tasks = without_autoreset(config, task)
     policy = scripted_policy(config) if policy is None else policy
     if max_steps < 1:
         raise ValueError(f"`max_steps` must be at least 1; got {max_steps}.")
@@ -58,7 +58,7 @@ def create_optimized_episode_runner(
 
 def scripted_policy(config: JaxArcConfig) -> Policy:
     """The guide's policy: paint one cell after the other in column 5 with colour 0, in the config's format."""
-    return eqx.Partial(_scripted, config)
+    return eqx.Partial(_scripted_step, config)
 
 
 def scripted_action(config: JaxArcConfig, step: Int[Array, "*b"] | Int[np.ndarray, "*b"]) -> AbstractAction:
@@ -74,11 +74,13 @@ def scripted_action(config: JaxArcConfig, step: Int[Array, "*b"] | Int[np.ndarra
     return MaskAction(zero, cells & (np.arange(width) == col[..., None, None]))
 
 
-def _scripted(config: JaxArcConfig, policy_params: Any, obs: ArcObservation, key: Array) -> AbstractAction:
+def _scripted_step(
+    config: JaxArcConfig, policy_params: Any, obs: ArcObservation, key: Array
+) -> AbstractAction:
     return scripted_action(config, obs.step_count)
 
 
-def prepared(config: JaxArcConfig, task: Any) -> tuple[JaxArcConfig, JaxArcTask | TaskBank]:
+def without_autoreset(config: JaxArcConfig, task: Any) -> tuple[JaxArcConfig, JaxArcTask | TaskBank]:
     """The config without autoreset, and the tasks as states hold them; refused here if they cannot go together."""
     tasks = task if isinstance(task, JaxArcTask) else as_bank(task)
     demand_fit(tasks, *config.canvas)

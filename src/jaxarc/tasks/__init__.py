@@ -24,10 +24,10 @@ from .datasets import load_concept as load_concept
 from .datasets import load_folder as load_folder
 from .datasets import load_mini as load_mini
 from .datasets import set_default_tasks as set_default_tasks
-from .parsing import RawTask as RawTask
-from .parsing import TaskError as TaskError
-from .parsing import parse_file as parse_file
-from .parsing import parse_task as parse_task
+from .parser import RawTask as RawTask
+from .parser import TaskError as TaskError
+from .parser import parse_file as parse_file
+from .parser import parse_task as parse_task
 from .taskset import TaskSet as TaskSet
 from .taskset import concatenate as concatenate
 

@@ -17,7 +17,7 @@ from jaxworlds.promotion import usual_promotion
 
 from . import planes
 from .bank import Grid, JaxArcTask, TaskBank, as_bank
-from .parsing import COLOURS
+from .parser import COLOURS
 
 SYMMETRIES = (
     "identity",
@@ -155,7 +155,7 @@ def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
     height = jnp.where(transposed, grid.width, grid.height)
     width = jnp.where(transposed, grid.height, grid.width)
     height = check(height, height > rows, _NARROW)
-    words = _recoloured(grid, augmentation.colours)
+    words = _recolour(grid, augmentation.colours)
     full = planes.fit_rows(words, planes.MAX_SIDE)
     full = jnp.where(transposed, planes.transpose(full), full)
     upside_down = planes.take_rows(full, height - 1 - jnp.arange(planes.MAX_SIDE, dtype=jnp.int32))
@@ -283,7 +283,7 @@ def _inverse_of(permutation: Int32[Array, "*b n"]) -> Int32[Array, "*b n"]:
     return ((permutation[..., None, :] == at[:, None]) * at).sum(-1, dtype=jnp.int32)
 
 
-def _recoloured(grid: Grid, colours: Int32[Array, " 10"]) -> UInt32[Array, "4 rows"]:
+def _recolour(grid: Grid, colours: Int32[Array, " 10"]) -> UInt32[Array, "4 rows"]:
     """The planes of a grid with its colours exchanged."""
     words, inside = grid.planes, grid.active
     result = jnp.zeros_like(words)

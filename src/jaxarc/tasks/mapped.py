@@ -20,7 +20,7 @@ from jaxworlds.store import StoreError
 
 from .bank import JaxArcTask, TaskBank
 from .packed import TaskTable
-from .parsing import COLOURS, PathLike, RawTask, TaskError
+from .parser import COLOURS, PathLike, RawTask, TaskError
 from .task_file import DAMAGED, digest_of, id_hash, read_header, view
 from .task_file import write_task_file as write_task_file
 from .taskset import TaskSet
@@ -103,7 +103,7 @@ class MappedTasks:
     def get_task(self, task: Any) -> JaxArcTask:
         """The task with this number or id, padded like every task of the file."""
         row = self.index_of(task) if isinstance(task, str) else self._row(task)
-        return self._taken(np.array([row])).task(0, row, self.canvas, self.slots)
+        return self._take(np.array([row])).task(0, row, self.canvas, self.slots)
 
     def get_batch_tasks(self, tasks: Iterable[Any]) -> list[JaxArcTask]:
         """The tasks with these numbers or ids."""
@@ -120,19 +120,19 @@ class MappedTasks:
     def raw(self, task: Any) -> RawTask:
         """The task with this number or id as plain NumPy grids."""
         row = self.index_of(task) if isinstance(task, str) else self._row(task)
-        return self._taken(np.array([row])).raw(0, self.id_of(row), self.source)
+        return self._take(np.array([row])).raw(0, self.id_of(row), self.source)
 
     def task_set(self, tasks: Iterable[Any] | None = None) -> TaskSet:
         """Some tasks, or all, copied into memory as a set; without a choice the splits come along."""
         names = {"name": self.name, "version": self.version, "source": self.source}
         if tasks is None:
-            table = self._taken(np.arange(len(self)))
+            table = self._take(np.arange(len(self)))
             try:
                 return TaskSet(table, self.ids, splits=self.splits, **names)
             except TaskError as error:
                 raise StoreError(f"{self.path}: {error} {DAMAGED}") from error
         rows = self._rows(tasks)
-        return TaskSet(self._taken(rows), [self.id_of(row) for row in rows], **names)
+        return TaskSet(self._take(rows), [self.id_of(row) for row in rows], **names)
 
     def bank(self, tasks: Iterable[Any] | None = None, canvas: tuple[int, int] | None = None) -> TaskBank:
         """The tasks with these numbers or ids on the device; `task_index` counts in the order given here.
@@ -140,7 +140,7 @@ class MappedTasks:
         The canvas is that of the whole file, so that all such banks fit one program.
         """
         rows = np.arange(len(self)) if tasks is None else self._rows(tasks)
-        return self._taken(rows).bank(self.canvas if canvas is None else canvas)
+        return self._take(rows).bank(self.canvas if canvas is None else canvas)
 
     def verify(self) -> None:
         """Read the whole file and compare every part with its digest."""
@@ -162,7 +162,7 @@ class MappedTasks:
             raise ValueError("`tasks` must name at least one task; got none.")
         return np.array(chosen, np.int64)
 
-    def _taken(self, rows: np.ndarray) -> TaskTable:
+    def _take(self, rows: np.ndarray) -> TaskTable:
         """Some tasks copied into memory, once their arrays agree with each other: nothing is read out of bounds."""
         table, after = self._table, rows + 1
         pairs, bounds = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
-from .parsing import COLOURS, RawTask, TaskError
+from .parser import COLOURS, RawTask, TaskError
 
 # Tasks that are laid out at a time when a bank is built, so that the host needs little beyond the result.
 _CHUNK = 2048
@@ -77,7 +77,7 @@ class TaskTable:
     def raw(self, row: int, task_id: str, source: str) -> RawTask:
         """One task as small grids."""
         one, grids = self._part(row, row + 1), []
-        flat, at = _unpacked(one.cells), 0
+        flat, at = _unpack(one.cells), 0
         for height, width in one.sizes.reshape(-1, 2).astype(int):
             area = height * width
             grids.append(flat[at : at + area].reshape(height, width) if area else None)
@@ -94,10 +94,8 @@ class TaskTable:
         masks = (height < sizes[..., :1])[..., :, None] & (width < sizes[..., 1:])[..., None, :]
         count = int(one.num_train[0])
 
-        (inputs, outputs), (input_masks, output_masks) = (
-            _padded(x[:count], slots[0]) for x in (grids, masks)
-        )
-        (tests, answers), (test_masks, answer_masks) = (_padded(x[count:], slots[1]) for x in (grids, masks))
+        (inputs, outputs), (input_masks, output_masks) = (_pad(x[:count], slots[0]) for x in (grids, masks))
+        (tests, answers), (test_masks, answer_masks) = (_pad(x[count:], slots[1]) for x in (grids, masks))
         return JaxArcTask(
             input_grids_examples=inputs,
             input_masks_examples=input_masks,
@@ -157,7 +155,7 @@ class TaskTable:
         starts = _starts(areas)
         # Grids follow each other without gaps, but for the nibble that may end a task.
         gaps = 2 * self.first_byte[:-1] - starts[2 * np.asarray(self.first_pair[:-1])]
-        flat = _unpacked(self.cells)[
+        flat = _unpack(self.cells)[
             np.arange(starts[-1]) + np.repeat(gaps, np.diff(starts[2 * np.asarray(self.first_pair)]))
         ]
         within = np.arange(starts[-1], dtype=np.int32) - np.repeat(starts[:-1].astype(np.int32), areas)
@@ -209,14 +207,14 @@ def _grids(task: RawTask) -> Iterator[np.ndarray | None]:
         yield from pair
 
 
-def _padded(pairs: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+def _pad(pairs: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and outputs of some pairs, with empty ones up to `slots`."""
     full = np.zeros((slots, *pairs.shape[1:]), pairs.dtype)
     full[: len(pairs)] = pairs
     return full[:, 0], full[:, 1]
 
 
-def _unpacked(cells: np.ndarray) -> np.ndarray:
+def _unpack(cells: np.ndarray) -> np.ndarray:
     return np.stack([cells & 15, cells >> 4], axis=-1).reshape(-1).view(np.int8)
 
 
@@ -231,7 +229,7 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1]) + np.repeat(np.asarray(starts) - ends[:-1], lengths)
 
 
-def joined(tables: list[TaskTable]) -> TaskTable:
+def join_tables(tables: list[TaskTable]) -> TaskTable:
     """Tables one after the other."""
     pairs = np.concatenate([np.diff(table.first_pair) for table in tables])
     lengths = np.concatenate([np.diff(table.first_byte) for table in tables])

@@ -26,7 +26,7 @@ from jaxworlds.special_files import demand_file
 from jaxworlds.store import StoreError, atomic_write
 
 from .packed import COLUMNS, content_hash, pack_one
-from .parsing import PathLike, RawTask, TaskError
+from .parser import PathLike, RawTask, TaskError
 from .planes import MAX_SIDE
 from .taskset import TaskSet
 

@@ -12,8 +12,8 @@ from jaxworlds.text import printable
 
 from . import planes
 from .bank import JaxArcTask, TaskBank
-from .packed import TaskTable, columns, content_hash, digest, joined, pack
-from .parsing import RawTask, TaskError
+from .packed import TaskTable, columns, content_hash, digest, join_tables, pack
+from .parser import RawTask, TaskError
 
 _SAME_SPLIT = {"train": "training", "training": "train", "eval": "evaluation", "evaluation": "eval"}
 
@@ -154,27 +154,27 @@ class TaskSet:
         if found is None:
             known = ", ".join(map(repr, self.splits)) or "none at all"
             raise ValueError(f"`name` must be a split of the set; got {name!r}. It has {known}.")
-        return self._taken(found)
+        return self._take(found)
 
     def subset(self, chosen: Callable[[RawTask], bool] | Iterable[Any]) -> "TaskSet":
         """Some tasks, renumbered: by ids, by indices, by a mask of booleans, or by a function of the raw task."""
         if callable(chosen):
-            return self._taken(np.flatnonzero([chosen(task) for task in self]))
+            return self._take(np.flatnonzero([chosen(task) for task in self]))
         picked = list(chosen) if not isinstance(chosen, str) else [chosen]
         if picked and all(isinstance(one, str) for one in picked):
-            return self._taken(np.array([self.index_of(one) for one in picked]))
+            return self._take(np.array([self.index_of(one) for one in picked]))
         rows = np.asarray(picked)
         if rows.dtype == bool:
             if rows.shape != (len(self),):
                 raise ValueError(
                     f"`chosen` must have one boolean for each of {len(self)} tasks; got {rows.shape}."
                 )
-            return self._taken(np.flatnonzero(rows))
-        return self._taken(np.array([self._row(one) for one in picked], np.int64))
+            return self._take(np.flatnonzero(rows))
+        return self._take(np.array([self._row(one) for one in picked], np.int64))
 
     def fits(self, height: int, width: int) -> "TaskSet":
         """The tasks whose grids all fit into `height` × `width` cells."""
-        return self._taken(np.flatnonzero((self._table.largest <= (height, width)).all(1)))
+        return self._take(np.flatnonzero((self._table.largest <= (height, width)).all(1)))
 
     def with_canvas(self, height: int, width: int) -> "TaskSet":
         """The same tasks, padded to this canvas."""
@@ -223,7 +223,7 @@ class TaskSet:
             raise ValueError(f"`index` must be from 0 to {len(self) - 1}, the tasks of the set; got {row}.")
         return row
 
-    def _taken(self, rows: np.ndarray) -> "TaskSet":
+    def _take(self, rows: np.ndarray) -> "TaskSet":
         if not len(rows):
             raise ValueError("A subset must keep at least one task; got none. Loosen the condition.")
         new = np.full(len(self), -1)
@@ -290,7 +290,7 @@ def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
         for field in ("name", "version", "source")
     }
     names["skipped"] = {place: why for part in parts for place, why in part.skipped.items()}
-    table = joined([part.table for part in parts])
+    table = join_tables([part.table for part in parts])
     return TaskSet(table, ids, splits={key: np.concatenate(rows) for key, rows in splits.items()}, **names)
 
 

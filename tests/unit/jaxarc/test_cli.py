@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jaxarc._commands import playing
+from jaxarc._commands import rollout as playing
 from jaxarc.cli import main
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

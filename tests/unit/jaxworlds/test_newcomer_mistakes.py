@@ -22,7 +22,7 @@ import equinox as eqx, jax, jaxarc.tasks
 from jaxarc.envs import EnvironmentConfig, JaxArcConfig, MaskAction, PointAction, RewardConfig, UnifiedActionConfig
 from jaxarc.envs import arc_reset, arc_step, batch_reset
 from jaxarc.envs.episodes import random_actions, random_policy, rollout, score_submissions
-from jaxarc.envs.rewards import weighted
+from jaxarc.envs.rewards import weighted_sum
 from jaxarc.tasks import create_jax_task_from_data, random_augmentation, random_augmentations
 from jaxarc.utils.visualization import record_episode
 data = {"train": [{"input": [[1]], "output": [[2]]}], "test": []}
@@ -89,8 +89,8 @@ SAID = {
         "random_augmentation(key, tasks)": "got TaskSet. For all tasks of a set use `random_augmentations(key, tasks.bank)`.",
         "random_augmentation(0)": "`key` must be a random key of JAX; got 0.",
         "random_augmentations(key, 'arc')": "`task_data` must be a JaxArcTask, a TaskBank or a set of tasks; got str.",
-        "weighted((lambda _: None, 1.0))(None)": "A reward term must give one number; '<lambda>' gave None.",
-        "weighted((lambda _: keys, 1.0))(None)": "'<lambda>' gave an array of shape (2,).",
+        "weighted_sum((lambda _: None, 1.0))(None)": "A reward term must give one number; '<lambda>' gave None.",
+        "weighted_sum((lambda _: keys, 1.0))(None)": "'<lambda>' gave an array of shape (2,).",
         "RewardConfig(extra=len)": "got <built-in function len>. Write `extra=((function, 0.5),)`.",
         "MaskAction(0, [[0.2, 0.1]])": "`selection` must hold booleans or integers; got float32.",
         "MaskAction([0, 1], [[[True]]] * 3)": "got bool of shape (3, 1, 1) with operations of shape (2,).",

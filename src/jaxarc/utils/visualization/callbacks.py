@@ -212,7 +212,7 @@ def print_callback_performance_report() -> None:
 
 
 def reset_callback_performance_stats() -> None:
-    """Set all statistics to zero; callbacks that were cut off or throttled start anew."""
+    """Set all statistics to zero; callbacks that were stopped or throttled start again."""
     reset_tap_stats()
     for throttle in _throttles.values():
         throttle.clear()

@@ -54,7 +54,7 @@ def render_pair(
     colors: bool = True,
 ) -> "Text":
     """Input and output side by side where that fits `width` columns, if need be with two rows to a line, else stacked."""
-    return _titled(title, _blocks([pair_panels(input, output)], _width(width), colors))
+    return _title(title, _blocks([pair_panels(input, output)], _width(width), colors))
 
 
 def render_task(
@@ -65,7 +65,7 @@ def render_task(
     for name, given, wanted in task_pairs(task, answers):
         first, *rest = pair_panels(given, wanted)
         blocks.append((Panel(f"{name} {first.title}", first.cells), *rest))
-    return _titled(title, _blocks(blocks, _width(width), colors))
+    return _title(title, _blocks(blocks, _width(width), colors))
 
 
 def render_step(
@@ -82,7 +82,7 @@ def render_step(
     name = f"{title} {operation_name(step.operation)}".lstrip()
     head = Text.assemble((name, "bold"), f" on {selection_words(step.selection)}\n")
     head.append(step_words(step), "" if step.valid else "red")
-    return _joined([head, _blocks([step_panels(step, target)], _width(width), colors)])
+    return _join([head, _blocks([step_panels(step, target)], _width(width), colors)])
 
 
 def print_grid(
@@ -172,16 +172,16 @@ def _blocks(blocks: Sequence[Sequence[Panel]], width: int, colors: bool) -> "Tex
     if look is None:
         blocks = [(panel,) for block in blocks for panel in block]
         look = _fit(blocks, width, colors) or _smallest(colors)
-    return _joined([_beside(block, look) for block in blocks])
+    return _join([_beside(block, look) for block in blocks])
 
 
-def _titled(title: str, text: "Text") -> "Text":
+def _title(title: str, text: "Text") -> "Text":
     from rich.text import Text
 
-    return _joined([Text(title, style="bold"), text]) if title else text
+    return _join([Text(title, style="bold"), text]) if title else text
 
 
-def _joined(parts: Sequence["Text"]) -> "Text":
+def _join(parts: Sequence["Text"]) -> "Text":
     from rich.text import Text
 
     return Text("\n", no_wrap=True).join(parts)
@@ -203,14 +203,14 @@ def _beside(panels: Sequence[Panel], look: Look) -> "Text":
         for part, width in zip(parts[:-1], widths, strict=False):
             part.pad_right(width - part.cell_len)
         made.append(Text(" " * _GAP).join(parts))
-    return _joined(made)
+    return _join(made)
 
 
 def _lines(panel: Panel, look: Look) -> list["Text"]:
     return _half_lines(panel) if look == "half" else _cell_lines(panel, look)
 
 
-def _selected(panel: Panel, row: int, col: int) -> bool:
+def _mark_selection(panel: Panel, row: int, col: int) -> bool:
     return panel.selection is not None and bool(panel.selection[row, col])
 
 
@@ -221,7 +221,7 @@ def _cell_lines(panel: Panel, look: Look) -> list["Text"]:
     for row, values in enumerate(panel.cells.tolist()):
         line = Text()
         for col, color in enumerate(values):
-            marked = _selected(panel, row, col)
+            marked = _mark_selection(panel, row, col)
             if look == "wide":
                 style = f"bold {readable_ink(color)} on {ARC_COLORS[color]}" if color >= 0 else ""
                 line.append("[]" if marked else "  ", style)
@@ -254,7 +254,7 @@ def _half_lines(panel: Panel) -> list["Text"]:
 
 def _shade(panel: Panel, row: int, col: int) -> str | None:
     """The colour of a cell, paler where it is selected; None where there is no cell."""
-    color, marked = int(panel.cells[row, col]), _selected(panel, row, col)
+    color, marked = int(panel.cells[row, col]), _mark_selection(panel, row, col)
     if color < 0:
         return "#FFFFFF" if marked else None
     if not marked:

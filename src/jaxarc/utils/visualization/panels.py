@@ -53,7 +53,7 @@ def task_pairs(task: Any, answers: bool = False) -> Iterator[tuple[str, Any, Any
 
 def _part(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
     if hasattr(task, "input_grids_examples"):
-        yield from _padded(task, part)
+        yield from _pad(task, part)
         return
     found = task.get(part, ()) if isinstance(task, Mapping) else getattr(task, part, None)
     if found is None:
@@ -64,7 +64,7 @@ def _part(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
         yield (pair["input"], pair.get("output")) if isinstance(pair, Mapping) else tuple(pair)
 
 
-def _padded(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
+def _pad(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
     """Pairs of the guides' task, whose grids are padded to one size and come with masks."""
     train = part == "train"
     count = int(task.num_train_pairs if train else task.num_test_pairs)
@@ -122,7 +122,7 @@ def step_panels(step: StepRecord, target: GridLike | None = None) -> tuple[Panel
 
 
 def step_words(step: StepRecord) -> str:
-    """What a step brought, in words."""
+    """Describe the result of a step."""
     words = [f"reward {step.reward:+.3f}", f"similarity {step.similarity:.3f}"]
     words += [] if step.valid else ["invalid"]
     words += ["solved"] if step.success else []
@@ -132,7 +132,7 @@ def step_words(step: StepRecord) -> str:
 
 
 def episode_words(episode: EpisodeRecord) -> str:
-    """How an episode went, in words."""
+    """Describe the result of an episode."""
     steps = f"{episode.length} step{'' if episode.length == 1 else 's'}"
     said = f"{episode.outcome} · {steps} · reward {episode.total_reward:+.3f}"
     return f"{said} · similarity {episode.final_similarity:.3f}" if episode.steps else said

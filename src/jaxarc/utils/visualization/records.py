@@ -81,7 +81,7 @@ class PairRecord:
 class StepRecord:
     """One step: what was done, the working grid before and after it, and what the environment said.
 
-    `pair` is the puzzle the step led to, where that is another one than the episode started with.
+    `pair` is the puzzle that the step led to, if it differs from the first one of the episode.
     """
 
     operation: int
@@ -130,7 +130,7 @@ class EpisodeRecord:
 
     @property
     def outcome(self) -> str:
-        """How it ended, in words: solved, failed, out of steps, or unfinished."""
+        """How it ended: solved, failed, out of steps, or unfinished."""
         if self.success:
             return "solved"
         if not self.steps or not (self.steps[-1].terminated or self.steps[-1].truncated):
@@ -159,7 +159,7 @@ def record_episode(
     - `config`: the environment's; its autoreset is switched off here, so that the last grid can be seen.
     - `step`: `arc_step`, or a function with its signature.
     - `task_id`: the name in the record; by default the index of the task.
-    - `max_steps`: stop after so many steps although the episode goes on.
+    - `max_steps`: stop after this number of steps, even if the episode is not over.
 
     In test mode the record holds no target.
     """
@@ -168,7 +168,7 @@ def record_episode(
     config = _without_autoreset(config)
     state, obs = start if isinstance(start, tuple) else (start, None)
     if callable(actions) and obs is None:
-        obs = _observed(state, config)
+        obs = _observe(state, config)
     if np.ndim(state.height):
         raise ValueError(
             f"`start` must be one environment; got a batch of shape {np.shape(state.height)}. Begin with `arc_reset`."
@@ -202,7 +202,7 @@ def _without_autoreset(config: Any) -> Any:
     return replace(config, environment=replace(config.environment, autoreset=None))
 
 
-def _observed(state: Any, config: Any) -> Any:
+def _observe(state: Any, config: Any) -> Any:
     from jaxarc.envs.observations import observe
     from jaxarc.tasks.bank import as_bank
 

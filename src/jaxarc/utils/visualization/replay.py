@@ -102,7 +102,7 @@ def _selection_text(selection: Bool[np.ndarray, "H W"]) -> str:
 
 
 def _number(value: float) -> float | None:
-    """A number JSON can hold, to six digits; None where there is none."""
+    """A number that JSON can hold, to six digits; None for NaN."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

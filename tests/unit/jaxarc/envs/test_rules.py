@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxarc.agents.painting import painting_actions
+from jaxarc.agents.painter import painting_actions
 from jaxarc.envs import (
     BboxAction,
     EnvironmentConfig,

@@ -158,7 +158,7 @@ def test_seeds_that_no_memory_holds_are_told_with_a_remedy() -> None:
 def test_environments_are_shared_evenly(capsys: pytest.CaptureFixture[str]) -> None:
     from types import SimpleNamespace
 
-    from jaxarc._commands.playing import play
+    from jaxarc._commands.rollout import play
 
     with pytest.raises(
         ValueError, match=r"`--environments` must be a multiple of the 2 devices.* got 3\. Take 4"
@@ -172,7 +172,7 @@ def test_environments_are_shared_evenly(capsys: pytest.CaptureFixture[str]) -> N
 def test_checkpoints_come_as_often_as_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from jaxarc._commands import playing
+    from jaxarc._commands import rollout as playing
 
     seen = []
     usual = playing.run
@@ -233,7 +233,7 @@ def test_too_little_memory_is_one_line_with_what_fits(
 ) -> None:
     from jax.errors import JaxRuntimeError
 
-    from jaxarc._commands import playing
+    from jaxarc._commands import rollout as playing
 
     def full(*_: object, **__: object) -> None:
         raise JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 107374182400 bytes.")
@@ -272,7 +272,7 @@ def test_more_environments_than_memory_holds_are_refused_before_they_are_made(
 def test_who_leaves_no_memory_to_plan_with_is_told_to_halve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxarc._commands import playing
+    from jaxarc._commands import rollout as playing
 
     def nothing(*_: object) -> int:
         raise ValueError("no memory is left to plan with")

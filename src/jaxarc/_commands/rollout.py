@@ -26,7 +26,7 @@ from jaxworlds.memory import demand_memory, predict_memory, tree_bytes
 from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import Checkpoint, Rollout, holds_run, resume, run, to_host
 
-from ..agents.painting import painting_actions, solve_by_painting
+from ..agents.painter import painting_actions, solve_by_painting
 from ..agents.rollout import Tally, advance, empty_tally
 from ..agents.rollout import play as play_steps
 from ..dispatch import arc_reset, batch_reset, batch_step
@@ -40,7 +40,7 @@ from ..envs.config import (
 from ..envs.episodes import random_actions, random_policy
 from ..envs.state import ArcEnvState, join_tasks, state_axes
 from ..tasks.taskset import TaskSet
-from .showing import write_episode
+from .show import write_episode
 from .sources import demand_id, load_tasks
 
 # Environment steps between two looks at Ctrl-C and the clock, about a second's worth: 3 million steps/s on two CPU cores,
@@ -48,7 +48,7 @@ from .sources import demand_id, load_tasks
 _PER_CHUNK, _PER_CHUNK_CPU = 1_000_000_000, 2_000_000
 _LONGEST_CHUNK = 2048
 _RESET = 1.1
-"""Memory that a reset takes, in what comes of it: 1,734 of 1,639 bytes an environment at 30×30 (measured 2026-11-19)."""
+"""Memory that a reset takes, in multiples of its results: 1,734 of 1,639 bytes an environment at 30×30 (measured 2026-11-19)."""
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Program(NamedTuple):
 
 
 def compiled_play(config: JaxArcConfig, states: Any, steps: int) -> Program:
-    """So many random steps of a batch, compiled ahead."""
+    """Compile `steps` random steps of a batch ahead of time."""
     policy = random_policy(config)
     began = time.perf_counter()
     with CompileEvents() as events:
@@ -240,7 +240,7 @@ def _at_random(
             checkpoint=kept,
             progress=progress,
         )
-    return _counted(found)
+    return _count_of(found)
 
 
 def demand_room(environments: int, config: JaxArcConfig, tasks: TaskSet, mesh: Any = None) -> None:
@@ -293,7 +293,7 @@ def chunk_length(environments: int, steps: int) -> int:
     return next((size for size in range(most, most // 2, -1) if steps % size == 0), most)
 
 
-def _counted(found: Rollout) -> Count:
+def _count_of(found: Rollout) -> Count:
     tally: Tally = found.carry
     steps, episodes, solved, reward = to_host((tally.steps, tally.episodes, tally.solved, tally.reward))
     return Count(

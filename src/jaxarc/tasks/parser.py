@@ -73,12 +73,12 @@ def _parse_file(
 ) -> list[RawTask]:
     content = read_json(path)
     if not isinstance(content, dict):
-        raise TaskError(f"{path}: must hold a task or many tasks by id; got {_named(content)}.")
+        raise TaskError(f"{path}: must hold a task or many tasks by id; got {_name_of(content)}.")
     beside = path.with_name(path.name.replace("_challenges", "_solutions"))
     answers = Path(solutions) if solutions is not None else beside if beside != path else None
     known = read_json(answers) if answers is not None and (solutions or answers.exists()) else None
     if known is not None and not isinstance(known, dict):
-        raise TaskError(f"{answers}: must hold test outputs by task id; got {_named(known)}.")
+        raise TaskError(f"{answers}: must hold test outputs by task id; got {_name_of(known)}.")
     options: dict[str, Any] = {"source": str(path), "null_as": null_as, "flat_rows": flat_rows}
     if known is not None:
         options["solutions_source"] = str(answers)
@@ -124,7 +124,7 @@ def parse_task(
     place = f"{source}: task '{task_id}'" if source else f"task '{task_id}'"
     answered = place if solutions_source is None else f"{solutions_source}: task '{task_id}'"
     if not isinstance(data, Mapping):
-        raise TaskError(f"{place}: must be an object with 'train' and 'test'; got {_named(data)}.")
+        raise TaskError(f"{place}: must be an object with 'train' and 'test'; got {_name_of(data)}.")
     if null_as is not None and null_as not in range(COLOURS):
         raise ValueError(f"`null_as` must be a colour 0 to 9 or None; got {null_as!r}.")
 
@@ -142,7 +142,7 @@ def parse_task(
     if solutions is None:
         solutions = [pair.get("output") for _, pair in tests]
     if not isinstance(solutions, list | tuple) or len(solutions) != len(tests):
-        got = len(solutions) if isinstance(solutions, list | tuple) else _named(solutions)
+        got = len(solutions) if isinstance(solutions, list | tuple) else _name_of(solutions)
         raise TaskError(f"{answered}: the solutions must hold {len(tests)} test outputs; got {got}.")
     test = tuple(
         (
@@ -205,10 +205,10 @@ def _pairs(
         raise TaskError(f"{place}: must have '{part}'; got the keys {str(sorted(map(str, data)))[:200]}.")
     pairs = data[part]
     if not isinstance(pairs, list | tuple):
-        raise TaskError(f"{place}: '{part}' must be a list of pairs; got {_named(pairs)}.")
+        raise TaskError(f"{place}: '{part}' must be a list of pairs; got {_name_of(pairs)}.")
     for at, pair in enumerate(pairs):
         if not isinstance(pair, Mapping):
-            raise TaskError(f"{place}, {part} pair {at}: must be an object; got {_named(pair)}.")
+            raise TaskError(f"{place}, {part} pair {at}: must be an object; got {_name_of(pair)}.")
         for key in keys:
             if key not in pair:
                 raise TaskError(
@@ -267,7 +267,7 @@ def _has_null(value: Any) -> bool:
 def _fault(value: Any, place: str) -> str:
     """The first thing that is wrong with a grid."""
     if not isinstance(value, list | tuple):
-        return f"{place}: must be a list of rows; got {_named(value)}."
+        return f"{place}: must be a list of rows; got {_name_of(value)}."
     if not value:
         return f"{place}: must have at least one row; it is empty."
     if len(value) > MAX_SIDE:
@@ -275,7 +275,7 @@ def _fault(value: Any, place: str) -> str:
     for r, row in enumerate(value):
         if not isinstance(row, list | tuple):
             remedy = " Pass `flat_rows=True` for grids of one row." if r == 0 and len(value) > 1 else ""
-            return f"{place}, row {r}: must be a list of cells; got {_named(row)}.{remedy}"
+            return f"{place}, row {r}: must be a list of cells; got {_name_of(row)}.{remedy}"
         if not row:
             return f"{place}, row {r}: must have at least one cell; it is empty."
         if len(row) > MAX_SIDE:
@@ -287,12 +287,12 @@ def _fault(value: Any, place: str) -> str:
                 remedy = " Pass `null_as=0` if null means colour 0." if cell is None else ""
                 return (
                     f"{place}, row {r}, column {c}: must be a colour, an integer 0 to 9; "
-                    f"got {_named(cell)}.{remedy}"
+                    f"got {_name_of(cell)}.{remedy}"
                 )
-    return f"{place}: must be a list of rows of colours 0 to 9; got {_named(value)}."
+    return f"{place}: must be a list of rows of colours 0 to 9; got {_name_of(value)}."
 
 
-def _named(value: Any) -> str:
+def _name_of(value: Any) -> str:
     """A value for a message: JSON's names for constants, short for the rest."""
     if value is None or isinstance(value, bool | float | int | str):
         text = json.dumps(value)

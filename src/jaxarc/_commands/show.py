@@ -7,7 +7,7 @@ from typing import Any
 from jaxworlds.commands import demand_suffix, print_json, say
 from jaxworlds.store import atomic_write
 
-from ..tasks.parsing import RawTask
+from ..tasks.parser import RawTask
 from ..utils.visualization.archive import EpisodeArchive
 from ..utils.visualization.records import EpisodeRecord
 from .sources import demand_id, load_tasks

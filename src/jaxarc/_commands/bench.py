@@ -13,7 +13,7 @@ from jaxworlds.measuring import format_seconds
 from ..dispatch import batch_reset
 from ..envs.state import join_tasks
 from ..tasks.taskset import TaskSet
-from .playing import compiled_play, demand_room, settings
+from .rollout import compiled_play, demand_room, settings
 from .sources import load_tasks
 
 

@@ -1,4 +1,4 @@
-"""A player that knows the answer: it resizes, paints and submits, with the environment's own actions and nothing else."""
+"""An agent that knows the answer: it resizes, paints and submits, with the environment's own actions alone."""
 
 import functools
 from typing import Any
@@ -23,7 +23,7 @@ _Plan = list[tuple[int, Any]]  # operations with a box, or with a mask where mas
 
 
 class Painted(eqx.Module):
-    """How painting went: the states at the end, whether each was solved, and how many steps each took."""
+    """Results of painting: the final states, whether each was solved, and how many steps each took."""
 
     states: ArcEnvState
     success: Bool[Array, " b"]
@@ -43,7 +43,7 @@ def painting_actions(
     [33, 3, 34]
     """
     room = canvas or ((30, 30) if selection_format == "mask" else (MAX_SIDE, MAX_SIDE))
-    start, end = _cropped(grid, "grid"), _cropped(target, "target")
+    start, end = _crop(grid, "grid"), _crop(target, "target")
     plan = _plan(start, end, selection_format, room)
     return [_action([step], selection_format, room, single=True) for step in plan]
 
@@ -68,7 +68,7 @@ def solve_by_painting(
     form = selection_format or config.action.selection_format
     shown = np.where(states.working_grid_mask, states.working_grid, np.int8(-1))
     plans = [
-        _plan(_cropped(grid, "grid"), _cropped(target, "target"), form, config.canvas)
+        _plan(_crop(grid, "grid"), _crop(target, "target"), form, config.canvas)
         for grid, target in zip(shown, np.asarray(states.target_grid), strict=True)
     ]
     longest, limit = max(map(len, plans)), config.environment.max_episode_steps
@@ -97,7 +97,7 @@ def _play_actions(
     return play_loop(choose, states, tasks, config, actions, until_over=True).states
 
 
-def _cropped(grid: Any, name: str) -> np.ndarray:
+def _crop(grid: Any, name: str) -> np.ndarray:
     """A grid without the cells that are marked as outside."""
     try:
         cells = np.asarray(grid)
@@ -142,7 +142,7 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
         return [*boxes, (Operation.SUBMIT, (0, 0, 0, 0))]
     resized = [(operation, _mask(canvas, box)) for operation, box in boxes]
     painted = [
-        (int(colour), _placed(canvas, wrong & (target == colour))) for colour in np.unique(target[wrong])
+        (int(colour), _mask_of(canvas, wrong & (target == colour))) for colour in np.unique(target[wrong])
     ]
     return [*resized, *painted, (Operation.SUBMIT, np.zeros(canvas, bool))]
 
@@ -154,14 +154,14 @@ def _rectangles(target: np.ndarray, wrong: np.ndarray) -> list[tuple[int, _Box]]
         if not left[r, c]:
             continue
         same = target[r:, c:] == target[r, c]
-        options = [_grown(same), tuple(reversed(_grown(same.T)))]
+        options = [_largest_at_corner(same), tuple(reversed(_largest_at_corner(same.T)))]
         height, width = max(options, key=lambda size: left[r : r + size[0], c : c + size[1]].sum())
         left[r : r + height, c : c + width] = False
         boxes.append((int(target[r, c]), (int(r), int(c), int(r + height - 1), int(c + width - 1))))
     return boxes
 
 
-def _grown(same: np.ndarray) -> tuple[int, int]:
+def _largest_at_corner(same: np.ndarray) -> tuple[int, int]:
     """Height and width of the rectangle at the top-left corner that is as wide as possible, and then as high."""
     width = _run(same[0])
     return _run(np.asarray(same[:, :width].all(1))), width
@@ -177,7 +177,7 @@ def _mask(canvas: tuple[int, int], box: _Box) -> np.ndarray:
     return mask
 
 
-def _placed(canvas: tuple[int, int], cells: np.ndarray) -> np.ndarray:
+def _mask_of(canvas: tuple[int, int], cells: np.ndarray) -> np.ndarray:
     mask = np.zeros(canvas, bool)
     mask[: cells.shape[0], : cells.shape[1]] = cells
     return mask
