@@ -13,7 +13,7 @@ import jaxarc.tasks
 from jaxarc.envs import EnvironmentConfig, JaxArcConfig, PointAction, arc_reset, arc_step
 from jaxarc.performance import TARGET_STEP_TIME, verify_config_hashability
 from jaxworlds import CompileWatch, no_recompile
-from jaxworlds.measuring import timed
+from jaxworlds.measuring import time_call
 
 
 def make_config() -> JaxArcConfig:
@@ -32,10 +32,10 @@ def main() -> None:
 
     key = jax.random.key(0)
     print("\nFirst calls compile, second calls only run:")
-    (state, _), first_reset = timed(arc_reset, key, config, tasks, task_index=0)
-    _, first_step = timed(arc_step, state, PointAction(3, 0, 0), config)
-    _, reset = timed(arc_reset, key, make_config(), tasks, task_index=1)
-    (state, *_), step = timed(arc_step, state, PointAction(4, 1, 1), make_config())
+    (state, _), first_reset = time_call(arc_reset, key, config, tasks, task_index=0)
+    _, first_step = time_call(arc_step, state, PointAction(3, 0, 0), config)
+    _, reset = time_call(arc_reset, key, make_config(), tasks, task_index=1)
+    (state, *_), step = time_call(arc_step, state, PointAction(4, 1, 1), make_config())
     print(f"  arc_reset {first_reset * 1e3:8.1f} ms, then {reset * 1e3:6.2f} ms")
     print(f"  arc_step  {first_step * 1e3:8.1f} ms, then {step * 1e3:6.2f} ms")
 

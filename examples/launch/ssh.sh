@@ -3,7 +3,7 @@
 #
 #   ssh.sh node0,node1 .venv/bin/jaxtrace run flow.nc --out paths.nc --checkpoint saved --resume
 #
-# All hosts see this folder under the same name, and reach the first one at PORT (1234 unless given). Keys are set up, so that
+# All hosts see this folder under the same name, and reach the first one at PORT (default 1234). Keys are set up, so that
 # SSH asks nothing. Ctrl-C stops the run at the end of a chunk; a second one stops it at once.
 
 IFS=, read -ra hosts <<<"$1"

@@ -98,10 +98,11 @@ def svg_text(figure: "Figure", label: str, tips: Mapping[str, str] | None = None
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda m: f' id="{m[1]}-{own}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)([^")]+)', rf"\1\2-{own}", text)
+    text = text.replace("xlink:href=", "href=")
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", text.replace(INK, "currentColor"))
     width, height = (float(size) for size in re.findall(r'(?:width|height)="([\d.]+)pt"', text)[:2])
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{width:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{html.escape(label)}" '
         'style="max-width:100%;height:auto;stroke-linejoin:round">'
     )

@@ -44,7 +44,7 @@ def test_the_examples_in_docstrings_run(tmp_path: Path) -> None:
     assert {name for name, count in counts.items() if count["failed"]} == set(), done.stdout
     assert set(counts) == set(modules())
     assert sum(count["run"] for count in counts.values()) >= 5
-    assert counts["jaxworlds.rollout.driver"]["run"] == 2
+    assert counts["jaxworlds.rollout.driver"]["run"] == 3
 
 
 if __name__ == "__main__":

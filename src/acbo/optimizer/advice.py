@@ -128,7 +128,7 @@ NOTHING = "(nothing)"
 def action_text(do: Mapping[str, float]) -> str:
     """An action as text.
 
-    >>> written({"dose": 3.0})
+    >>> action_text({"dose": 3.0})
     'set dose = 3'
     """
     return "set " + ", ".join(f"{name} = {value:.6g}" for name, value in do.items()) if do else "set nothing"

@@ -72,6 +72,7 @@ def run(
 
     The compiled program is kept for the next call, and with it what the step closes over: pass large arrays as `shared`.
 
+    >>> import jax.numpy as jnp
     >>> result = run(lambda x, t: (x + 1, None), jnp.zeros(4), 10)
     >>> result.carry.tolist(), result.outcome
     ([10.0, 10.0, 10.0, 10.0], 'finished')

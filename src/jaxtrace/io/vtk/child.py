@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -53,12 +54,25 @@ class Complaints:
         """Raise for errors; some readers only warn where they lost data: "Generic Warning: … Error reading binary data!"."""
         lines = self.new()
         if any(line.startswith("ERROR") or "Error reading" in line or "EOF" in line for line in lines):
-            told = [
-                line.partition("): ")[2] or line
-                for line in lines
-                if not line.startswith(("ERROR:", "Generic"))
-            ]
-            raise FileError("; ".join(dict.fromkeys(told[:2])) or lines[0])
+            raise FileError(_plain(lines))
+
+
+def _plain(lines: list[str]) -> str:
+    """What VTK says of a file, without the names of its classes, lines of its sources and addresses in memory."""
+    heads = ("ERROR:", "Warning:", "Generic Warning:")
+    # The first line of each message: objects of VTK follow some, attribute by attribute.
+    first = [
+        line
+        for head, line in pairwise(["ERROR:", *lines])
+        if head.startswith(heads) and not line.startswith(heads)
+    ]
+    told = [line.partition("): ")[2] or line for line in first]
+    of_file = [line.rstrip(" !.") for line in told if not line.startswith("Algorithm ")]
+    if of_file:
+        return "; ".join(dict.fromkeys(of_file[:2]))
+    if any("did not create output" in line for line in told):
+        return "it holds no data set that VTK knows"
+    return "it is cut off, or not of the format that its name says"
 
 
 def make_reader(path: str, kind: str) -> Any:

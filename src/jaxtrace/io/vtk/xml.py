@@ -375,14 +375,14 @@ class XmlFile:
             raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
         return np.frombuffer(data, np.dtype(f"{self.order}{kind.str[1:]}")).astype(kind)
 
-    def _plain(self, source: "Source", due: int | None) -> bytes:
+    def _plain(self, source: "ArraySource", due: int | None) -> bytes:
         head = self.header.itemsize
         length = int(np.frombuffer(source.take(head, alone=False), self.header)[0])
         if due is not None and length != due:
             raise ValueError(f"it must take {due} bytes; the file says {length}")
         return source.take(length, alone=False, behind=head)
 
-    def _unpack_blocks(self, source: "Source", due: int | None) -> bytes:
+    def _unpack_blocks(self, source: "ArraySource", due: int | None) -> bytes:
         word = self.header.itemsize
         count, block, last = (int(n) for n in np.frombuffer(source.peek(3 * word), self.header))
         head = source.take((3 + count) * word, alone=True)
