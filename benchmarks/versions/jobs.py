@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TREE = Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).resolve().parent
+OWN_SOURCES = Path(__file__).resolve().parents[2] / "src"
+TREE = Path(os.environ.get("PYTHONPATH", str(OWN_SOURCES)).split(os.pathsep)[0]).resolve().parent
 BENCHMARKS = TREE / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "arc_peers"), str(BENCHMARKS / "trace_peers")]
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -321,3 +322,22 @@ def test_committed_figures_meet_the_bars_of_issue_21() -> None:
     messages = sum(row["inputs"] for name, row in fuzz["loaders"].items() if "socket" in name)
     assert fuzz["findings"] == 0
     assert min(messages, fuzz["inputs"] - messages) >= 100_000
+
+
+@pytest.mark.own_process
+def test_versions_are_compared_from_any_folder_without_settings(tmp_path: Path) -> None:
+    """As its help says it is typed: no PYTHONPATH, and a job that does not exist is told with those that do."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "compare_versions.py"),
+        "--before",
+        "HEAD",
+        "--only",
+        "nothing such",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "'nothing such' is in the name of no job" in done.stderr
