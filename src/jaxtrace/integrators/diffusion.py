@@ -39,6 +39,11 @@ class AbstractRandomWalk(AbstractIntegrator):
         """That of the advection."""
         return self.advection.inertia
 
+    @property
+    def reversible(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the advection."""
+        return self.advection.reversible
+
     def remember(self, position: Float[Array, " dim"]) -> Any:
         """What the advection remembers."""
         return self.advection.remember(position)

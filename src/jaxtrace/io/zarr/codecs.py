@@ -13,6 +13,7 @@ import numpy as np
 
 from .guard import GUARD, unpack
 
+_READS_ONLY = "the guard only reads; zarr-python itself writes"
 _LONG = 1 << 18  # shorter chunks are unpacked sooner than a thread starts
 
 
@@ -33,7 +34,7 @@ def register_guard() -> None:
             self.packer, self.limit = packer, limit
 
         def encode(self, buf: Any) -> Any:
-            raise NotImplementedError
+            raise NotImplementedError(_READS_ONLY)
 
         def decode(self, buf: Any, out: Any = None) -> Any:
             return unpack(self.packer, np.asarray(buf).data.cast("B"), self.limit)
@@ -54,7 +55,7 @@ def register_guard() -> None:
             return {"name": GUARD, "configuration": {"packer": self.packer, "limit": self.limit}}
 
         def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-            raise NotImplementedError
+            raise NotImplementedError(_READS_ONLY)
 
         async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
             data = chunk_data.as_numpy_array().data.cast("B")
@@ -65,7 +66,7 @@ def register_guard() -> None:
             return chunk_spec.prototype.buffer.from_bytes(found)
 
         async def _encode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
-            raise NotImplementedError
+            raise NotImplementedError(_READS_ONLY)
 
     numcodecs.register_codec(Guard2, GUARD)
     register_codec(GUARD, Guard3)
@@ -115,10 +116,10 @@ def _store_type() -> Any:
         supports_writes = supports_deletes = supports_partial_writes = supports_listing = False  # pyright: ignore
 
         async def set(self, key: str, value: Any) -> None:
-            raise NotImplementedError
+            raise NotImplementedError(_READS_ONLY)
 
         async def delete(self, key: str) -> None:
-            raise NotImplementedError
+            raise NotImplementedError(_READS_ONLY)
 
         async def list(self) -> AsyncIterator[str]:
             for key in ():

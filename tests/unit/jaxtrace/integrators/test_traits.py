@@ -108,3 +108,15 @@ def test_only_a_method_that_says_so_steps_in_metres() -> None:
         create_tracker(EulerMaruyama(1.0, advection=Undeclared()), field).track_particles(
             over_the_pole, **span
         )
+
+
+def test_a_random_walk_goes_back_in_time_only_where_its_advection_does() -> None:
+    flow = constant_flow([1.0, 0.0])
+    track = create_tracker(EulerMaruyama(0.1, advection=Inertial(0.5)), flow)
+    with pytest.raises(
+        ValueError, match=r"`time_span` must rise for EulerMaruyama, which cannot go back in time"
+    ):
+        track.track_particles(jnp.zeros((3, 2)), (1.0, 0.0), dt=0.1)
+    back = create_tracker(EulerMaruyama(0.0), flow)
+    final = back.track_particles(jnp.zeros((3, 2)), (1.0, 0.0), dt=0.1).final
+    np.testing.assert_allclose(final[:, 0], -1.0, atol=1e-6)

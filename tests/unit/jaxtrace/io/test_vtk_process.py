@@ -120,3 +120,11 @@ def test_the_process_is_reused(tmp_path: Path) -> None:
     assert process is not None
     open_dataset(tmp_path / "a.vtk")
     assert vtk_process._VTK._process is process
+
+
+def test_memory_is_limited_by_the_size_of_the_file(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a.vtk"
+    path.write_text(LEGACY.replace("2 2 2", "200 200 200").replace("POINT_DATA 8", "POINT_DATA 8000000"))
+    monkeypatch.setattr(vtk_process, "MEMORY", 32 << 20)
+    with pytest.raises(DatasetError, match=r"a\.vtk: VTK cannot use the file: Unable to allocate"):
+        open_dataset(path)
