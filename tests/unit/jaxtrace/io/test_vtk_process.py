@@ -51,6 +51,70 @@ def test_ensight_with_time_steps(tmp_path: Path) -> None:
         np.testing.assert_allclose(opened.read(number), [[1 + number, 2 + number, 3 + number]] * 8)
 
 
+def cgns(path: Path) -> Path:
+    """Two moments of a flow on 3 × 2 × 2 nodes, written as the CGNS standard maps its nodes to HDF5."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+    def described(group, name: str, label: str, kind: str):
+        for key, word, size in (("name", name, 33), ("label", label, 33), ("type", kind, 3)):
+            group.attrs[key] = np.array(word, f"S{size}")
+        return group
+
+    def node(parent, name: str, label: str, value=None):
+        """A node of CGNS: a group with name, label and type of data, and a data set called " data"."""
+        values = np.frombuffer(value.encode(), np.int8) if isinstance(value, str) else np.asarray(value)
+        kind = (
+            "MT"
+            if value is None
+            else {"int8": "C1", "int32": "I4", "float32": "R4", "float64": "R8"}[str(values.dtype)]
+        )
+        made = described(parent.create_group(name, track_order=True), name, label, kind)
+        made.attrs["flags"] = np.array([1], np.int32)
+        if value is not None:
+            made[" data"] = values
+        return made
+
+    z, y, x = np.meshgrid([0.0, 1], [0.0, 2], [0.0, 1, 3], indexing="ij")
+    with h5py.File(path, "w", track_order=True) as file:
+        described(file, "HDF5 MotherNode", "Root Node of HDF5 File", "MT")
+        file[" format"] = np.frombuffer(b"IEEE_LITTLE_32\0", np.int8)
+        file[" hdf5version"] = np.frombuffer(b"HDF5 Version 1.8.7".ljust(33, b"\0"), np.int8)
+        node(file, "CGNSLibraryVersion", "CGNSLibraryVersion_t", np.float32([3.4]))
+        base = node(file, "Base", "CGNSBase_t", np.int32([3, 3]))
+        zone = node(base, "Zone", "Zone_t", np.int32([[3, 2, 2], [2, 1, 1], [0, 0, 0]]))
+        node(zone, "ZoneType", "ZoneType_t", "Structured")
+        grid = node(zone, "GridCoordinates", "GridCoordinates_t")
+        for axis, values in zip("XYZ", (x, y, z), strict=True):
+            node(grid, f"Coordinate{axis}", "DataArray_t", values)
+        for number in range(2):
+            solution = node(zone, f"Flow{number}", "FlowSolution_t")
+            node(solution, "GridLocation", "GridLocation_t", "Vertex")
+            for place, axis in enumerate("XYZ"):
+                node(solution, f"Velocity{axis}", "DataArray_t", x + place + number)
+        times = node(base, "Times", "BaseIterativeData_t", np.int32([2]))
+        node(times, "TimeValues", "DataArray_t", np.float64([0.5, 2.0]))
+        pointers = np.frombuffer(b"".join(f"Flow{number}".ljust(32).encode() for number in range(2)), np.int8)
+        steps = node(zone, "ZoneTimes", "ZoneIterativeData_t")
+        node(steps, "FlowSolutionPointers", "DataArray_t", pointers.reshape(2, 32))
+    return path
+
+
+def test_cgns_with_time_steps(tmp_path: Path) -> None:
+    opened = open_dataset(cgns(tmp_path / "a.cgns"))
+    np.testing.assert_allclose(opened.times, [0.5, 2.0])
+    assert "3 × 2 × 2 nodes" in str(opened)
+    for number in range(2):
+        right = [[x + number, x + number + 1, x + number + 2] for x in (0, 1, 3)]
+        np.testing.assert_allclose(opened.read(number), right * 4)
+
+
+def test_a_cgns_file_cut_off_is_an_error(tmp_path: Path) -> None:
+    path = cgns(tmp_path / "a.cgns")
+    path.write_bytes(path.read_bytes()[:6000])
+    with pytest.raises(DatasetError, match=r"a\.cgns: "):
+        open_dataset(path)
+
+
 def test_openfoam_with_time_steps_and_values_of_cells() -> None:
     path = data("openfoam_cavity/cavity/case.foam")
     opened = open_dataset(path, cell_data="nearest")
