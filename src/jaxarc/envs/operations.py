@@ -22,7 +22,8 @@ from ..tasks.bank import Grid
 class Operation(enum.IntEnum):
     """Every built-in operation by its number: names, kinds, counts and messages follow from it.
 
-    `docs/jaxarc/operations.md` says what each one does. A test compares the numbers in `kernels/native.cc`.
+    `docs/jaxarc/operations.md` says what each one does. The C++ kernels and the
+    page that replays episodes take the numbers from here.
 
     >>> Operation(24).title, Operation.CUT.kind, int(Operation.SUBMIT)
     ('rotate clockwise', 'clipboard', 34)

@@ -15,9 +15,10 @@ namespace {
 using namespace jaxworlds;
 using u32 = uint32_t;
 constexpr int kPlanes = 4, kSide = 32;
-// Numbers of `Operation` in `envs/operations.py`; `tests/unit/jaxarc/kernels/test_native.py` compares them.
-enum { kFlood = 10, kMoveUp = 20, kMoveDown, kMoveLeft, kMoveRight, kClockwise, kCounter, kFlipLeftRight,
-       kFlipUpDown, kCopy, kPaste, kCut, kClear, kCopyInput, kResize };
+// `native.py` tells the compiler the number of each `Operation`: `-DOP_PASTE=29` and so on.
+#ifndef OP_PASTE
+#error "no numbers of operations: compile this file through jaxarc.kernels.native"
+#endif
 
 inline u32 low_bits(int count) { return count >= kSide ? ~0u : (1u << std::max(count, 0)) - 1u; }
 
@@ -159,25 +160,25 @@ void work_one(const Work& job, int64_t i) {
   u32* new_held = job.new_clipboard + i * kPlanes * rows;
   u32* new_held_mask = job.new_clipboard_mask + i * rows;
 
-  bool moves = operation >= kMoveUp && operation <= kMoveRight;
-  bool turns = operation >= kClockwise && operation <= kFlipUpDown;
-  bool copies = operation == kCopy || operation == kCut;
+  bool moves = operation >= OP_MOVE_UP && operation <= OP_MOVE_RIGHT;
+  bool turns = operation >= OP_ROTATE_CLOCKWISE && operation <= OP_FLIP_UP_DOWN;
+  bool copies = operation == OP_COPY || operation == OP_CUT;
 
   Rows cells;
   Box box{};
   bool some = false;
-  if (operation >= 0 && operation <= kResize && operation != kCopyInput) {
+  if (operation >= 0 && operation <= OP_RESIZE && operation != OP_COPY_INPUT) {
     load<kRows>(cells, job.selection + i * rows, rows);
-    if (operation != kResize)
+    if (operation != OP_RESIZE)
       for (int r = 0; r < kSide; ++r) cells.at[r] &= inside.at[r];
     some = bounding_box(cells, box);
-    if (!some && operation < kCopyInput) {
+    if (!some && operation < OP_COPY_INPUT) {
       u32 selected = 0;
       for (int r = 0; r < rows; ++r) selected |= job.selection[i * rows + r];
       if (selected) {  // off the grid, which is not the same as nothing selected
         valid = moves = turns = copies = false;
         operation = -1;
-      } else if (moves || turns || operation == kClear) {
+      } else if (moves || turns || operation == OP_CLEAR) {
         cells = inside;
         bounding_box(cells, box);
       }
@@ -185,7 +186,7 @@ void work_one(const Work& job, int64_t i) {
   }
 
   int top = box.top, left = box.left;  // where the corner of what is turned lands
-  if (job.turns_about_center && (operation == kClockwise || operation == kCounter)) {
+  if (job.turns_about_center && (operation == OP_ROTATE_CLOCKWISE || operation == OP_ROTATE_COUNTER_CLOCKWISE)) {
     const int high = box.bottom - box.top + 1, wide = box.right - box.left + 1;
     const int shift = (high - wide) / 2;  // towards 0
     top += shift, left -= shift;
@@ -194,10 +195,10 @@ void work_one(const Work& job, int64_t i) {
 
   bool lands = false, keeps = false;
   Rows patch[5];  // what lands, or goes to the clipboard, and its mask
-  if (operation < 0 || operation > kResize) {
-  } else if (operation < kMoveUp) {
+  if (operation < 0 || operation > OP_RESIZE) {
+  } else if (operation < OP_MOVE_UP) {
     bool paints = true;
-    if (operation >= kFlood) {
+    if (operation >= OP_FLOOD_0) {
       const int row = box.top;
       valid = paints = some && box.top == box.bottom && box.left == box.right;
       if (valid) {
@@ -211,7 +212,7 @@ void work_one(const Work& job, int64_t i) {
       }
     }
     if (paints) {
-      const int colour = operation % kFlood;
+      const int colour = operation % OP_FLOOD_0;
       for (int p = 0; p < kPlanes; ++p) {
         const u32 bits = (colour >> p) & 1 ? ~0u : 0;
         for (int r = 0; r < kSide; ++r)
@@ -223,11 +224,11 @@ void work_one(const Work& job, int64_t i) {
     for (int p = 0; p < 5; ++p) {
       Rows taken;
       for (int r = 0; r < kSide; ++r) taken.at[r] = (p < kPlanes ? grid[p].at[r] : ~0u) & cells.at[r];
-      if (operation == kMoveUp || operation == kMoveDown) {
-        const bool up = operation == kMoveUp;
+      if (operation == OP_MOVE_UP || operation == OP_MOVE_DOWN) {
+        const bool up = operation == OP_MOVE_UP;
         std::memcpy(patch[p].at + !up, taken.at + up, (kSide - 1) * sizeof(u32));
         patch[p].at[up ? kSide - 1 : 0] = 0;
-      } else if (operation == kMoveLeft) {
+      } else if (operation == OP_MOVE_LEFT) {
         for (int r = 0; r < kSide; ++r) patch[p].at[r] = taken.at[r] >> 1;
       } else {
         for (int r = 0; r < kSide; ++r) patch[p].at[r] = taken.at[r] << 1;
@@ -245,11 +246,11 @@ void work_one(const Work& job, int64_t i) {
     keeps = copies;
     lands = turns;
     if (turns) {
-      const bool rotates = operation <= kCounter;
+      const bool rotates = operation <= OP_ROTATE_COUNTER_CLOCKWISE;
       if (rotates) transpose(patch);
       int h = high, w = box.right - box.left + 1;
       if (rotates) std::swap(h, w);
-      const bool mirrors = operation == kFlipLeftRight || operation == kClockwise;
+      const bool mirrors = operation == OP_FLIP_LEFT_RIGHT || operation == OP_ROTATE_CLOCKWISE;
       for (int p = 0; p < 5; ++p) {
         const Rows turned = patch[p];
         Rows& to = patch[p];
@@ -261,7 +262,7 @@ void work_one(const Work& job, int64_t i) {
           for (int r = 0; r < end; ++r) to.at[top + r] = turned.at[h - 1 - r] << left;
       }
     }
-  } else if (operation == kPaste && some) {
+  } else if (operation == OP_PASTE && some) {
     lands = true;
     for (int p = 0; p < 5; ++p) {
       const u32* from = p < kPlanes ? held + p * rows : held_mask;
@@ -269,11 +270,11 @@ void work_one(const Work& job, int64_t i) {
       for (int r = box.top; r < rows; ++r) patch[p].at[r] = from[r - box.top] << box.left;
       for (int r = rows; r < kSide; ++r) patch[p].at[r] = 0;
     }
-  } else if (operation == kCopyInput) {
+  } else if (operation == OP_COPY_INPUT) {
     const int64_t place = job.bank.within(job.place[i]);
     load_fitted(grid, job.bank.inputs + place * kPlanes * job.bank.rows, job.bank.rows, rows);
     height = job.bank.input_sizes[2 * place], width = job.bank.input_sizes[2 * place + 1];
-  } else if (operation == kResize) {
+  } else if (operation == OP_RESIZE) {
     valid = some;
     if (some) height = box.bottom + 1, width = box.right + 1;
   } else if (copies) {
@@ -287,7 +288,7 @@ void work_one(const Work& job, int64_t i) {
     if (new_held != held) std::memcpy(new_held, held, kPlanes * rows * sizeof(u32));
     if (new_held_mask != held_mask) std::memcpy(new_held_mask, held_mask, rows * sizeof(u32));
   }
-  if (moves || turns || operation == kClear || operation == kCut)
+  if (moves || turns || operation == OP_CLEAR || operation == OP_CUT)
     for (int p = 0; p < kPlanes; ++p)
       for (int r = 0; r < kSide; ++r) grid[p].at[r] &= ~cells.at[r];
   if (lands)
@@ -296,7 +297,7 @@ void work_one(const Work& job, int64_t i) {
         const u32 landed = patch[kPlanes].at[r] & inside.at[r];
         grid[p].at[r] = (grid[p].at[r] & ~landed) | (patch[p].at[r] & landed);
       }
-  if (operation == kCopyInput || operation == kResize) active(inside, height, width);
+  if (operation == OP_COPY_INPUT || operation == OP_RESIZE) active(inside, height, width);
   u32* out = job.new_planes + i * kPlanes * rows;
   for (int p = 0; p < kPlanes; ++p) {
     for (int r = 0; r < kSide; ++r) grid[p].at[r] &= inside.at[r];

@@ -23,11 +23,13 @@ from ..tasks.bank import Grid, TaskBank
 
 FUNCTIONS = ("jaxarc_work", "jaxarc_compare", "jaxarc_restart")
 SOURCE = Path(__file__).with_name("native.cc")
+MACROS = tuple(f"OP_{operation.name}={operation:d}" for operation in ops.Operation)
+"""The numbers of the operations, as the C++ compiler is told them."""
 
 
 def names() -> dict[str, str] | None:
     """The names under which XLA knows the kernels, or None where they cannot be compiled; tried once per process."""
-    return kernel_targets(SOURCE, FUNCTIONS, "jaxarc")
+    return kernel_targets(SOURCE, FUNCTIONS, "jaxarc", MACROS)
 
 
 def apply_operation(

@@ -45,8 +45,8 @@ def library(on_sphere: bool = False) -> dict[str, str] | None:
     """The names under which XLA knows the compiled functions; None where there are none, or they are switched off."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    define = "JAXTRACE_SPHERE" if on_sphere else ""
-    return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", define)
+    macros = ("JAXTRACE_SPHERE",) if on_sphere else ()
+    return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", macros)
 
 
 class CpuKernel(AbstractKernel):

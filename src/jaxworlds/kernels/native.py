@@ -54,16 +54,16 @@ def switched_on(switch: str) -> bool:
 
 
 def kernel_targets(
-    source: Path, functions: tuple[str, ...], package: str, define: str = ""
+    source: Path, functions: tuple[str, ...], package: str, macros: tuple[str, ...] = ()
 ) -> dict[str, str] | None:
     """XLA's names of the functions in a C++ file; None if they cannot be compiled.
 
     Tried once per process. `package` names the library in the cache and the logger that reports a failure. The file
     may include `native.h`, which lies beside this module, and says in its head what a CPU is without it (`slower`).
-    `define` is a macro that makes another library of the same file.
+    `macros`, such as `("ON_SPHERE", "OP_PASTE=29")`, are defined for the compiler; other macros make another library.
     """
     with _lock:
-        return _register(source, functions, package, define)
+        return _register(source, functions, package, macros)
 
 
 def warn_of_missing_kernels(world_steps: int) -> None:
@@ -84,11 +84,13 @@ def warn_of_missing_kernels(world_steps: int) -> None:
 
 
 @functools.cache
-def _register(source: Path, functions: tuple[str, ...], package: str, define: str) -> dict[str, str] | None:
+def _register(
+    source: Path, functions: tuple[str, ...], package: str, macros: tuple[str, ...]
+) -> dict[str, str] | None:
     log = logging.getLogger(package)
     try:
-        key = library_key(source, define)
-        library = load(source, package, key, define)
+        key = library_key(source, macros)
+        library = load(source, package, key, macros)
         known = {name: f"{name}_{key}" for name in functions}
         for name, target in known.items():
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
@@ -111,20 +113,18 @@ def slower(source: Path) -> str:
     return found[1] if found else "slower"
 
 
-def library_key(source: Path, define: str = "") -> str:
-    """Key of a library: a digest of its source, the compiler's options, JAX and the processor."""
-    text = (
-        source.read_bytes()
-        + _HEADER.read_bytes()
-        + " ".join((*_FLAGS, *([define] if define else []))).encode()
-    )
-    return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
+def library_key(source: Path, macros: tuple[str, ...] = ()) -> str:
+    """Key of a library: a digest of its source, the compiler's options, JAX and the processor, and one of its macros."""
+    text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode() + program_key().encode()
+    parts = [text, " ".join(macros).encode()] if macros else [text]
+    return "_".join(hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)
 
 
 def is_built(source: Path, package: str) -> bool:
-    """Whether the library of a source is in the cache and can be loaded."""
+    """Whether a library of a source, with any macros, is in the cache and can be loaded."""
     folder = _folder()
-    return folder is not None and _can_be_loaded(folder / f"{package}-{library_key(source)}.so")
+    found = folder.glob(f"{package}-{library_key(source)}*.so") if folder is not None else ()
+    return any(map(_can_be_loaded, found))
 
 
 def try_compiler() -> str:
@@ -138,16 +138,16 @@ def try_compiler() -> str:
     return shlex.join(_compiler())
 
 
-def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
+def load(source: Path, package: str, key: str, macros: tuple[str, ...] = ()) -> ctypes.CDLL:
     """Load the library from the cache, compiling it if it is missing or cannot be used."""
     folder = _folder()
     name = f"{package}-{key}.so"
     if folder is None:
         with tempfile.TemporaryDirectory(prefix=f"{package}-") as own:
-            return ctypes.CDLL(str(_compile(source, Path(own) / name, define)))
+            return ctypes.CDLL(str(_compile(source, Path(own) / name, macros)))
     path = folder / name
     if not _can_be_loaded(path):
-        _compile(source, path, define)
+        _compile(source, path, macros)
     return ctypes.CDLL(str(path))
 
 
@@ -181,14 +181,14 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
-def _compile(source: Path, library: Path, define: str = "") -> Path:
+def _compile(source: Path, library: Path, macros: tuple[str, ...] = ()) -> Path:
     """Compile the library. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
     folders = (jax.ffi.include_dir(), _HEADER.parent)
     command = [
         *_compiler(),
         *_FLAGS,
-        *([f"-D{define}"] if define else []),
+        *(f"-D{macro}" for macro in macros),
         *(f"-I{folder}" for folder in folders),
         str(source),
         "-o",

@@ -24,10 +24,13 @@ def episode_html(episode: EpisodeRecord, path: Any = None, *, title: str = "") -
     Play and pause, a slider, arrow keys, input and target, the working grid before and after with the selection
     outlined, the operation, reward, similarity, validity and outcome. In test mode there is no target in the file.
     """
+    from jaxarc.envs.operations import Operation
+
     page = Path(__file__).with_name("replay_page.html").read_text(encoding="utf-8")
     name = title or f"{episode.task_id} ({episode.mode})".strip()
     # "<" would let a task's name end the script; JSON may spell it differently.
     data = json.dumps(replay_data(episode), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    page = page.replace("@RESIZE@", str(int(Operation.RESIZE)))
     text = page.replace("@TITLE@", html.escape(name)).replace("@DATA@", data)
     if path is not None:
         with atomic_write(path, "w") as file:

@@ -13,7 +13,6 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-import jaxarc
 from jaxarc import dispatch
 from jaxarc.dispatch import kernels_on, parts_here
 from jaxarc.envs import (
@@ -206,15 +205,15 @@ def test_without_a_compiler_xla_does_it(
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is found again without a compiler, and made again where it was damaged."""
     monkeypatch.setenv("JAXWORLDS_CACHE_DIR", str(tmp_path))
-    core.load(native.SOURCE, "jaxarc", "key")
+    core.load(native.SOURCE, "jaxarc", "key", native.MACROS)
     (path,) = tmp_path.rglob("*.so")
     good = path.read_bytes()
     with monkeypatch.context() as without:
         without.setenv("CXX", "/nowhere/c++")
-        core.load(native.SOURCE, "jaxarc", "key")
+        core.load(native.SOURCE, "jaxarc", "key", native.MACROS)
     damaged = path.with_name("jaxarc-other.so")  # under the same name the loaded one would be found again
     damaged.write_bytes(good[:1000])
-    core.load(native.SOURCE, "jaxarc", "other")
+    core.load(native.SOURCE, "jaxarc", "other", native.MACROS)
     assert damaged.stat().st_size == len(good)
     assert {found.name for found in path.parent.iterdir()} == {path.name, damaged.name}
 
@@ -228,22 +227,12 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels_on()
 
 
-def test_other_languages_have_the_numbers_of_the_operations() -> None:
-    """The C++ kernels, and the page on which an episode can be watched."""
-    found = re.search(r"enum \{(.*?)\};", native.SOURCE.read_text(), re.DOTALL)
-    assert found is not None
-    numbers, number = {}, -1
-    for part in found[1].split(","):
-        name, _, value = (word.strip() for word in part.partition("="))
-        number = int(value) if value else number + 1
-        numbers[name] = number
-    named = {"kClockwise": "ROTATE_CLOCKWISE", "kCounter": "ROTATE_COUNTER_CLOCKWISE", "kFlood": "FLOOD_0"}
-    for name, number in numbers.items():
-        title = named.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[1:]).upper()
-        assert Operation[title] == number, f"{name} in {native.SOURCE.name}"
-    assert numbers["kResize"] == Operation.RESIZE
-    page = Path(jaxarc.__file__).with_name("utils") / "visualization" / "replay_page.html"
-    assert f"const RESIZE = {int(Operation.RESIZE)};" in page.read_text()
+def test_the_compiler_is_told_the_numbers_of_the_operations() -> None:
+    used = set(re.findall(r"\bOP_(\w+)", native.SOURCE.read_text()))
+    assert {"FLOOD_0", "ROTATE_CLOCKWISE", "PASTE", "RESIZE"} <= used <= set(Operation.__members__)
+    assert {f"OP_{name}={Operation[name].value}" for name in used} <= set(native.MACROS)
+    others = ("OP_PASTE=30", *native.MACROS)
+    assert core.library_key(native.SOURCE, others) != core.library_key(native.SOURCE, native.MACROS)
 
 
 def test_operations_have_names_and_kinds() -> None:

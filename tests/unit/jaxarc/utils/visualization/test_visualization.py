@@ -415,6 +415,7 @@ def page_grids(data):
 def test_the_replay_holds_every_step_and_decodes_to_the_same_grids(mode, tmp_path):
     episode = make_episode(40, (9, 11), mode)
     page = seeing.episode_html(episode, tmp_path / "deep" / "episode.html")
+    assert "const RESIZE = 33;" in page
     assert (tmp_path / "deep" / "episode.html").read_text(encoding="utf-8") == page
     data = page_data(page)
     grids = page_grids(data)
