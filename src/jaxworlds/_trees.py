@@ -93,13 +93,6 @@ def aval_text(value: Any) -> str:
     return f"{weak}{dtype}[{','.join(map(str, value.shape))}]"
 
 
-def _placement(value: Any) -> str:
-    """Where a committed array lives; empty when JAX may choose."""
-    if isinstance(value, Tracer) or not getattr(value, "committed", False):
-        return ""
-    return str(value.sharding)
-
-
 def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
     """Every node of `value` by path; with `static`, numbers count by value and not by dtype."""
     parts = children(value)
@@ -112,7 +105,8 @@ def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
     if value is None:
         return {path: Entry("node", "None")}
     if is_array(value) or (isinstance(value, _NUMBERS) and not static):
-        return {path: Entry("array", aval_text(value), _placement(value))}
+        placed = not isinstance(value, Tracer) and getattr(value, "committed", False)
+        return {path: Entry("array", aval_text(value), str(value.sharding) if placed else "")}
     return {path: Entry("static", short_repr(value))}
 
 
@@ -128,13 +122,11 @@ def differences(
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None:
             text = _difference(path, before, after, noun, placements)
-            if text is None:
-                continue
         else:
-            state = "is new" if before is None else "is gone"
-            text = f"{noun} tree structure changed: `{path}` {state}"
-        covered.append(path)
-        found.append(text)
+            text = f"{noun} tree structure changed: `{path}` is {'new' if before is None else 'gone'}"
+        if text is not None:
+            covered.append(path)
+            found.append(text)
     return shorten(found)
 
 

@@ -77,9 +77,12 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     True
     """
     kind = type(obj)
-    if kind is list or kind is dict:
+    named = isinstance(obj, tuple) and hasattr(obj, "_fields")
+    if kind in (list, dict, tuple) or named:
         pairs = _trees.children(obj) or []
         parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
+        if isinstance(obj, tuple):
+            return kind(*parts) if named else parts
         return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
     if kind is set:
         return Frozen("set", (frozenset(obj),))
@@ -87,10 +90,6 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
         return Frozen("ndarray", (obj.dtype, obj.shape, obj.tobytes()))
     if kind is float and math.isnan(obj):
         return Frozen("nan", ())
-    if kind is tuple or (isinstance(obj, tuple) and hasattr(obj, "_fields")):
-        pairs = _trees.children(obj) or []
-        parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
-        return kind(*parts) if hasattr(obj, "_fields") else parts
     return _require_hashable(obj, name)
 
 
@@ -141,10 +140,8 @@ def _require_hashable(value: Any, path: str) -> Any:
     bad, part = found
     kind = f"{type(part).__module__}.{type(part).__name__}".removeprefix("builtins.")
     if isinstance(part, Tracer):
-        what, remedy = (
-            f"a traced value {_trees.aval_text(part)}",
-            "Build the config outside the jitted function.",
-        )
+        what = f"a traced value {_trees.aval_text(part)}"
+        remedy = "Build the config outside the jitted function."
     elif isinstance(part, jax.Array):
         what = f"a jax array of shape {part.shape} and dtype {part.dtype}"
         remedy = "Pass it as a traced argument, or freeze a small constant: `freeze(numpy.asarray(x))`."
@@ -183,10 +180,6 @@ def _config_key(self: Any) -> tuple[int, Any]:
     return cached
 
 
-def _config_hash(self: Any) -> int:
-    return _config_key(self)[0]
-
-
 def _config_eq(self: Any, other: object) -> Any:
     if self is other:
         return True
@@ -217,9 +210,8 @@ def config(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     >>> Limits(max_steps=5).replace(max_steps=6)
     Limits(max_steps=6)
     """
-    if cls is None:
-        return lambda decorated: _make_config(decorated, kw_only=kw_only)
-    return _make_config(cls, kw_only=kw_only)
+    make = functools.partial(_make_config, kw_only=kw_only)
+    return make if cls is None else make(cls)
 
 
 def _make_config(cls: Any, *, kw_only: bool) -> Any:
@@ -240,16 +232,7 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     cls.__post_init__ = __post_init__
     made = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
-    made.__init__ = _with_explanation(made.__init__)
-    made.__hash__, made.__eq__, made.__getstate__ = _config_hash, _config_eq, _config_state
-    if "replace" not in {field.name for field in dataclasses.fields(made)}:
-        made.replace = replace
-    jax.tree_util.register_static(made)
-    return made
-
-
-def _with_explanation(init: Any) -> Any:
-    """`__init__` whose errors list the fields and say where a misplaced one belongs."""
+    init = made.__init__
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -257,7 +240,12 @@ def _with_explanation(init: Any) -> Any:
             raise TypeError(_no_field(type(self), name))
         init(self, *args, **kwargs)
 
-    return __init__
+    made.__init__, made.__hash__ = __init__, lambda self: _config_key(self)[0]
+    made.__eq__, made.__getstate__ = _config_eq, _config_state
+    if "replace" not in {field.name for field in dataclasses.fields(made)}:
+        made.replace = replace
+    jax.tree_util.register_static(made)
+    return made
 
 
 def _no_field(made: Any, name: str) -> str:

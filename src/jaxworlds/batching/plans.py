@@ -115,7 +115,11 @@ def plan_batch_size(
     program = _Batched(fn, arguments, mesh, axes)
     program.demand_abstract(unit)
 
-    points = [(size, program.need(size)) for size in _probe_sizes(sizes, maximum, unit)]
+    # Different multiples of `unit`, within the maximum where two exist.
+    large = _floor(max(sizes) if maximum is None else min(max(sizes), maximum), unit)
+    small = _floor(min(*sizes, large // 2), unit)
+    probes = (small, large) if small < large else (large, large + unit)
+    points = [(size, program.need(size)) for size in probes]
     most = _largest(points, budget, maximum, unit)
     confirmed = program.need(most)
     while confirmed > budget and most > unit:  # the line bends: aim again from the new point, always lower
@@ -129,7 +133,8 @@ def plan_batch_size(
         )
 
     slope, fixed = _line(points)
-    trials = [BatchTrial(size, round(fixed + slope * size)) for size in _ladder(most, unit)]
+    fractions = sorted({_floor(most / 4**power, unit) for power in range(4)})
+    trials = [BatchTrial(size, round(fixed + slope * size)) for size in fractions]
     trials[-1] = chosen = BatchTrial(most, confirmed)
     reason = "the `maximum`, which fits" if most == maximum else "the largest that fits"
     if measure:
@@ -161,13 +166,6 @@ def _budget(limit: int, fraction: float | int) -> int:
     return budget
 
 
-def _probe_sizes(sizes: tuple[int, int], maximum: int | None, unit: int) -> list[int]:
-    """The two sizes to compile: different multiples of `unit`, within the maximum where two exist."""
-    large = _floor(max(sizes) if maximum is None else min(max(sizes), maximum), unit)
-    small = _floor(min(*sizes, large // 2), unit)
-    return [small, large] if small < large else [large, large + unit]
-
-
 def _floor(size: float | int, unit: int) -> int:
     return max(unit, int(size // unit) * unit)
 
@@ -187,11 +185,6 @@ def _largest(points: Sequence[tuple[int, int]], budget: int, maximum: int | None
         )
     fits = (budget - fixed) / slope if slope > 0 else float("inf")
     return _floor(min(fits, float("inf") if maximum is None else maximum), unit)
-
-
-def _ladder(most: int, unit: int) -> list[int]:
-    """Sizes to time: the largest and fractions of it, ascending."""
-    return sorted({_floor(most / 4**power, unit) for power in range(4)})
 
 
 @dataclass(frozen=True)
@@ -255,8 +248,7 @@ class _Batched:
         """Run one size that fits. A result is dropped before the next call, or two would be held at once."""
         size = trial.batch_size
         call = self.fn if hasattr(self.fn, "lower") else eqx.filter_jit(self.fn)
-        best = float("inf")
-        args = self.real(size)
+        best, args = float("inf"), self.real(size)
         jax.block_until_ready(call(*args))
         for _ in range(repeats):
             if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(args)):

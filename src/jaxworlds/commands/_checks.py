@@ -1,6 +1,7 @@
 """Checks of options, before a command computes: files to read and to write, numbers, checkpoints."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,12 @@ WRITTEN = ("out", "replay", "report", "checkpoint", "save")
 
 def demand_plain_files(options: dict[str, Any]) -> None:
     """Raise if an input is a named pipe, a socket or a device: opening or reading one may block for ever."""
-    for name, value in options.items():
-        many = value if isinstance(value, list | tuple) else (value,)
-        for one in many if name not in WRITTEN else ():
-            if not isinstance(one, str | Path) or not str(one) or "\0" in str(one):
-                continue
-            if kind := special_file(one):
-                raise ValueError(
-                    f"`{name}` must be a file or a folder; {one} is {kind}. Write what comes from it to a file first."
-                )
+    for name, one in _values(options, WRITTEN):
+        readable = isinstance(one, str | Path) and str(one) and "\0" not in str(one)
+        if readable and (kind := special_file(one)):
+            raise ValueError(
+                f"`{name}` must be a file or a folder; {one} is {kind}. Write what comes from it to a file first."
+            )
 
 
 _LARGEST = 2**31 - 1
@@ -32,32 +30,34 @@ _ROOM = ("environments",)
 
 def demand_sizes(options: dict[str, Any]) -> None:
     """Raise if a whole number is too large for 32 bits; a larger seed would silently become another one."""
+    for name, one in _values(options, _ROOM):
+        if not isinstance(one, int) or isinstance(one, bool):
+            continue
+        most = _MOST.get(name, _LARGEST)
+        if one > most or (name == "seed" and one < 0):
+            span = f"from 0 to {most}" if name == "seed" else f"at most {most}"
+            raise ValueError(f"`--{name.replace('_', '-')}` must be {span}; got {one}.")
+
+
+def _values(options: dict[str, Any], without: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each option, and each value of those that take several."""
     for name, value in options.items():
-        many = value if isinstance(value, list | tuple) else (value,)
-        for one in many if name not in _ROOM else ():
-            if not isinstance(one, int) or isinstance(one, bool):
-                continue
-            most = _MOST.get(name, _LARGEST)
-            typed = f"`--{name.replace('_', '-')}`"
-            if name == "seed" and not 0 <= one <= most:
-                raise ValueError(f"{typed} must be from 0 to {most}; got {one}.")
-            if one > most:
-                raise ValueError(f"{typed} must be at most {most}; got {one}.")
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if name not in without:
+                yield name, one
 
 
 def demand_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
     """Return the suffix of an output file; raise if it is unknown or the folder cannot be written."""
-    if path.suffix.lower() not in known:
+    suffix, folder = path.suffix.lower(), path.absolute().parent
+    if suffix not in known:
         raise ValueError(f"`--{option}` must end in {', '.join(known)}; got {path.name!r}.")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(
-            f"`--{option}` must lie in a folder that exists; {path.parent} does not. Make it first."
-        )
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise ValueError(
-            f"`--{option}` must lie in a folder that can be written; {path.absolute().parent} cannot. Take another one."
-        )
-    return path.suffix.lower()
+    must = f"`--{option}` must lie in a folder that"
+    if not folder.is_dir():
+        raise ValueError(f"{must} exists; {path.parent} does not. Make it first.")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{must} can be written; {folder} cannot. Take another one.")
+    return suffix
 
 
 def checkpoint_option(folder: Path | None, every: float) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 from ..processes import start_processes
 from ..runtime import configure
 
+_DEVICES_OF_CPU = 512
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(abc.ABC):
@@ -65,7 +67,7 @@ class DistributedCommand(Command):
             open(os.devnull, "w") as nowhere,
             _our_output(),
             contextlib.redirect_stdout(nowhere),
-            _no_warnings(),
+            warnings.catch_warnings(action="ignore"),
         ):
             return self.compute()
 
@@ -74,35 +76,23 @@ class DistributedCommand(Command):
         from ..processes.membership import code_facts, lifeline
 
         if find_place() is None and (self.host is None or self.coordinator is None):
-            by_slurm = (
-                "start it with `srun`" if "SLURM_JOB_ID" in os.environ else "let SLURM or Open MPI start it"
-            )
+            inside = "SLURM_JOB_ID" in os.environ
+            launch = "start it with `srun`" if inside else "let SLURM or Open MPI start it"
             raise ValueError(
                 f"`--hosts {self.hosts}` needs `--host`, the number of this one, and `--coordinator`, where host 0 is reached; "
-                f"got {self.host} and {self.coordinator}. Give both, or {by_slurm}."
+                f"got {self.host} and {self.coordinator}. Give both, or {launch}."
             )
         package = type(self).__module__.split(".")[0]
         apart = ("host", "coordinator", "patience", "silence", "hosts")
-        options = {
-            f"`--{name.replace('_', '-')}`": str(value)
-            for name, value in vars(self).items()
-            if name not in apart
-        }
+        options = ((name, value) for name, value in vars(self).items() if name not in apart)
         same = {
             "the command": f"{package} {type(self).__name__.lower()}",
-            **options,
+            **{f"`--{name.replace('_', '-')}`": str(value) for name, value in options},
             **code_facts("jaxworlds", package),
         }
-        start_processes(
-            self.coordinator,
-            self.hosts,
-            self.host,
-            timeout_s=self.patience,
-            silence_s=self.silence,
-            same=same,
-        )
-        line = lifeline()
-        if line is not None:
+        waits = {"timeout_s": self.patience, "silence_s": self.silence}
+        start_processes(self.coordinator, self.hosts, self.host, **waits, same=same)
+        if (line := lifeline()) is not None:
             line.advice = self.advice
 
     @property
@@ -186,13 +176,3 @@ def _our_output() -> Iterator[None]:
         ours.flush()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-_DEVICES_OF_CPU = 512

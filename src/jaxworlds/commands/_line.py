@@ -61,33 +61,26 @@ def run_command(
             options = vars(command) if hasattr(command, "__dict__") else {}
             demand_plain_files(options)
             demand_sizes(options)
-            code = _run(command)
+            with plain_warnings(command), keep_interrupts():
+                code = command.run()
             sys.stdout.flush()  # a reader that has gone is noticed here, not while Python ends
         sys.exit(code)
-    except KeyboardInterrupt as error:
-        terminated = isinstance(error, Terminated)
-        text = "stopped by SIGTERM" if terminated else "stopped"
-        _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
+    except Terminated:
+        _end("stopped by SIGTERM", TERMINATED, at_once=from_shell)
+    except KeyboardInterrupt:
+        _end("stopped", STOPPED, at_once=from_shell)
     except BrokenPipeError:
         _end_unread()
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich makes 1 of it
             _end_unread()
         raise
-    except MemoryError as error:
-        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
-    except RuntimeError as error:
-        if isinstance(error, _WRONG):
-            _end(
-                f"{program}: {typed_message(command, error)}",
-                LOST if _is_missing(error) else BAD_INPUT,
-            )
-        if "RESOURCE_EXHAUSTED" not in str(error):
+    except _WRONG as error:
+        _end(f"{program}: {typed_message(command, error)}", LOST if _is_missing(error) else BAD_INPUT)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
-    except _WRONG as error:
-        code = LOST if _is_missing(error) else BAD_INPUT
-        _end(f"{program}: {typed_message(command, error)}", code)
 
 
 @contextlib.contextmanager
@@ -110,11 +103,6 @@ def _end_unread(code: int = PIPE_CLOSED) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
-
-
-def _run(command: Any) -> int:
-    with plain_warnings(command), keep_interrupts():
-        return command.run()
 
 
 @contextlib.contextmanager

@@ -27,7 +27,11 @@ class Call(NamedTuple):
     def signature(self) -> Signature:
         """Every argument by path, described without keeping its data alive."""
         found: Signature = {}
-        names = _positional_names(self.fn)
+        try:
+            parameters = inspect.signature(self.fn).parameters.values()
+        except (TypeError, ValueError):
+            parameters = ()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         for index, value in enumerate(self.args):
             name = names[index] if index < len(names) else f"args[{index}]"
             found |= _trees.entries(value, name, static=self._static(index, name))
@@ -61,14 +65,6 @@ def identities(fn: Any) -> tuple[Any, Any]:
     fn = getattr(fn, "__func__", fn)
     code = getattr(fn, "__code__", None)
     return (type(fn), type(fn)) if code is None else (fn, code)
-
-
-def _positional_names(fn: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def static_arguments(jitted: Any) -> frozenset[str | int] | None:

@@ -22,6 +22,11 @@ _TRACING_ERRORS = (
     jax.errors.NonConcreteBooleanIndexError,
 )
 _UNHASHABLE = "Non-hashable static arguments"
+# 58–82×: ledger/core.md §1b, `jax.disable_jit()` on a 200-iteration loop over 30×30 grids.
+_SLOWER = (
+    "`{}` could not be compiled and runs uncompiled, 58–82 times slower where we measured it. "
+    "{} Later fallbacks are only counted (`fallback_counts`); `strict=True` refuses them."
+)
 
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
@@ -100,7 +105,9 @@ def fallback(
                         f"`{label}` cannot be compiled, and strict mode refuses it uncompiled. {reason}"
                     ) from error
                 refused.add(frozenset(made.signature().items()))
-                _warn_once(label, reason, warned)
+                if not warned.is_set():
+                    warned.set()
+                    warnings.warn(_SLOWER.format(label, reason), FallbackWarning, stacklevel=2)
         elif is_strict(strict):
             raise FallbackError(f"`{label}` cannot be compiled for these arguments; strict mode refuses it.")
         with _lock:
@@ -117,19 +124,6 @@ def _run_plain(plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     except _TRACING_ERRORS:
         with jax.disable_jit():
             return plain(*args, **kwargs)
-
-
-def _warn_once(label: str, reason: str, warned: threading.Event) -> None:
-    if warned.is_set():
-        return
-    warned.set()
-    # 58–82×: ledger/core.md §1b, `jax.disable_jit()` on a 200-iteration loop over 30×30 grids.
-    warnings.warn(
-        f"`{label}` could not be compiled and runs uncompiled, 58–82 times slower where we measured it. "
-        f"{reason} Later fallbacks are only counted (`fallback_counts`); `strict=True` refuses them.",
-        FallbackWarning,
-        stacklevel=3,
-    )
 
 
 def _reason(error: Exception, call: _calls.Call) -> str:

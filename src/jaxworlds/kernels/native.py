@@ -113,12 +113,9 @@ def slower(source: Path) -> str:
 
 def library_key(source: Path, define: str = "") -> str:
     """Key of a library: a digest of its source, the compiler's options, JAX and the processor."""
-    text = (
-        source.read_bytes()
-        + _HEADER.read_bytes()
-        + " ".join((*_FLAGS, *([define] if define else []))).encode()
-    )
-    return hashlib.blake2b(text + program_key().encode(), digest_size=8).hexdigest()
+    options = " ".join([*_FLAGS, *filter(None, [define])]) + program_key()
+    text = source.read_bytes() + _HEADER.read_bytes() + options.encode()
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def is_built(source: Path, package: str) -> bool:
@@ -152,8 +149,11 @@ def load(source: Path, package: str, key: str, define: str = "") -> ctypes.CDLL:
 
 
 def _can_be_loaded(path: Path) -> bool:
-    """Whether a library exists, only this user can have written it, and it is whole."""
-    return path.is_file() and _is_ours(path) and _is_whole(path)
+    """Whether a library exists, only this user can have written it, and it is whole: a part of one may kill the process."""
+    if not (path.is_file() and _is_ours(path)):
+        return False
+    content = path.read_bytes()
+    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
 
 
 def _is_ours(path: Path) -> bool:
@@ -164,17 +164,8 @@ def _is_ours(path: Path) -> bool:
     sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
     # Many systems give each user a group of his own and let it write.
     others = stat.S_IWOTH | (0 if found.st_gid == os.getgid() else stat.S_IWGRP)
-    return (
-        not stat.S_ISLNK(found.st_mode)
-        and found.st_uid in (os.getuid(), 0)
-        and (bool(sticky) or not found.st_mode & others)
-    )
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a library is complete: loading a part of one may kill the process."""
-    content = path.read_bytes()
-    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
+    ours = not stat.S_ISLNK(found.st_mode) and found.st_uid in (os.getuid(), 0)
+    return ours and (bool(sticky) or not found.st_mode & others)
 
 
 def _digest(content: bytes) -> bytes:
@@ -184,16 +175,9 @@ def _digest(content: bytes) -> bytes:
 def _compile(source: Path, library: Path, define: str = "") -> Path:
     """Compile the library. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
-    folders = (jax.ffi.include_dir(), _HEADER.parent)
-    command = [
-        *_compiler(),
-        *_FLAGS,
-        *([f"-D{define}"] if define else []),
-        *(f"-I{folder}" for folder in folders),
-        str(source),
-        "-o",
-        str(temporary),
-    ]
+    options = [f"-D{define}"] if define else []
+    options += [f"-I{folder}" for folder in (jax.ffi.include_dir(), _HEADER.parent)]
+    command = [*_compiler(), *_FLAGS, *options, str(source), "-o", str(temporary)]
     try:
         for flags in (["-march=native"], []):  # some compilers do not know this machine
             done = subprocess.run([*command, *flags], capture_output=True, timeout=120, check=False)
@@ -233,8 +217,7 @@ def _folder() -> Path | None:
     place = open_to_others(folder)
     if place is not None:
         _say_open(str(place))
-        return None
-    return folder
+    return folder if place is None else None
 
 
 def open_to_others(folder: Path) -> Path | None:

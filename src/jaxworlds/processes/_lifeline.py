@@ -215,13 +215,8 @@ def hold_aborts() -> None:
 def said_of(card: Card) -> dict[str, str | int]:
     """A card as a message."""
     facts = {f"{_FACT}{name}": value for name, value in card.facts.items()}
-    return {
-        "jaxworlds": VERSION,
-        "process": card.process,
-        "processes": card.processes,
-        "node": card.node,
-        **facts,
-    }
+    numbers = {"jaxworlds": VERSION, "process": card.process, "processes": card.processes}
+    return {**numbers, "node": card.node, **facts}
 
 
 def card_of(message: dict[str, str]) -> Card | None:

@@ -78,7 +78,10 @@ class Driver:
         self.job, self.folder = job, folder
         shared_at = job.shared_at
         shared = jax.tree.map(_as_array, job.shared if shared_at is None else shared_at(0, 0))
-        standing = shared if shared_at is None else jax.tree.map(_stand_in, shared)
+        standing = shared
+        if shared_at is not None:  # an empty array stands in for what the function only describes
+            is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+            standing = jax.tree.map(lambda leaf: np.zeros(0) if is_shape(leaf) else leaf, shared)
         self.step, step_arrays = split(job.step, "step")
         self.shared, shared_arrays = split(standing, "shared")
         self.has_shared = shared is not None
@@ -98,11 +101,8 @@ class Driver:
         self.worlds = 1
 
     def _replicate(self, arrays: list[Any]) -> list[Any]:
-        where = (
-            None
-            if self.job.mesh is None
-            else jax.sharding.NamedSharding(self.job.mesh, jax.sharding.PartitionSpec())
-        )
+        mesh = self.job.mesh
+        where = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
 
     def share(self, at: int, steps: int) -> list[Any]:
@@ -154,9 +154,8 @@ class Driver:
         )
 
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
-        every = (
-            self.job.tap_every.value if isinstance(self.job.tap_every, AdaptivePeriod) else self.job.tap_every
-        )
+        every = self.job.tap_every
+        every = every.value if isinstance(every, AdaptivePeriod) else every
         inputs = jax.tree.map(lambda a: a[at : at + steps], self.job.inputs)
         return carry, self.step_arrays, self.share(at, steps), np.array([at, every], np.int32), inputs
 
@@ -173,19 +172,16 @@ class Driver:
 
     def _program_text(self, carry: Any, start: ProgressOfRun) -> str:
         """The program of a whole chunk, free of placement: it is the same on any number of devices."""
-        bare = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)  # noqa: E731
+        shape = jax.ShapeDtypeStruct
         program = dataclasses.replace(self.program(start.chunk, start.record_every), shardings=None)
-        inputs = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.job.inputs
-        )
-        clock = jax.ShapeDtypeStruct((2,), np.int32)
-        arguments = (bare(carry), bare(self.step_arrays), bare(self.shared_arrays), clock, inputs)
-        return advance.lower(*arguments, program=program).as_text()
+        bare = jax.tree.map(lambda a: shape(a.shape, a.dtype), (carry, self.step_arrays, self.shared_arrays))
+        inputs = jax.tree.map(lambda a: shape((start.chunk, *a.shape[1:]), a.dtype), self.job.inputs)
+        return advance.lower(*bare, shape((2,), np.int32), inputs, program=program).as_text()
 
     def drive(
         self, carry: Any, start: ProgressOfRun, records: list[Any], *, save_first: bool = False
     ) -> Rollout:
-        state = _Loop(start, records)
+        state = _Loop(start, records, at=start.step)
         with (
             CompileEvents(every_thread=True) as events,
             stop_on_signal() as asked,
@@ -244,11 +240,9 @@ class Driver:
     def _fewer_worlds(self, share: float) -> str:
         """Remedy if only this share of the memory is free."""
         fit = int(0.9 * share * self.worlds)
-        fewer = (
-            f"Take about {fit:,} worlds instead of {self.worlds:,}"
-            if self.worlds > 1 and fit > 0
-            else "Make the worlds smaller"
-        )
+        fewer = "Make the worlds smaller"
+        if self.worlds > 1 and fit > 0:
+            fewer = f"Take about {fit:,} worlds instead of {self.worlds:,}"
         return f"{fewer}, spread them over more devices with `mesh`, or pass `check_memory=False` to try all the same."
 
     def _all_records(self, carry: Any, state: "_Loop") -> Any:
@@ -259,7 +253,7 @@ class Driver:
     def _save(self, carry: Any, state: "_Loop") -> None:
         assert self.folder is not None
         self.folder.save(to_host(carry), state.start, state.at, state.unsaved, self.constants)
-        state.unsaved, state.saved = [], state.at
+        state.unsaved = []
 
     def check_inputs(self, length: int) -> None:
         """Every input must have one entry per step."""
@@ -298,16 +292,12 @@ class _Loop:
 
     start: ProgressOfRun
     records: list[Any]
+    at: int
     began: float = dataclasses.field(default_factory=time.perf_counter)
     settled: float = 0.0
-    at: int = -1
-    saved: int = -1
     unsaved: list[Any] = dataclasses.field(default_factory=list)
     wish: int = 0
     outcome: Outcome | None = None
-
-    def __post_init__(self) -> None:
-        self.at = self.saved = self.start.step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,11 +323,6 @@ def _demand_arrays(carry: Any) -> None:
 
 def _as_array(leaf: Any) -> Any:
     return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
-
-
-def _stand_in(leaf: Any) -> Any:
-    """The leaf, or an empty array in place of a `jax.ShapeDtypeStruct`."""
-    return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 
 def _no_rows(record: jax.ShapeDtypeStruct) -> Any:

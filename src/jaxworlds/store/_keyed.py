@@ -1,5 +1,6 @@
 """A folder of compressed objects, one checksummed file per key."""
 
+import itertools
 import json
 import unicodedata
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import short
-from ._container import Buffer, PathLike, StoreError, choose_codec, open_container, write_container
+from ._container import PathLike, StoreError, choose_codec, open_container, write_container
 from ._encoding import array_from_bytes, decode, encode
 from ._leaves import MALFORMED, LeafInfo, demand_kind, describe, header_json, leaf_bytes, parse_header
 
@@ -40,23 +41,16 @@ class CompressedStorage:
     def save(self, obj: Any, key: str) -> None:
         """Store `obj` under `key`, replacing an earlier one; the folder is made if missing."""
         file = self._file(key)
-        leaves: list[Any] = []
-        rows: list[LeafInfo] = []
+        found: list[tuple[LeafInfo, Any]] = []
 
         def blob(where: str, leaf: Any) -> int:
-            rows.append(describe(where, leaf))
-            leaves.append(leaf)
-            return len(leaves) - 1
+            found.append((describe(where, leaf), leaf))
+            return len(found) - 1
 
         structure = json.dumps(encode(obj, "obj", blob), allow_nan=False).encode("ascii")
-
-        def blobs() -> Iterator[Buffer]:
-            yield structure
-            for row, leaf in zip(rows, leaves, strict=True):
-                yield leaf_bytes(row.path, leaf)
-
-        header = header_json("object", rows, key=key, structure_bytes=len(structure))
-        write_container(file, header, blobs(), self.codec)
+        header = header_json("object", [row for row, _ in found], key=key, structure_bytes=len(structure))
+        blobs = (leaf_bytes(row.path, leaf) for row, leaf in found)
+        write_container(file, header, itertools.chain([structure], blobs), self.codec)
 
     def load(self, key: str) -> Any:
         """The object stored under `key`; KeyError if it is missing, `StoreError` if it is damaged."""

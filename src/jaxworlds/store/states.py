@@ -133,22 +133,20 @@ def _saved_path(tree: Any, path: tuple[Any, ...]) -> str:
     for key in path:
         match key:
             case jax.tree_util.GetAttrKey(name=name):
-                saved = getattr(type(node), "SAVED_NAMES", {}).get(name, name)
-                parts.append(jax.tree_util.GetAttrKey(saved))
+                key = jax.tree_util.GetAttrKey(getattr(type(node), "SAVED_NAMES", {}).get(name, name))
                 node = getattr(node, name, None)
             case jax.tree_util.SequenceKey(idx=place) | jax.tree_util.DictKey(key=place):
-                parts.append(key)
                 node = None if node is None else node[place]
             case _:
-                parts.append(key)
                 node = None
+        parts.append(key)
     return jax.tree_util.keystr(tuple(parts))
 
 
 def _row(path: str, leaf: Any, left_out: bool) -> LeafInfo:
-    if not left_out:
-        return describe(path, leaf)
     info = describe(path, leaf)
+    if not left_out:
+        return info
     return LeafInfo(path, info.kind, info.dtype, info.shape, left_out=leaf_hash(path, leaf))
 
 
@@ -199,25 +197,21 @@ def _demand_fit(header: Header, targets: dict[str, Any], added: Mapping[str, Any
     faults = []
     for path, target in targets.items():
         demand, row = describe(path, target), rows.get(path)
-        if row is None and (target is None or path in added):
-            continue
-        if row is None:
+        if row is None and not (target is None or path in added):
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file has no such leaf")
-        elif (row.kind, row.dtype, row.shape) != (demand.kind, demand.dtype, demand.shape):
+        elif row is not None and (row.kind, row.dtype, row.shape) != (
+            demand.kind,
+            demand.dtype,
+            demand.shape,
+        ):
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file holds {row.spelling}")
     extra = [row for row in header.leaves if row.path not in targets and row.spelling != "Python NoneType"]
     faults += [f"{show(row.path)}: the file holds {row.spelling}; `like` has no such leaf" for row in extra]
     if faults or len(rows) < len(header.leaves):
-        more = [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
+        lines = [f"{header.path}: the file does not fit `like`:", *(fault[:300] for fault in faults[:8])]
+        lines += [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
         raise MisfitError(
-            "\n  ".join(
-                [
-                    f"{header.path}: the file does not fit `like`:",
-                    *(fault[:300] for fault in faults[:8]),
-                    *more,
-                ]
-            )
-            + "\nBuild `like` with the code and configuration that saved the file. "
+            "\n  ".join(lines) + "\nBuild `like` with the code and configuration that saved the file. "
             "`print(read_header(path))` lists its leaves."
         )
 
@@ -260,16 +254,12 @@ def _restore(path: PathLike, row: LeafInfo, data: bytes, target: Any) -> Any:
         return value[()]
     if isinstance(target, np.ndarray):
         return value
-    placed = _place(value, target)
+    # On the devices of `target`; uncommitted if the target is uncommitted.
+    bound = target.committed if isinstance(target, jax.Array) else target.sharding is not None
+    placed = jax.device_put(value, target.sharding) if bound else jax.device_put(value)
     if placed.dtype != target.dtype or placed.shape != target.shape:
         raise StoreError(
             f"{path}: {show(row.path)} must become {target.dtype}{list(target.shape)}; JAX makes it "
             f"{placed.dtype}{list(placed.shape)}. For 64 bits set `jax_enable_x64`, or use NumPy in `like`."
         )
     return placed
-
-
-def _place(value: Any, target: Any) -> jax.Array:
-    """`value` on the devices of `target`; uncommitted if the target is uncommitted."""
-    bound = target.committed if isinstance(target, jax.Array) else target.sharding is not None
-    return jax.device_put(value, target.sharding) if bound else jax.device_put(value)

@@ -298,11 +298,10 @@ class _Site:
 
 def _emit(site: _Site, selected: Bool[Array, "..."] | None, operands: Sequence[Array]) -> None:
     """Put the call into the program such that `vmap` turns it into one call with one more batch axis."""
-    conditional = selected is not None
-    if selected is not None and not isinstance(selected, Tracer):
-        if not np.any(selected):  # eager code: decide here instead of compiling a `cond` for one use
-            return
-        conditional = False
+    conditional = isinstance(selected, Tracer)
+    # Eager code: decide here instead of compiling a `cond` for one use.
+    if selected is not None and not conditional and not np.any(selected):
+        return
 
     @jax.custom_batching.custom_vmap
     def send(selected: Any, operands: Any) -> tuple[()]:
@@ -367,17 +366,6 @@ def print_tap_report() -> None:
         times = (
             f"{t:.3f}" if t < 10 else f"{t:.0f}" for t in (s.avg_ms, s.max_ms, s.total_ms, s.blocking_ms)
         )
-        troubles = {"errors": s.errors, "dropped": s.dropped, "skipped": s.skipped}
-        state = [f"{count} {name}" for name, count in troubles.items() if count]
-        state += ["cut off"] if s.cut_off else []
-        table.add_row(
-            *(
-                escape(s.name),
-                str(s.calls),
-                str(s.items),
-                *times,
-                f"{s.bytes / 1e6:.1f}",
-                ", ".join(state) or "ok",
-            )
-        )
+        state = s._trouble() or "ok"
+        table.add_row(escape(s.name), str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", state)
     Console().print(table)
