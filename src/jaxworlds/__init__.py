@@ -140,17 +140,11 @@ __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 keep_module_names(
     __name__,
     {
-        "baselines": "measuring",
-        "budget": "memory",
-        "caching": "memory",
+        **dict.fromkeys(("baselines", "comparing", "monitoring", "profiling"), "measuring"),
+        **dict.fromkeys(("budget", "caching", "leaks"), "memory"),
+        **dict.fromkeys(("meshes", "planning"), "batching"),
         "checkpoints": "rollout",
-        "comparing": "measuring",
         "demo": "commands.demo",
         "doctor": "commands.doctor",
-        "leaks": "memory",
-        "meshes": "batching",
-        "monitoring": "measuring",
-        "planning": "batching",
-        "profiling": "measuring",
     },
 )

@@ -1,7 +1,7 @@
 """Nested Python values by path: their parts as text, and the differences between two values."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,12 @@ def is_key(leaf: Any) -> bool:
     """Whether `leaf` is a typed PRNG key or an array of them; a tracer or ShapeDtypeStruct may be one too."""
     described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
     return described and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def on_key_data(fn: Callable[..., Any], *keys: Any) -> Any:
+    """Apply `fn` to the data of PRNG keys, and make keys of the result."""
+    data: Any = fn(*map(jax.random.key_data, keys))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
 
 
 def zero_keys(leaf: jax.ShapeDtypeStruct) -> Any:
@@ -106,7 +112,7 @@ def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
         return {path: Entry("node", "None")}
     if is_array(value) or (isinstance(value, _NUMBERS) and not static):
         placed = not isinstance(value, Tracer) and getattr(value, "committed", False)
-        return {path: Entry("array", aval_text(value), str(value.sharding) if placed else "")}
+        return {path: Entry("array", aval_text(value), str(getattr(value, "sharding", "")) if placed else "")}
     return {path: Entry("static", short_repr(value))}
 
 
@@ -148,6 +154,4 @@ def _difference(path: str, before: Entry, after: Entry, noun: str, placements: b
     text = f"{noun} `{path}` changed from {before.text} to {after.text}"
     if before.text.removeprefix(_WEAK) == after.text.removeprefix(_WEAK):
         return f"{text} (weak_type only: make it strong with `jaxworlds.static.strong`)"
-    if "node" in (before.kind, after.kind):
-        return f"{text} ({noun} tree structure changed)"
-    return text
+    return f"{text} ({noun} tree structure changed)" if "node" in (before.kind, after.kind) else text

@@ -26,10 +26,8 @@ def demand_own_files(package: str, *, first: bool = False) -> None:
         if not rivals:
             return
         trouble = f"{' and '.join(rivals)} put files into the same folder as {_NAME}"
-    elif init is None:
-        trouble = _GONE
     else:
-        trouble = f"{init} is another distribution's file, not that of {_NAME}"
+        trouble = f"{init} is another distribution's file, not that of {_NAME}" if init else _GONE
     raise ImportError(f"the package `{package}` is not as {_NAME} installed it: {trouble}. {remedy(package)}")
 
 

@@ -77,13 +77,13 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     True
     """
     kind = type(obj)
-    named = isinstance(obj, tuple) and hasattr(obj, "_fields")
+    named = issubclass(kind, tuple) and hasattr(obj, "_fields")
     if kind in (list, dict, tuple) or named:
         pairs = _trees.children(obj) or []
         parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
-        if isinstance(obj, tuple):
-            return kind(*parts) if named else parts
-        return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
+        if kind in (list, dict):
+            return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
+        return kind(*parts) if named else parts
     if kind is set:
         return Frozen("set", (frozenset(obj),))
     if kind is np.ndarray and not obj.dtype.hasobject:
@@ -219,14 +219,12 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     def __post_init__(self: Any, *init_vars: Any) -> None:
         for field in dataclasses.fields(self):
-            if isinstance(getattr(self, field.name), dict) and dataclasses.is_dataclass(field.default):
+            name, value = f"{type(self).__name__}.{field.name}", getattr(self, field.name)
+            if isinstance(value, dict) and dataclasses.is_dataclass(field.default):
                 kind = type(field.default).__name__
-                raise TypeError(
-                    f"`{type(self).__name__}.{field.name}` must be of the class {kind}; got a dict. "
-                    f"Write `{field.name}={kind}(...)`."
-                )
-            value = _immutable(getattr(self, field.name), f"{type(self).__name__}.{field.name}")
-            object.__setattr__(self, field.name, value)
+                must = f"`{name}` must be of the class {kind}; got a dict"
+                raise TypeError(f"{must}. Write `{field.name}={kind}(...)`.")
+            object.__setattr__(self, field.name, _immutable(value, name))
         if validate is not None:
             validate(self, *init_vars)
 
@@ -278,17 +276,17 @@ def strong(tree: Any) -> Any:
 
     A state whose weak leaf turns strong in the first step makes that step compile twice.
     """
-    return jax.tree.map(_strong_leaf, tree)
 
+    def strong_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray | np.generic):
+            return jnp.asarray(leaf)
+        if isinstance(leaf, bool | int | float | complex):
+            return jnp.asarray(leaf, dtype=jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
+        if isinstance(leaf, jax.Array) and jax.typeof(leaf).weak_type:
+            return jax.lax.convert_element_type(leaf, leaf.dtype)
+        return leaf
 
-def _strong_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
-        return jnp.asarray(leaf, dtype=jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
-    if isinstance(leaf, np.ndarray | np.generic):
-        return jnp.asarray(leaf)
-    if isinstance(leaf, jax.Array) and jax.typeof(leaf).weak_type:
-        return jax.lax.convert_element_type(leaf, leaf.dtype)
-    return leaf
+    return jax.tree.map(strong_leaf, tree)
 
 
 def aval_differences(a: Any, b: Any) -> list[str]:

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from .._trees import is_key
+from .._trees import is_key, on_key_data
 from ..arguments import demand_call, demand_whole, short
 from .meshes import leaf_name, map_with_axes, shard_worlds
 from .plans import BatchPlan
@@ -125,10 +125,8 @@ class BucketedBatches:
 
 def _on_host(fn: Callable[..., Any], *leaves: Any) -> Any:
     """Apply `fn` to arrays in host memory; to the data of PRNG keys, of which it makes keys again."""
-    if not is_key(leaves[0]):
-        return fn(*map(np.asarray, leaves))
-    data: Any = fn(*(np.asarray(jax.random.key_data(key)) for key in leaves))
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaves[0]))
+    on_arrays = lambda *arrays: fn(*map(np.asarray, arrays))  # noqa: E731
+    return on_key_data(on_arrays, *leaves) if is_key(leaves[0]) else on_arrays(*leaves)
 
 
 def _host_rows(leaf: Any, start: int, stop: int, size: int) -> Any:

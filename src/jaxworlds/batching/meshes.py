@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._trees import is_key
+from .._trees import is_key, on_key_data
 
 # Part of JAX's trace key, and made at import, as those of `checking` and `taps` are.
 _spread = jax.make_user_context(default_value=None)
@@ -75,8 +75,7 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
             return leaf
         if isinstance(leaf, jax.Array) and is_key(leaf) and not sharding.is_fully_addressable:
             # JAX 0.10 places typed keys on the devices of this process only.
-            data = place(jax.random.key_data(leaf), sharding)
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+            return on_key_data(lambda data: place(data, sharding), leaf)
         # On a CPU `device_put` shares a NumPy array's memory, even with `may_alias=False` (jax 0.10, 0.12).
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 

@@ -203,8 +203,12 @@ class _Batched:
             raise TypeError(f"`arguments` must return the tuple of arguments; got {type(made).__name__}.")
         if self.mesh is None:
             return made
+
+        def place(leaf: Any, where: Any) -> Any:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where) if _is_shape(leaf) else leaf
+
         axes = tuple(self.axes) if isinstance(self.axes, list | tuple) else self.axes
-        return jax.tree.map(_spread, made, world_shardings(made, self.mesh, axes))
+        return jax.tree.map(place, made, world_shardings(made, self.mesh, axes))
 
     def demand_abstract(self, unit: int) -> None:
         """Raise for NumPy arrays that grow with the batch, judged by the two smallest sizes."""
@@ -212,9 +216,10 @@ class _Batched:
 
         def note(size: int) -> Any:
             made = self.arguments(size)
-            paths = jax.tree_util.tree_leaves_with_path(made)
-            on_host = [(path, leaf) for path, leaf in paths if isinstance(leaf, np.ndarray)]
-            seen.append({jax.tree_util.keystr(path): leaf.shape for path, leaf in on_host})
+            leaves = {
+                jax.tree_util.keystr(at): leaf for at, leaf in jax.tree_util.tree_leaves_with_path(made)
+            }
+            seen.append({path: leaf.shape for path, leaf in leaves.items() if isinstance(leaf, np.ndarray)})
             return made
 
         for size in (unit, 2 * unit):
@@ -270,13 +275,7 @@ def _shape_of(leaf: Any) -> Any:
     return leaf
 
 
-def _spread(leaf: Any, sharding: Any) -> Any:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding) if _is_shape(leaf) else leaf
-
-
 def _zeros(leaf: Any) -> Any:
     if not _is_shape(leaf):
         return leaf
-    if is_key(leaf):
-        return zero_keys(leaf)
-    return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+    return zero_keys(leaf) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)

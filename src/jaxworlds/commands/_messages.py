@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ._checks import WRITTEN
-from ._command import Command
+from ._command import WRITTEN
 from ._output import plain_text
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
@@ -42,19 +41,14 @@ def typed_message(command: Any, error: BaseException) -> str:
     text = one_line(error)
     misfit = r"(`\w+` must be what the checkpointed run had|.*: the file does not fit `like`:)"
     if re.match(misfit, text) and getattr(command, "resume", False):
+        how = {*WRITTEN, "checkpoint_every", "resume", "json"}  # the others decide what a run computes
+        given = [(name, value) for name, value in command.own_options().items() if name not in how]
+        said = [f"--{name.replace('_', '-')} {value}" for name, value in given if value not in (None, (), "")]
         return (
             f"`--resume` must be typed with the options of the run in {getattr(command, 'checkpoint', None)}, and the same data; "
-            f"that run had other ones ({_other_than_saved(command)}). Type those, or give `--checkpoint` another folder."
+            f"that run had other ones (now {', '.join(said)}). Type those, or give `--checkpoint` another folder."
         )
     return spelled_for(command, text)
-
-
-def _other_than_saved(command: Command) -> str:
-    """The given options that decide what a run computes, as text."""
-    how = {*WRITTEN, "checkpoint_every", "resume", "json"}
-    given = [(name, value) for name, value in command.own_options().items() if name not in how]
-    said = [f"--{name.replace('_', '-')} {value}" for name, value in given if value not in (None, (), "")]
-    return f"now {', '.join(said)}"
 
 
 def out_of_memory(command: Any, error: BaseException) -> str:
@@ -143,7 +137,7 @@ def spelled_for(command: Any, text: str) -> str:
         argument = _ARGUMENT.match(whole)
         if argument is None:
             return found[0]
-        name, value = argument[1], argument[2]
+        name, value = argument.groups()
         option = spellings.get(f"{name}=", name).rstrip("=")
         if option not in options:
             return found[0]

@@ -90,11 +90,8 @@ def start(key: PRNGKeyArray, feed: Float[Array, ""], kill: Float[Array, ""], siz
     key_place, key_noise = jr.split(key)
     corners = jr.randint(key_place, (6, 2), 0, size)
     rows = jnp.arange(size)
-    near = (
-        (rows[None] - corners[:, :1]) % size < size // 8,
-        (rows[None] - corners[:, 1:]) % size < size // 8,
-    )
-    seeded = jnp.any(near[0][:, :, None] & near[1][:, None, :], axis=0)
+    near = (rows - corners[:, :, None]) % size < size // 8  # of each square: its rows, its columns
+    seeded = jnp.any(near[:, 0, :, None] & near[:, 1, None, :], axis=0)
     noise = 0.02 * jr.normal(key_noise, (size, size))
     u = jnp.where(seeded, 0.5, 1.0) + noise
     v = jnp.where(seeded, 0.25, 0.0) + jnp.abs(noise)
@@ -146,7 +143,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
         f"[bold]jaxworlds[/] on {escape(devices)}, {report.cores} cores, jax {report.jax}", highlight=False
     )
     console.print("This takes a minute or two; most of it is compiling.\n")
-    core, machinery = _core(out, console, steps, size, len(parts) + 1)
+    core = _core(out, console, steps, size, len(parts) + 1)
     sections, missing = [], {}
     for number, part in enumerate(parts, start=2):
         started = time.perf_counter()
@@ -158,7 +155,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
         console.print(f"[dim]{time.perf_counter() - started:.0f} s[/]")
     path = out / "index.html"
     with atomic_write(path, "w") as file:
-        file.write(_page(report, core, machinery, sections, missing, time.perf_counter() - began))
+        file.write(_page(report, core, sections, missing, time.perf_counter() - began))
     console.print()
     table = Table("measured here", "speed", "compiling", title="")
     for speed in _speeds(sections, core):
@@ -176,6 +173,7 @@ class Core:
     """Results of the core's own part of the demo."""
 
     whole: Rollout
+    watch: CompileWatch
     resumed: str
     peak: int
     frames: list[np.ndarray]
@@ -188,7 +186,7 @@ class Core:
         return Speed(job, self.whole.world_steps_per_second, "world-steps/s", self.whole.compile_seconds)
 
 
-def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[Core, CompileWatch]:
+def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> Core:
     """Run all dishes, stop and resume them, and predict their memory."""
     console.print(f"[dim]1/{parts}[/] [bold]the core[/]: one program, many worlds")
     worlds = dishes(size)
@@ -207,7 +205,7 @@ def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[C
     frames = [pictures.levels(pictures.mosaic(v.reshape(shape)), 0.0, 0.4) for v in whole.records]
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
-    return Core(whole, resumed, memory.peak, frames), watch
+    return Core(whole, watch, resumed, memory.peak, frames)
 
 
 def _speeds(sections: Sequence[Section], core: Core) -> list[Speed]:
@@ -282,7 +280,6 @@ def _section(part: EntryPoint, out: Path, console: Any) -> tuple[Section, str | 
 def _page(
     report: RuntimeReport,
     core: Core,
-    watch: CompileWatch,
     sections: list[Section],
     missing: Mapping[str, str],
     seconds: float,
@@ -316,7 +313,7 @@ def _page(
             f"{devices}, jax {report.jax}, jaxlib {report.jaxlib}, Python {report.python}, "
             f"{time.strftime('%Y-%m-%d %H:%M')}"
         ),
-        compilations=html.escape(watch.report()),
+        compilations=html.escape(core.watch.report()),
         machine=html.escape(str(report)),
         commands=html.escape(_to_try(sections, missing)),
         contents="".join(_card(number, part) for number, part in enumerate(sections)),

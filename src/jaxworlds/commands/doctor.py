@@ -12,14 +12,8 @@ import numpy as np
 
 from ..memory import device_memory_limit
 from ..runtime import RuntimeReport, configure, runtime_report
-from ._installation import (
-    Finding,
-    cache_finding,
-    extra_findings,
-    kernel_findings,
-    odd_settings,
-    package_findings,
-)
+from . import _installation
+from ._installation import Finding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +42,11 @@ def diagnose() -> Diagnosis:
         _try("callback", _check_callback),
         _try("sharding", _check_sharding),
         _try("memory", lambda: f"{device_memory_limit() / 1e9:.1f} GB available per device"),
-        cache_finding(report[0]),
-        *package_findings(),
-        *kernel_findings(report[0].backend),
-        *extra_findings(),
-        *odd_settings(report[0], dict(os.environ)),
+        _installation.cache_finding(report[0]),
+        *_installation.package_findings(),
+        *_installation.kernel_findings(report[0].backend),
+        *_installation.extra_findings(),
+        *_installation.odd_settings(report[0], dict(os.environ)),
     )
     return Diagnosis(report[0], findings)
 

@@ -34,14 +34,15 @@ class Call(NamedTuple):
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         for index, value in enumerate(self.args):
             name = names[index] if index < len(names) else f"args[{index}]"
-            found |= _trees.entries(value, name, static=self._static(index, name))
+            found |= _trees.entries(value, name, static=self.is_static(index, name))
         for name, value in self.kwargs.items():
-            found |= _trees.entries(value, name, static=self._static(name, name))
+            found |= _trees.entries(value, name, static=self.is_static(name, name))
         # To JAX a keyword call differs from a positional one, so the spelling is part of the signature.
         found[_KEYWORDS] = _trees.Entry("static", ", ".join(sorted(self.kwargs)) or "none")
         return found
 
-    def _static(self, key: str | int, name: str) -> bool:
+    def is_static(self, key: str | int, name: str) -> bool:
+        """Whether the argument of this position or name is static."""
         return self.statics is None or key in self.statics or name in self.statics
 
 

@@ -112,28 +112,21 @@ def fallback(
             raise FallbackError(f"`{label}` cannot be compiled for these arguments; strict mode refuses it.")
         with _lock:
             _counts[label] += 1
-        return _run_plain(plain, args, kwargs)
+        try:
+            return plain(*args, **kwargs)  # functions inside it stay compiled
+        except _TRACING_ERRORS:  # unless they cannot be traced either
+            with jax.disable_jit():
+                return plain(*args, **kwargs)
 
     return call
-
-
-def _run_plain(plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the Python function; functions inside it stay compiled unless they cannot be traced either."""
-    try:
-        return plain(*args, **kwargs)
-    except _TRACING_ERRORS:
-        with jax.disable_jit():
-            return plain(*args, **kwargs)
 
 
 def _reason(error: Exception, call: _calls.Call) -> str:
     """One sentence for people: the first line of JAX's error, or the path of the unhashable argument."""
     if _UNHASHABLE in str(error):
         given = [*((f"args[{i}]", value) for i, value in enumerate(call.args)), *call.kwargs.items()]
-        static = call.statics or frozenset()
         for position, (name, value) in enumerate(given):
-            is_static = call.statics is None or position in static or name in static
-            if is_static and (path := unhashable_path(value, name)) is not None:
+            if call.is_static(position, name) and (path := unhashable_path(value, name)) is not None:
                 return f"Static argument `{path}` is not hashable; use `jaxworlds.static.freeze`."
     first = next(line for line in str(error).splitlines() if line.strip())
     return f"{type(error).__name__}: {first}"

@@ -122,7 +122,8 @@ class Baseline:
         names = sorted({*known, *found})
         marks = {figure: _judge_one(figure, known, found, allowed, judge_time) for figure in names}
         lines = [_line(figure, known.get(figure), found.get(figure), mark) for figure, mark in marks.items()]
-        status = next((one for one in ("regressed", "improved") if one in marks.values()), "ok")
+        kinds = set(marks.values())
+        status: Status = "regressed" if "regressed" in kinds else "improved" if "improved" in kinds else "ok"
         return Verdict(name, status, "\n".join(lines))
 
 
@@ -188,10 +189,10 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         raise _corrupt(path, f'it lacks "format": "{_FORMAT}"')
     if (version := document.get("version")) != _VERSION:
         raise _corrupt(path, f"its version is {repr(version)[:40]}, this code reads {_VERSION}")
+    everything: Any = document.get("baselines")
     try:
-        everything = document["baselines"]
         entries = [entry for names in everything.values() for entry in names.values()]
-        figures = [value for entry in entries for value in entry["figures"].values()]
+        figures: list[Any] = [value for entry in entries for value in entry["figures"].values()]
     except (KeyError, TypeError, AttributeError):
         figures = [None]
     if not all(type(value) in (int, float) and abs(value) < 1e300 for value in figures):

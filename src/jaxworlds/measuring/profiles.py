@@ -162,9 +162,8 @@ def _lines(data: Any) -> Iterable[list[_Event]]:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None or (devices and "Memcpy" in event.name):
-                    events.append(
-                        (str(operation or event.name), event.start_ns, event.start_ns + event.duration_ns)
-                    )
+                    end = event.start_ns + event.duration_ns
+                    events.append((str(operation or event.name), event.start_ns, end))
             yield events
 
 

@@ -18,15 +18,13 @@ from .prediction import MB, live_bytes, live_report, predict_memory, process_mem
 # --- tracked operations ---
 
 
-class _Switch:
-    """Whether tracking is on in this process."""
-
-    on = True
+_tracking = True
 
 
 def set_memory_tracking(enabled: bool) -> None:
     """Turn `track_memory` and `track_operation_memory` on or off everywhere; off costs one test per call."""
-    _Switch.on = enabled
+    global _tracking
+    _tracking = enabled
 
 
 @dataclass
@@ -82,7 +80,7 @@ def track_operation_memory(
     ```
     """
     use = MemoryUse(name)
-    if not (_Switch.on if enabled is None else enabled):
+    if not (_tracking if enabled is None else enabled):
         yield use
         return
     use.live_before = _live()
@@ -129,7 +127,7 @@ def track_memory(
 
     @functools.wraps(fn)
     def tracker(*args: Any, **kwargs: Any) -> Any:
-        if enabled is None and not _Switch.on:
+        if enabled is None and not _tracking:
             return fn(*args, **kwargs)
         with track_operation_memory(label, enabled=True, verbose=verbose) as use:
             result = jax.block_until_ready(fn(*args, **kwargs))

@@ -82,8 +82,7 @@ class MemoryPrediction:
     def __str__(self) -> str:
         parts = f"arguments {format_bytes(self.arguments)} + outputs {format_bytes(self.outputs)}"
         parts += f" + temporaries {format_bytes(self.temporaries)} - aliased {format_bytes(self.aliased)}"
-        if self.scratch:
-            parts += f" + scratch {format_bytes(self.scratch)}"
+        parts += f" + scratch {format_bytes(self.scratch)}" if self.scratch else ""
         return f"peak {format_bytes(self.peak)} per device ({parts})"
 
 
@@ -247,8 +246,7 @@ def live_bytes(platform: str | None = None) -> dict[Any, int]:
     """Bytes of live `jax.Array`s on each local device; arrays that share one buffer count once."""
     totals: Counter[Any] = Counter()
     for array in _live_arrays(platform):
-        for device, nbytes in _bytes_by_device(array).items():
-            totals[device] += nbytes
+        totals.update(_bytes_by_device(array))
     return dict(totals)
 
 
@@ -352,10 +350,10 @@ def optimize_array_memory(arr: np.ndarray | jax.Array, *, lossless: bool = False
     if not isinstance(arr.dtype, np.dtype) or arr.dtype.kind not in "iu":
         return arr
     low, high = int(arr.min()), int(arr.max())
-    for name in ("int8", "int16", "int32") if arr.dtype.kind == "i" else ("uint8", "uint16", "uint32"):
-        info = np.iinfo(name)
-        if arr.dtype.itemsize > info.bits // 8 and info.min <= low and high <= info.max:
-            return arr.astype(name)
+    for size in (1, 2, 4):
+        info = np.iinfo(f"{arr.dtype.kind}{size}")
+        if arr.dtype.itemsize > size and info.min <= low and high <= info.max:
+            return arr.astype(info.dtype)
     return arr
 
 

@@ -8,7 +8,7 @@ import time
 from . import _token
 from ._hub import exit_code
 from ._lifeline import Card, Lifeline, MissingHostError, Noted, said_of, say, say_last
-from ._wire import Wire, addresses_of, own_address, split_address, whole_number
+from ._wire import Wire, addresses_of, whole_number
 from .exits import LOST, end_at_once
 
 _ANSWER_S = 5.0
@@ -20,11 +20,7 @@ class Member(Lifeline):
     """Holds one connection, to process 0."""
 
     def __init__(self, card: Card, coordinator: str, silence_s: int):
-        super().__init__(card, silence_s)
-        self.coordinator = coordinator
-        self.name_of_first, self.port = split_address(coordinator)
-        alone = own_address(self.name_of_first) is not None
-        self.token = _token.run_token(loopback=alone, coordinator=coordinator)
+        super().__init__(card, coordinator, silence_s)
         self.wire: Wire | None = None
         self.answered, self.heard = threading.Event(), threading.Event()
         self.answer: dict[str, str] = {}

@@ -196,9 +196,7 @@ def addresses_of(name: str) -> list[str]:
 def own_address(name: str) -> str | None:
     """The loopback address, where `name` means this machine only; None if others can reach it."""
     found = addresses_of(name)
-    if not all(map(_is_loopback, found)):
-        return None
-    return min(found, key=lambda address: ":" in address)
+    return min(found, key=lambda address: ":" in address) if all(map(_is_loopback, found)) else None
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,6 +1,7 @@
 """Join a run of several processes: meet the others, start JAX between them, and leave at the end."""
 
 import atexit
+import contextlib
 import glob
 import hashlib
 import importlib
@@ -15,7 +16,7 @@ from ..runtime import RuntimeConflictError, backend_started
 from ._hub import Hub
 from ._lifeline import Card, Lifeline, hold_aborts
 from ._member import Member
-from ._wire import own_address, split_address, with_port
+from ._wire import split_address, with_port
 from .launchers import Place, find_place, own_devices
 
 # What decides over a program and its numbers. A package that is not there is the same on all hosts, or not.
@@ -75,8 +76,7 @@ def start_processes(
             )
         processes = processes or place.processes
         process = place.process if process is None else process
-    given = (coordinator, processes, process)
-    if any(value is None for value in given) and any(value is not None for value in given):
+    if (coordinator, processes, process).count(None) in (1, 2):
         raise ValueError(
             "`coordinator`, `processes` and `process` must be given together, or all left out for automatic "
             f"detection; got coordinator={coordinator!r}, processes={processes}, process={process}."
@@ -92,20 +92,15 @@ def start_processes(
             "Move the call to the top of the program."
         )
     if coordinator is None or processes is None or process is None:
-        _start_by_jax(timeout_s)
+        try:  # JAX detects the cluster (TPU pods, Kubernetes) where neither arguments nor a known launcher tell
+            jax.distributed.initialize(initialization_timeout=timeout_s)
+        except (ValueError, RuntimeError) as error:
+            raise RuntimeError(
+                f"the processes could not be joined: {error}\nGive every process `coordinator='host:port'`, "
+                "`processes=N` and `process=0..N-1`, and check that the port of process 0 is reachable from all hosts."
+            ) from error
         return
     join(coordinator, processes, process, place, facts=same or {}, patience_s=timeout_s, silence_s=silence_s)
-
-
-def _start_by_jax(timeout_s: int) -> None:
-    """Let JAX detect the cluster (TPU pods, Kubernetes) when neither arguments nor a known launcher tell."""
-    try:
-        importlib.import_module("jax").distributed.initialize(initialization_timeout=timeout_s)
-    except (ValueError, RuntimeError) as error:
-        raise RuntimeError(
-            f"the processes could not be joined: {error}\nGive every process `coordinator='host:port'`, "
-            "`processes=N` and `process=0..N-1`, and check that the port of process 0 is reachable from all hosts."
-        ) from error
 
 
 def join(
@@ -127,10 +122,8 @@ def join(
     except BaseException:
         line.close()
         raise
-    name = split_address(coordinator)[0]
-    alone = own_address(name)
     bind = with_port(line.address, port) if isinstance(line, Hub) else None
-    if alone is None and os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
+    if line.loopback is None and os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
         bind = None  # JAX reads it itself
     jax = importlib.import_module("jax")
     # It would take SIGTERM for itself and tell nobody, so that a process could only be killed.
@@ -140,7 +133,7 @@ def join(
     atexit.register(_part)
     sys.excepthook = _on_error
     jax.distributed.initialize(
-        with_port(alone or name, port),
+        with_port(line.loopback or line.name_of_first, port),
         processes,
         process,
         # Without this JAX takes one GPU for each process where SLURM or Open MPI started it.
@@ -171,12 +164,10 @@ def _part() -> None:
 
 def machine_facts() -> dict[str, str]:
     """Facts that must be equal on all hosts."""
-    versions = {}
+    versions = dict.fromkeys(_PACKAGES, "nothing")
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "nothing"
     config: Any = importlib.import_module("jax").config
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),

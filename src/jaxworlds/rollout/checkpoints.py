@@ -64,9 +64,9 @@ class ResumeWarning(UserWarning):
 class CheckpointFolder:
     """The files of one run."""
 
-    def __init__(self, options: Checkpoint, devices: int = 1):
-        self.options = options
-        self.folder = Path(options.folder).expanduser()
+    def __init__(self, options: Checkpoint | str | Path, devices: int = 1):
+        self.options = options if isinstance(options, Checkpoint) else Checkpoint(options)
+        self.folder = Path(self.options.folder).expanduser()
         self.devices = self.devices_saved = devices
         self.program: str | None = None
         self.program_saved: str | None = None
@@ -209,8 +209,8 @@ class CheckpointFolder:
             meta = read_header(file).meta
         except StoreError as error:
             raise _Damaged(str(error)) from error
-        names = [f.name for f in dataclasses.fields(ProgressOfRun)]
-        if not isinstance(meta, dict) or any(name not in meta for name in (*names, "constants")):
+        names = [f.name for f in dataclasses.fields(ProgressOfRun) if f.name != "parts"]
+        if not isinstance(meta, dict) or any(name not in meta for name in (*names, "parts", "constants")):
             raise StoreError(f"{file} is a state but not a checkpoint of a run. Load it with `load_state`.")
         _check_meta(file, meta)
         for name, digest in self._hashes(constants).items():
@@ -219,7 +219,7 @@ class CheckpointFolder:
                     f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )
-        numbers: dict[str, Any] = {n: None if meta[n] is None else int(meta[n]) for n in names[:-1]}
+        numbers: dict[str, Any] = {n: meta[n] if meta[n] is None else int(meta[n]) for n in names}
         start = ProgressOfRun(**numbers, parts=tuple(meta["parts"]))
         records: list[Any] = []
         try:
@@ -251,8 +251,7 @@ class CheckpointFolder:
 
 def holds_run(checkpoint: Checkpoint | str | Path) -> bool:
     """Whether a folder holds a run to resume. Several processes ask together and get one answer."""
-    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return bool(most_urgent(int(bool(CheckpointFolder(options)._states()))))
+    return bool(most_urgent(int(bool(CheckpointFolder(checkpoint)._states()))))
 
 
 def _meet(what: str) -> None:

@@ -103,7 +103,7 @@ def run(
         progress=progress,
         check_memory=check_memory,
     )
-    driver = Driver(job, _open_folder(checkpoint, mesh))
+    driver = Driver(job, None if checkpoint is None else _open_folder(checkpoint, mesh))
     driver.check_inputs(length)
     placed = driver.place(carry, copy=not donate_carry)
     if driver.folder is not None:
@@ -145,7 +145,6 @@ def resume(
     """
     demand_call(step, "step", "resume(step, like, checkpoint)")
     folder = _open_folder(checkpoint, mesh)
-    assert folder is not None
     folder.added = added or {}
     job = Job(
         step=step,
@@ -162,7 +161,8 @@ def resume(
         check_memory=check_memory,
     )
     driver = Driver(job, folder)
-    like = jax.tree.map(_as_placed, like)
+    described = (jax.Array, jax.ShapeDtypeStruct)  # of the rest, what `run` made: strong arrays of JAX
+    like = jax.tree.map(lambda x: x if isinstance(x, described) else jax.eval_shape(lambda: strong(x)), like)
     record = driver.record_shape(like) if keep_records else None
     carry, start, records = folder.load(like, driver.constants, record)
     carry = carry if restored is None else restored(carry)
@@ -173,24 +173,13 @@ def resume(
     return driver.drive(driver.place(carry, copy=True), start, records, save_first=start != saved)
 
 
-def _as_placed(leaf: Any) -> Any:
-    """The shape and dtype that `run` gave a leaf: JAX's types for NumPy arrays and Python numbers."""
-    is_described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
-    return leaf if is_described else jax.eval_shape(lambda: strong(leaf))
-
-
-def _open_folder(
-    checkpoint: Checkpoint | str | Path | None, mesh: jax.sharding.Mesh | None
-) -> CheckpointFolder | None:
-    if checkpoint is None:
-        return None
+def _open_folder(checkpoint: Checkpoint | str | Path, mesh: jax.sharding.Mesh | None) -> CheckpointFolder:
     if mesh is None and jax.process_count() > 1:
         raise ValueError(
             "`checkpoint` needs `mesh` when several processes run: without one each has worlds of its own, and one "
             "folder can hold only one run. Pass `mesh=world_mesh()`."
         )
-    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return CheckpointFolder(options, devices=1 if mesh is None else mesh.size)
+    return CheckpointFolder(checkpoint, devices=1 if mesh is None else mesh.size)
 
 
 def _whole_length(length: Any) -> int:
@@ -218,10 +207,9 @@ def _chunk_length(length: int, chunk: int | None, record_every: int | None) -> i
     wanted = _CHUNK_TARGET_CPU if jax.default_backend() == "cpu" else _CHUNK_TARGET
     blocks, target = length // stride, max(1, wanted // stride)
     if length % stride == 0:
-        near = [b for b in range(target, 2 * target + 1) if blocks % b == 0]
-        near += [b for b in range(target - 1, target // 2, -1) if blocks % b == 0]
-        if near:
-            return near[0] * stride
+        for near in (*range(target, 2 * target + 1), *range(target - 1, target // 2, -1)):
+            if blocks % near == 0:
+                return near * stride
     return max(1, min(target, max(blocks, 1))) * stride
 
 

@@ -91,10 +91,8 @@ def configure(
     if cache_dir is None and _settings.cache_dir is None:
         cache_dir = "auto"
     folder = cache_folder(cache_dir)
-    if backend_started():
-        _refuse_conflicts(device, memory_limit_gb, preallocate, cpu_devices)
-    else:
-        _prepare_backend(device, memory_limit_gb, preallocate, cpu_devices)
+    adopt = _refuse_conflicts if backend_started() else _prepare_backend
+    adopt(device, memory_limit_gb, preallocate, cpu_devices)
 
     if dtype is not None:
         import_jax().config.update("jax_enable_x64", dtype == "float64")

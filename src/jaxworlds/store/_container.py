@@ -149,8 +149,7 @@ class ContainerReader:
     """A verified header, then the blobs in order; made by `open_container`."""
 
     def __init__(self, path: PathLike, file: IO[bytes]):
-        self.path = path
-        self._file = file
+        self.path, self._file = path, file
         self._digests: list[bytes] = []
         self.header, self._header_digest, self._blobs_digest, self._total = _read_header(path, file)
 

@@ -179,9 +179,8 @@ def register_sink(name: str, sink: Sink, queue: int | None = None, max_failures:
     unregister_sink(name)
     worker = None
     if queue is not None:
-        worker = _Worker(
-            lambda value: _run_sink(name, sink, max_failures, value, in_worker=True), queue, name
-        )
+        run = lambda value: _run_sink(name, sink, max_failures, value, in_worker=True)  # noqa: E731
+        worker = _Worker(run, queue, name)
         atexit.unregister(_flush_at_exit)  # one registration, placed after (so run before) jax's own
         atexit.register(_flush_at_exit)
     with _lock:
