@@ -143,7 +143,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
         f"[bold]jaxworlds[/] on {escape(devices)}, {report.cores} cores, jax {report.jax}", highlight=False
     )
     console.print("This takes a minute or two; most of it is compiling.\n")
-    core = _core(out, console, steps, size, len(parts) + 1)
+    core, machinery = _core(out, console, steps, size, len(parts) + 1)
     sections, missing = [], {}
     for number, part in enumerate(parts, start=2):
         started = time.perf_counter()
@@ -155,7 +155,7 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
         console.print(f"[dim]{time.perf_counter() - started:.0f} s[/]")
     path = out / "index.html"
     with atomic_write(path, "w") as file:
-        file.write(_page(report, core, sections, missing, time.perf_counter() - began))
+        file.write(_page(report, core, machinery, sections, missing, time.perf_counter() - began))
     console.print()
     table = Table("measured here", "speed", "compiling", title="")
     for speed in _speeds(sections, core):
@@ -173,7 +173,6 @@ class Core:
     """Results of the core's own part of the demo."""
 
     whole: Rollout
-    watch: CompileWatch
     resumed: str
     peak: int
     frames: list[np.ndarray]
@@ -186,7 +185,7 @@ class Core:
         return Speed(job, self.whole.world_steps_per_second, "world-steps/s", self.whole.compile_seconds)
 
 
-def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> Core:
+def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[Core, CompileWatch]:
     """Run all dishes, stop and resume them, and predict their memory."""
     console.print(f"[dim]1/{parts}[/] [bold]the core[/]: one program, many worlds")
     worlds = dishes(size)
@@ -205,7 +204,7 @@ def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> Core:
     frames = [pictures.levels(pictures.mosaic(v.reshape(shape)), 0.0, 0.4) for v in whole.records]
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
-    return Core(whole, watch, resumed, memory.peak, frames)
+    return Core(whole, resumed, memory.peak, frames), watch
 
 
 def _speeds(sections: Sequence[Section], core: Core) -> list[Speed]:
@@ -280,6 +279,7 @@ def _section(part: EntryPoint, out: Path, console: Any) -> tuple[Section, str | 
 def _page(
     report: RuntimeReport,
     core: Core,
+    watch: CompileWatch,
     sections: list[Section],
     missing: Mapping[str, str],
     seconds: float,
@@ -313,7 +313,7 @@ def _page(
             f"{devices}, jax {report.jax}, jaxlib {report.jaxlib}, Python {report.python}, "
             f"{time.strftime('%Y-%m-%d %H:%M')}"
         ),
-        compilations=html.escape(core.watch.report()),
+        compilations=html.escape(watch.report()),
         machine=html.escape(str(report)),
         commands=html.escape(_to_try(sections, missing)),
         contents="".join(_card(number, part) for number, part in enumerate(sections)),
