@@ -8,98 +8,40 @@ from typing import TYPE_CHECKING
 from ._version import __version__ as __version__
 from .lazy import keep_module_names, lazy_names
 
-# Public name -> the module that is its home.
-_HOMES: dict[str, str] = {
-    "AdaptivePeriod": "taps",
-    "Baseline": "measuring",
-    "BatchPlan": "batching",
-    "BucketedBatches": "batching",
-    "ByteLRU": "memory",
-    "CheckError": "checking",
-    "Checkpoint": "rollout",
-    "Chunk": "rollout",
-    "Comparison": "measuring",
-    "CompileWatch": "compiling",
-    "CompressedStorage": "store",
-    "FallbackError": "compiling",
-    "FallbackWarning": "compiling",
-    "LazyLoader": "memory",
-    "Measurement": "measuring",
-    "MemoryManager": "memory",
-    "PerformanceMonitor": "measuring",
-    "Profile": "measuring",
-    "RecompileError": "compiling",
-    "ResumeWarning": "rollout",
-    "Rollout": "rollout",
-    "RuntimeConflictError": "runtime",
-    "Settings": "runtime",
-    "StoreError": "store",
-    "Verdict": "measuring",
-    "assert_on_device": "batching",
-    "atomic_write": "store",
-    "aval_differences": "static",
-    "baseline_key": "measuring",
-    "break_even": "measuring",
-    "check": "checking",
-    "checking_off": "checking",
-    "checking_on": "checking",
-    "chunked_map": "batching",
-    "clear_errors": "checking",
-    "compare": "measuring",
-    "compile_ahead": "compiling",
-    "config": "static",
-    "configure": "runtime",
-    "content_hash": "store",
-    "device_memory_limit": "memory",
-    "environment": "measuring",
-    "fallback": "compiling",
-    "fallback_counts": "compiling",
-    "find_leaks": "memory",
-    "flush_taps": "taps",
-    "freeze": "static",
-    "get_memory_manager": "memory",
-    "is_hashable_config": "static",
-    "lazy_file": "memory",
-    "live_report": "memory",
-    "load_state": "store",
-    "measure": "measuring",
-    "monitor_memory_usage": "memory",
-    "no_recompile": "compiling",
-    "open_array": "store",
-    "optimize_array_memory": "memory",
-    "plan_batch_size": "batching",
-    "predict_memory": "memory",
-    "print_tap_report": "taps",
-    "profile": "measuring",
-    "read_header": "store",
-    "register_sink": "taps",
-    "replace": "static",
-    "reset_tap_stats": "taps",
-    "resume": "rollout",
-    "run": "rollout",
-    "runtime_report": "runtime",
-    "save_array": "store",
-    "save_state": "store",
-    "set_checking": "checking",
-    "set_strict": "compiling",
-    "set_taps": "taps",
-    "settings": "runtime",
-    "shard_worlds": "batching",
-    "spread_over": "batching",
-    "start_processes": "processes",
-    "strong": "static",
-    "tap": "taps",
-    "tap_stats": "taps",
-    "taps_off": "taps",
-    "taps_on": "taps",
-    "thaw": "static",
-    "track_memory": "memory",
-    "track_operation_memory": "memory",
-    "unhashable_path": "static",
-    "warm_up": "compiling",
-    "world_mesh": "batching",
-    "world_shardings": "batching",
+# The modules that are the homes of public names.
+_NAMES = {
+    "batching": (
+        "BatchPlan BucketedBatches assert_on_device chunked_map plan_batch_size shard_worlds "
+        "spread_over world_mesh world_shardings"
+    ),
+    "checking": "CheckError check checking_off checking_on clear_errors set_checking",
+    "compiling": (
+        "CompileWatch FallbackError FallbackWarning RecompileError compile_ahead fallback "
+        "fallback_counts no_recompile set_strict warm_up"
+    ),
+    "measuring": (
+        "Baseline Comparison Measurement PerformanceMonitor Profile Verdict baseline_key break_even "
+        "compare environment measure profile"
+    ),
+    "memory": (
+        "ByteLRU LazyLoader MemoryManager device_memory_limit find_leaks get_memory_manager lazy_file "
+        "live_report monitor_memory_usage optimize_array_memory predict_memory track_memory "
+        "track_operation_memory"
+    ),
+    "processes": "start_processes",
+    "rollout": "Checkpoint Chunk ResumeWarning Rollout resume run",
+    "runtime": "RuntimeConflictError Settings configure runtime_report settings",
+    "static": "aval_differences config freeze is_hashable_config replace strong thaw unhashable_path",
+    "store": (
+        "CompressedStorage StoreError atomic_write content_hash load_state open_array read_header "
+        "save_array save_state"
+    ),
+    "taps": (
+        "AdaptivePeriod flush_taps print_tap_report register_sink reset_tap_stats set_taps tap "
+        "tap_stats taps_off taps_on"
+    ),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from .batching import BatchPlan as BatchPlan
@@ -198,17 +140,11 @@ __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 keep_module_names(
     __name__,
     {
-        "baselines": "measuring",
-        "budget": "memory",
-        "caching": "memory",
+        **dict.fromkeys(("baselines", "comparing", "monitoring", "profiling"), "measuring"),
+        **dict.fromkeys(("budget", "caching", "leaks"), "memory"),
+        **dict.fromkeys(("meshes", "planning"), "batching"),
         "checkpoints": "rollout",
-        "comparing": "measuring",
         "demo": "commands.demo",
         "doctor": "commands.doctor",
-        "leaks": "memory",
-        "meshes": "batching",
-        "monitoring": "measuring",
-        "planning": "batching",
-        "profiling": "measuring",
     },
 )

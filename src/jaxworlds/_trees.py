@@ -1,7 +1,7 @@
 """Nested Python values by path: their parts as text, and the differences between two values."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,12 @@ def is_key(leaf: Any) -> bool:
     """Whether `leaf` is a typed PRNG key or an array of them; a tracer or ShapeDtypeStruct may be one too."""
     described = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
     return described and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def on_key_data(fn: Callable[..., Any], *keys: Any) -> Any:
+    """Apply `fn` to the data of PRNG keys, and make keys of the result."""
+    data: Any = fn(*map(jax.random.key_data, keys))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
 
 
 def zero_keys(leaf: jax.ShapeDtypeStruct) -> Any:
@@ -93,13 +99,6 @@ def aval_text(value: Any) -> str:
     return f"{weak}{dtype}[{','.join(map(str, value.shape))}]"
 
 
-def _placement(value: Any) -> str:
-    """Where a committed array lives; empty when JAX may choose."""
-    if isinstance(value, Tracer) or not getattr(value, "committed", False):
-        return ""
-    return str(value.sharding)
-
-
 def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
     """Every node of `value` by path; with `static`, numbers count by value and not by dtype."""
     parts = children(value)
@@ -112,7 +111,8 @@ def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
     if value is None:
         return {path: Entry("node", "None")}
     if is_array(value) or (isinstance(value, _NUMBERS) and not static):
-        return {path: Entry("array", aval_text(value), _placement(value))}
+        placed = not isinstance(value, Tracer) and getattr(value, "committed", False)
+        return {path: Entry("array", aval_text(value), str(getattr(value, "sharding", "")) if placed else "")}
     return {path: Entry("static", short_repr(value))}
 
 
@@ -128,13 +128,11 @@ def differences(
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None:
             text = _difference(path, before, after, noun, placements)
-            if text is None:
-                continue
         else:
-            state = "is new" if before is None else "is gone"
-            text = f"{noun} tree structure changed: `{path}` {state}"
-        covered.append(path)
-        found.append(text)
+            text = f"{noun} tree structure changed: `{path}` is {'new' if before is None else 'gone'}"
+        if text is not None:
+            covered.append(path)
+            found.append(text)
     return shorten(found)
 
 
@@ -156,6 +154,4 @@ def _difference(path: str, before: Entry, after: Entry, noun: str, placements: b
     text = f"{noun} `{path}` changed from {before.text} to {after.text}"
     if before.text.removeprefix(_WEAK) == after.text.removeprefix(_WEAK):
         return f"{text} (weak_type only: make it strong with `jaxworlds.static.strong`)"
-    if "node" in (before.kind, after.kind):
-        return f"{text} ({noun} tree structure changed)"
-    return text
+    return f"{text} ({noun} tree structure changed)" if "node" in (before.kind, after.kind) else text

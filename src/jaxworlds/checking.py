@@ -61,12 +61,9 @@ def check(tree: Any, bad: Any, message: str, *, on_error: str | None = None) -> 
     if mode == "nan":
         # eqx.error_if poisons every lane of a vmap (ledger/core.md §1a: 1 of 4 bad gives 4 NaN).
         failed = jnp.any(jnp.asarray(bad))
-        return jax.tree.map(lambda leaf: _poison(leaf, failed), tree)
+        poison = lambda leaf: jnp.where(failed, jnp.nan, leaf) if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
+        return jax.tree.map(poison, tree)
     return eqx.error_if(tree, bad, message, on_error=mode)  # pyright: ignore[reportArgumentType]
-
-
-def _poison(leaf: Any, failed: Any) -> Any:
-    return jnp.where(failed, jnp.nan, leaf) if eqx.is_inexact_array(leaf) else leaf
 
 
 def clear_errors(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,10 +82,10 @@ def clear_errors(fn: Callable[..., Any]) -> Callable[..., Any]:
             return jax.block_until_ready(fn(*args, **kwargs))
         # JAX raises JaxRuntimeError at the first call and ValueError from its fast path later.
         except (jax.errors.JaxRuntimeError, ValueError, eqx.EquinoxRuntimeError) as error:
-            message = _message_in(str(error))
-            if message is None:
+            _, found, rest = str(error).partition("EquinoxRuntimeError: ")
+            if not found:
                 raise
-            raise CheckError(message) from None
+            raise CheckError(rest.split("\n\n\n---")[0].split("\n\n---")[0].strip()) from None
         finally:
             callbacks.removeFilter(_is_no_check)
 
@@ -99,9 +96,3 @@ def _is_no_check(record: logging.LogRecord) -> bool:
     """True for log entries of other failures than a check's, which raises its own error."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "_EquinoxRuntimeError"
-
-
-def _message_in(text: str) -> str | None:
-    """The message of `eqx.error_if` inside the error that JAX or equinox made of it."""
-    _, found, rest = text.partition("EquinoxRuntimeError: ")
-    return rest.split("\n\n\n---")[0].split("\n\n---")[0].strip() if found else None

@@ -50,13 +50,9 @@ class CompileEvents(CompileListener):
     """
 
     def __init__(self, *, every_thread: bool = False) -> None:
-        self.trace_s = 0.0
-        self.lower_s = 0.0
-        self.compile_s = 0.0
-        self.compiles = 0
-        self.disk_hits = 0
-        self._every_thread = every_thread
-        self._thread = 0
+        self.trace_s = self.lower_s = self.compile_s = 0.0
+        self.compiles = self.disk_hits = 0
+        self._every_thread, self._thread = every_thread, 0
         self._lock = threading.Lock()
 
     @property

@@ -7,6 +7,7 @@ import os
 import sys
 
 _NAME = "jaxworlds"
+_GONE = "its `__init__.py` is gone, as when another distribution with such a package was uninstalled"
 _own: set[str] = set()
 
 
@@ -25,12 +26,8 @@ def demand_own_files(package: str, *, first: bool = False) -> None:
         if not rivals:
             return
         trouble = f"{' and '.join(rivals)} put files into the same folder as {_NAME}"
-    elif init is None:
-        trouble = (
-            "its `__init__.py` is gone, as when another distribution with such a package was uninstalled"
-        )
     else:
-        trouble = f"{init} is another distribution's file, not that of {_NAME}"
+        trouble = f"{init} is another distribution's file, not that of {_NAME}" if init else _GONE
     raise ImportError(f"the package `{package}` is not as {_NAME} installed it: {trouble}. {remedy(package)}")
 
 
@@ -48,13 +45,10 @@ def _rivals_beside(folder: str) -> list[str]:
         names = os.listdir(os.path.dirname(folder))
     except OSError:
         return []
-    kinds = (".dist-info", ".egg-info")
-    parts = [
-        name.removesuffix(kind).partition("-") for name in names for kind in kinds if name.endswith(kind)
-    ]
-    return [
-        f"{name} {version}".strip() for name, _, version in parts if name.lower() == os.path.basename(folder)
-    ]
+    stems = [os.path.splitext(name)[0] for name in names if name.endswith((".dist-info", ".egg-info"))]
+    parts = [stem.partition("-") for stem in stems]
+    own = os.path.basename(folder)
+    return [f"{name} {version}".strip() for name, _, version in parts if name.lower() == own]
 
 
 def trouble_of(package: str) -> str | None:
@@ -68,16 +62,14 @@ def trouble_of(package: str) -> str | None:
         return "it is not there"
     places = [Path(place).resolve() for place in spec.submodule_search_locations or ()]
     if spec.origin is None:
-        return "its `__init__.py` is gone, as when another distribution with such a package was uninstalled"
+        return _GONE
     if places != [here / package]:
         return f"Python finds it at {', '.join(map(str, places))}, which is another distribution's"
-    rivals = _rivals_beside(str(here / package))
-    changed = _changed_files(package)
-    if changed:
-        return f"{len(changed)} of its files are not those that were installed, such as {changed[0]}" + (
-            f"; {' and '.join(rivals)} put files there" if rivals else ""
-        )
-    return f"{' and '.join(rivals)} put files into the same folder" if rivals else None
+    rivals = " and ".join(_rivals_beside(str(here / package)))
+    if changed := _changed_files(package):
+        trouble = f"{len(changed)} of its files are not those that were installed, such as {changed[0]}"
+        return f"{trouble}; {rivals} put files there" if rivals else trouble
+    return f"{rivals} put files into the same folder" if rivals else None
 
 
 def _changed_files(package: str) -> list[str]:

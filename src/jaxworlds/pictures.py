@@ -13,20 +13,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 # Nine anchors of matplotlib's viridis: monotone in lightness, readable with any colour vision.
-_VIRIDIS = np.array(
-    [
-        (68, 1, 84),
-        (71, 45, 123),
-        (59, 82, 139),
-        (44, 114, 142),
-        (33, 145, 140),
-        (40, 174, 128),
-        (94, 201, 98),
-        (173, 220, 48),
-        (253, 231, 37),
-    ],
-    dtype=np.float64,
-)
+_COLOURS = bytes.fromhex("440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725")
+_VIRIDIS = np.frombuffer(_COLOURS, np.uint8).reshape(-1, 3).astype(np.float64)
 
 
 def palette() -> UInt8[np.ndarray, "256 3"]:
@@ -77,17 +65,14 @@ def animated_png(
             place = (right - left, bottom - top, left, top)
             out.append(_chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *place, delay_ms, 1000, 0, 0)))
         kind, head = (b"IDAT", b"") if shown is None else (b"fdAT", struct.pack(">I", sequence + 1))
-        out.append(_chunk(kind, head + _pixels(frame[top:bottom, left:right])))
+        rows = np.pad(frame[top:bottom, left:right], ((0, 0), (1, 0)))  # each row after its filter, 0: none
+        out.append(_chunk(kind, head + zlib.compress(rows.tobytes(), 6)))
         sequence, shown = sequence + (1 if shown is None else 2), frame
     return b"".join([*out, _chunk(b"IEND", b"")])
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def _pixels(picture: Picture) -> bytes:
-    return zlib.compress(np.pad(picture, ((0, 0), (1, 0))).tobytes(), 6)  # each row after its filter, 0: none
 
 
 def _changed_box(shown: Picture | None, frame: Picture) -> tuple[int, int, int, int]:

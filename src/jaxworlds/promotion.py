@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -22,9 +21,7 @@ def with_usual_promotion(function: Callable[..., Any], *args: Any, **options: An
     ranks, dtypes = settings.jax_numpy_rank_promotion, settings.jax_numpy_dtype_promotion
     if ranks == "allow" and dtypes == "standard":  # the usual case costs nothing
         return function(*args, **options)
-    with ExitStack() as stack:
-        stack.enter_context(jax.numpy_rank_promotion("allow"))
-        stack.enter_context(jax.numpy_dtype_promotion("standard"))
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         return function(*args, **options)
 
 

@@ -77,20 +77,19 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     True
     """
     kind = type(obj)
-    if kind is list or kind is dict:
+    named = issubclass(kind, tuple) and hasattr(obj, "_fields")
+    if kind in (list, dict, tuple) or named:
         pairs = _trees.children(obj) or []
         parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
-        return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
+        if kind in (list, dict):
+            return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
+        return kind(*parts) if named else parts
     if kind is set:
         return Frozen("set", (frozenset(obj),))
     if kind is np.ndarray and not obj.dtype.hasobject:
         return Frozen("ndarray", (obj.dtype, obj.shape, obj.tobytes()))
     if kind is float and math.isnan(obj):
         return Frozen("nan", ())
-    if kind is tuple or (isinstance(obj, tuple) and hasattr(obj, "_fields")):
-        pairs = _trees.children(obj) or []
-        parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
-        return kind(*parts) if hasattr(obj, "_fields") else parts
     return _require_hashable(obj, name)
 
 
@@ -141,10 +140,8 @@ def _require_hashable(value: Any, path: str) -> Any:
     bad, part = found
     kind = f"{type(part).__module__}.{type(part).__name__}".removeprefix("builtins.")
     if isinstance(part, Tracer):
-        what, remedy = (
-            f"a traced value {_trees.aval_text(part)}",
-            "Build the config outside the jitted function.",
-        )
+        what = f"a traced value {_trees.aval_text(part)}"
+        remedy = "Build the config outside the jitted function."
     elif isinstance(part, jax.Array):
         what = f"a jax array of shape {part.shape} and dtype {part.dtype}"
         remedy = "Pass it as a traced argument, or freeze a small constant: `freeze(numpy.asarray(x))`."
@@ -183,10 +180,6 @@ def _config_key(self: Any) -> tuple[int, Any]:
     return cached
 
 
-def _config_hash(self: Any) -> int:
-    return _config_key(self)[0]
-
-
 def _config_eq(self: Any, other: object) -> Any:
     if self is other:
         return True
@@ -217,9 +210,8 @@ def config(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     >>> Limits(max_steps=5).replace(max_steps=6)
     Limits(max_steps=6)
     """
-    if cls is None:
-        return lambda decorated: _make_config(decorated, kw_only=kw_only)
-    return _make_config(cls, kw_only=kw_only)
+    make = functools.partial(_make_config, kw_only=kw_only)
+    return make if cls is None else make(cls)
 
 
 def _make_config(cls: Any, *, kw_only: bool) -> Any:
@@ -227,29 +219,18 @@ def _make_config(cls: Any, *, kw_only: bool) -> Any:
 
     def __post_init__(self: Any, *init_vars: Any) -> None:
         for field in dataclasses.fields(self):
-            if isinstance(getattr(self, field.name), dict) and dataclasses.is_dataclass(field.default):
+            name, value = f"{type(self).__name__}.{field.name}", getattr(self, field.name)
+            if isinstance(value, dict) and dataclasses.is_dataclass(field.default):
                 kind = type(field.default).__name__
-                raise TypeError(
-                    f"`{type(self).__name__}.{field.name}` must be of the class {kind}; got a dict. "
-                    f"Write `{field.name}={kind}(...)`."
-                )
-            value = _immutable(getattr(self, field.name), f"{type(self).__name__}.{field.name}")
-            object.__setattr__(self, field.name, value)
+                must = f"`{name}` must be of the class {kind}; got a dict"
+                raise TypeError(f"{must}. Write `{field.name}={kind}(...)`.")
+            object.__setattr__(self, field.name, _immutable(value, name))
         if validate is not None:
             validate(self, *init_vars)
 
     cls.__post_init__ = __post_init__
     made = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
-    made.__init__ = _with_explanation(made.__init__)
-    made.__hash__, made.__eq__, made.__getstate__ = _config_hash, _config_eq, _config_state
-    if "replace" not in {field.name for field in dataclasses.fields(made)}:
-        made.replace = replace
-    jax.tree_util.register_static(made)
-    return made
-
-
-def _with_explanation(init: Any) -> Any:
-    """`__init__` whose errors list the fields and say where a misplaced one belongs."""
+    init = made.__init__
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -257,7 +238,12 @@ def _with_explanation(init: Any) -> Any:
             raise TypeError(_no_field(type(self), name))
         init(self, *args, **kwargs)
 
-    return __init__
+    made.__init__, made.__hash__ = __init__, lambda self: _config_key(self)[0]
+    made.__eq__, made.__getstate__ = _config_eq, _config_state
+    if "replace" not in {field.name for field in dataclasses.fields(made)}:
+        made.replace = replace
+    jax.tree_util.register_static(made)
+    return made
 
 
 def _no_field(made: Any, name: str) -> str:
@@ -290,17 +276,17 @@ def strong(tree: Any) -> Any:
 
     A state whose weak leaf turns strong in the first step makes that step compile twice.
     """
-    return jax.tree.map(_strong_leaf, tree)
 
+    def strong_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray | np.generic):
+            return jnp.asarray(leaf)
+        if isinstance(leaf, bool | int | float | complex):
+            return jnp.asarray(leaf, dtype=jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
+        if isinstance(leaf, jax.Array) and jax.typeof(leaf).weak_type:
+            return jax.lax.convert_element_type(leaf, leaf.dtype)
+        return leaf
 
-def _strong_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
-        return jnp.asarray(leaf, dtype=jax.dtypes.canonicalize_dtype(np.result_type(leaf)))
-    if isinstance(leaf, np.ndarray | np.generic):
-        return jnp.asarray(leaf)
-    if isinstance(leaf, jax.Array) and jax.typeof(leaf).weak_type:
-        return jax.lax.convert_element_type(leaf, leaf.dtype)
-    return leaf
+    return jax.tree.map(strong_leaf, tree)
 
 
 def aval_differences(a: Any, b: Any) -> list[str]:

@@ -295,8 +295,6 @@ def test_the_drivers_program_holds_no_trace_of_taps_that_are_off(record_every: i
             observe=None,
             steps=STEPS,
             record_every=record_every,
-            has_inputs=False,
-            has_shared=False,
         )
         clock = jax.ShapeDtypeStruct((2,), np.int32)
         carry = jax.ShapeDtypeStruct((WORLDS,), np.float32)

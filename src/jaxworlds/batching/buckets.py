@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from .._trees import is_key
+from .._trees import is_key, on_key_data
 from ..arguments import demand_call, demand_whole, short
 from .meshes import leaf_name, map_with_axes, shard_worlds
 from .plans import BatchPlan
@@ -111,42 +111,39 @@ class BucketedBatches:
         if self.mesh is not None:
             leaves = shard_worlds(leaves, self.mesh, [0 if rows else None for rows in batched])
         result = self._program(*jax.tree.unflatten(structure, leaves))
-        return jax.tree.map(lambda leaf: _cut(leaf, size, stop - start), result)
+
+        def cut(leaf: Any) -> Any:
+            if np.shape(leaf)[:1] != (size,):
+                raise ValueError(
+                    f"`fn` must return arrays with one row per row of its batch ({size}); got the shape "
+                    f"{np.shape(leaf)}. Reduce over the batch outside of it."
+                )
+            return _on_host(lambda data: data[: stop - start], leaf)
+
+        return jax.tree.map(cut, result)
 
 
-def _on_key_data(fn: Callable[..., Any], *keys: Any) -> Any:
-    """Apply `fn` to the data of PRNG keys in host memory, and make keys of the result."""
-    data: Any = fn(*(np.asarray(jax.random.key_data(key)) for key in keys))
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
+def _on_host(fn: Callable[..., Any], *leaves: Any) -> Any:
+    """Apply `fn` to arrays in host memory; to the data of PRNG keys, of which it makes keys again."""
+    on_arrays = lambda *arrays: fn(*map(np.asarray, arrays))  # noqa: E731
+    return on_key_data(on_arrays, *leaves) if is_key(leaves[0]) else on_arrays(*leaves)
 
 
 def _host_rows(leaf: Any, start: int, stop: int, size: int) -> Any:
     """Rows of `leaf` in host memory, the last repeated up to `size`: valid values, so nothing turns NaN."""
-    if is_key(leaf):
-        return _on_key_data(lambda data: _host_rows(data, start, stop, size), leaf)
-    whole = np.asarray(leaf)
-    rows = whole[start:stop]
-    if len(rows) == 0:
-        return np.zeros((size, *whole.shape[1:]), whole.dtype)
-    missing = size - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
 
+    def pad(whole: np.ndarray) -> np.ndarray:
+        rows = whole[start:stop]
+        if len(rows) == 0:
+            return np.zeros((size, *whole.shape[1:]), whole.dtype)
+        missing = size - len(rows)
+        return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
 
-def _cut(leaf: Any, size: int, rows: int) -> Any:
-    if np.shape(leaf)[:1] != (size,):
-        raise ValueError(
-            f"`fn` must return arrays with one row per row of its batch ({size}); got the shape "
-            f"{np.shape(leaf)}. Reduce over the batch outside of it."
-        )
-    return _on_key_data(lambda data: data[:rows], leaf) if is_key(leaf) else np.asarray(leaf)[:rows]
+    return _on_host(pad, leaf)
 
 
 def _join(*pieces: Any) -> Any:
-    if len(pieces) == 1:
-        return pieces[0]
-    if is_key(pieces[0]):
-        return _on_key_data(lambda *data: np.concatenate(data), *pieces)
-    return np.concatenate(pieces)
+    return pieces[0] if len(pieces) == 1 else _on_host(lambda *parts: np.concatenate(parts), *pieces)
 
 
 def chunked_map(fn: Callable[[Any], Any], xs: PyTree, batch_size: int) -> PyTree:
@@ -171,10 +168,9 @@ def chunked_map(fn: Callable[[Any], Any], xs: PyTree, batch_size: int) -> PyTree
     if len(lengths) != 1 or () in lengths:
         shapes = [np.shape(leaf) for leaf in leaves]
         raise ValueError(f"`xs` must hold arrays of one common leading length; got the shapes {shapes}.")
-    if any(isinstance(leaf, Tracer) for leaf in leaves):
-        return jax.lax.map(fn, xs, batch_size=batch_size)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):
-        return _map_on_device(fn, xs, batch_size)
+        traced = any(isinstance(leaf, Tracer) for leaf in leaves)
+        return (jax.lax.map if traced else _map_on_device)(fn, xs, batch_size=batch_size)
     ((length,),) = lengths
     return _map_from_host(fn, xs, batch_size, length)
 

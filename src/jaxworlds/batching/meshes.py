@@ -1,6 +1,7 @@
 """Meshes of devices, and worlds spread over them."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._trees import is_key
+from .._trees import is_key, on_key_data
 
 # Part of JAX's trace key, and made at import, as those of `checking` and `taps` are.
 _spread = jax.make_user_context(default_value=None)
@@ -74,8 +75,7 @@ def shard_worlds(tree: PyTree, mesh: Mesh, axes: PyTree = 0) -> PyTree:
             return leaf
         if isinstance(leaf, jax.Array) and is_key(leaf) and not sharding.is_fully_addressable:
             # JAX 0.10 places typed keys on the devices of this process only.
-            data = place(jax.random.key_data(leaf), sharding)
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+            return on_key_data(lambda data: place(data, sharding), leaf)
         # On a CPU `device_put` shares a NumPy array's memory, even with `may_alias=False` (jax 0.10, 0.12).
         return jax.device_put(leaf if isinstance(leaf, jax.Array) else np.array(leaf), sharding)
 
@@ -98,23 +98,18 @@ def per_device(fn: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: 
         def inside(given: list[Any]) -> Any:
             left = iter(given)
             parts = [
-                next(left) if goes else jnp.zeros(_part_shape(leaf, spec, mesh), leaf.dtype)
+                next(left)
+                if goes
+                else jnp.zeros(NamedSharding(mesh, spec).shard_shape(leaf.shape), leaf.dtype)
                 for leaf, spec, goes in zip(leaves, specs, travels, strict=True)
             ]
             return fn(*tree.unflatten(parts))
 
-        kept, where = (
-            [item for item, goes in zip(all_, travels, strict=True) if goes] for all_ in (leaves, specs)
-        )
+        kept, where = (list(itertools.compress(all_, travels)) for all_ in (leaves, specs))
         spread = jax.shard_map(inside, mesh=mesh, in_specs=(where,), out_specs=out_specs, check_vma=False)
         return spread(kept)
 
     return call
-
-
-def _part_shape(leaf: Any, spec: PartitionSpec, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of one device's part of an array."""
-    return NamedSharding(mesh, spec).shard_shape(leaf.shape)
 
 
 @contextlib.contextmanager
@@ -130,10 +125,7 @@ def spread_over(mesh: Mesh | None) -> Iterator[None]:
         states = many_steps(states)  # compiled once for all processes
     ```
     """
-    if mesh is None:
-        yield
-        return
-    with _spread(mesh):
+    with contextlib.nullcontext() if mesh is None else _spread(mesh):
         yield
 
 
@@ -177,16 +169,15 @@ def map_with_axes(fn: Callable[[Any, int | None, Any], Any], axes: PyTree, tree:
             raise ValueError(
                 f"`axes` must hold 0 (split) or None (shared); got {axis!r} at {leaf_name(start)}."
             )
-        # A function or a setting inside a module is no world's data, whatever the prefix says.
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: fn((*start, *path), axis if _has_worlds(leaf) else None, leaf), subtree
-        )
+
+        def call(path: Any, leaf: Any) -> Any:
+            # A function or a setting inside a module is no world's data, whatever the prefix says.
+            has_worlds = hasattr(leaf, "shape") or isinstance(leaf, bool | int | float | complex)
+            return fn((*start, *path), axis if has_worlds else None, leaf)
+
+        return jax.tree_util.tree_map_with_path(call, subtree)
 
     return jax.tree_util.tree_map_with_path(below, axes, tree, is_leaf=lambda node: node is None)
-
-
-def _has_worlds(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") or isinstance(leaf, bool | int | float | complex)
 
 
 def leaf_name(path: Any) -> str:
@@ -202,14 +193,10 @@ def assert_on_device(tree: PyTree, platform: str | None = None) -> None:
     """
     platform = platform or jax.default_backend()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = leaf_name(path)
+        must = f"{leaf_name(path)} must be on {platform!r}"
         if isinstance(leaf, np.ndarray | np.generic):
-            raise ValueError(
-                f"{name} must be on {platform!r}; it is a NumPy array. Use `jax.device_put` once."
-            )
+            raise ValueError(f"{must}; it is a NumPy array. Use `jax.device_put` once.")
         if isinstance(leaf, jax.Array):
             found = {device.platform for device in leaf.devices()}
             if found != {platform}:
-                raise ValueError(
-                    f"{name} must be on {platform!r}; it is on {sorted(found)}. Use `jax.device_put`."
-                )
+                raise ValueError(f"{must}; it is on {sorted(found)}. Use `jax.device_put`.")

@@ -115,7 +115,11 @@ def plan_batch_size(
     program = _Batched(fn, arguments, mesh, axes)
     program.demand_abstract(unit)
 
-    points = [(size, program.need(size)) for size in _probe_sizes(sizes, maximum, unit)]
+    # Different multiples of `unit`, within the maximum where two exist.
+    large = _floor(max(sizes) if maximum is None else min(max(sizes), maximum), unit)
+    small = _floor(min(*sizes, large // 2), unit)
+    probes = (small, large) if small < large else (large, large + unit)
+    points = [(size, program.need(size)) for size in probes]
     most = _largest(points, budget, maximum, unit)
     confirmed = program.need(most)
     while confirmed > budget and most > unit:  # the line bends: aim again from the new point, always lower
@@ -129,7 +133,8 @@ def plan_batch_size(
         )
 
     slope, fixed = _line(points)
-    trials = [BatchTrial(size, round(fixed + slope * size)) for size in _ladder(most, unit)]
+    fractions = sorted({_floor(most / 4**power, unit) for power in range(4)})
+    trials = [BatchTrial(size, round(fixed + slope * size)) for size in fractions]
     trials[-1] = chosen = BatchTrial(most, confirmed)
     reason = "the `maximum`, which fits" if most == maximum else "the largest that fits"
     if measure:
@@ -161,13 +166,6 @@ def _budget(limit: int, fraction: float | int) -> int:
     return budget
 
 
-def _probe_sizes(sizes: tuple[int, int], maximum: int | None, unit: int) -> list[int]:
-    """The two sizes to compile: different multiples of `unit`, within the maximum where two exist."""
-    large = _floor(max(sizes) if maximum is None else min(max(sizes), maximum), unit)
-    small = _floor(min(*sizes, large // 2), unit)
-    return [small, large] if small < large else [large, large + unit]
-
-
 def _floor(size: float | int, unit: int) -> int:
     return max(unit, int(size // unit) * unit)
 
@@ -189,11 +187,6 @@ def _largest(points: Sequence[tuple[int, int]], budget: int, maximum: int | None
     return _floor(min(fits, float("inf") if maximum is None else maximum), unit)
 
 
-def _ladder(most: int, unit: int) -> list[int]:
-    """Sizes to time: the largest and fractions of it, ascending."""
-    return sorted({_floor(most / 4**power, unit) for power in range(4)})
-
-
 @dataclass(frozen=True)
 class _Batched:
     """A program whose arguments depend on the batch size, spread over a mesh where one is given."""
@@ -210,8 +203,12 @@ class _Batched:
             raise TypeError(f"`arguments` must return the tuple of arguments; got {type(made).__name__}.")
         if self.mesh is None:
             return made
+
+        def place(leaf: Any, where: Any) -> Any:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where) if _is_shape(leaf) else leaf
+
         axes = tuple(self.axes) if isinstance(self.axes, list | tuple) else self.axes
-        return jax.tree.map(_spread, made, world_shardings(made, self.mesh, axes))
+        return jax.tree.map(place, made, world_shardings(made, self.mesh, axes))
 
     def demand_abstract(self, unit: int) -> None:
         """Raise for NumPy arrays that grow with the batch, judged by the two smallest sizes."""
@@ -219,9 +216,10 @@ class _Batched:
 
         def note(size: int) -> Any:
             made = self.arguments(size)
-            paths = jax.tree_util.tree_leaves_with_path(made)
-            on_host = [(path, leaf) for path, leaf in paths if isinstance(leaf, np.ndarray)]
-            seen.append({jax.tree_util.keystr(path): leaf.shape for path, leaf in on_host})
+            leaves = {
+                jax.tree_util.keystr(at): leaf for at, leaf in jax.tree_util.tree_leaves_with_path(made)
+            }
+            seen.append({path: leaf.shape for path, leaf in leaves.items() if isinstance(leaf, np.ndarray)})
             return made
 
         for size in (unit, 2 * unit):
@@ -255,8 +253,7 @@ class _Batched:
         """Run one size that fits. A result is dropped before the next call, or two would be held at once."""
         size = trial.batch_size
         call = self.fn if hasattr(self.fn, "lower") else eqx.filter_jit(self.fn)
-        best = float("inf")
-        args = self.real(size)
+        best, args = float("inf"), self.real(size)
         jax.block_until_ready(call(*args))
         for _ in range(repeats):
             if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(args)):
@@ -278,13 +275,7 @@ def _shape_of(leaf: Any) -> Any:
     return leaf
 
 
-def _spread(leaf: Any, sharding: Any) -> Any:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding) if _is_shape(leaf) else leaf
-
-
 def _zeros(leaf: Any) -> Any:
     if not _is_shape(leaf):
         return leaf
-    if is_key(leaf):
-        return zero_keys(leaf)
-    return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+    return zero_keys(leaf) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)

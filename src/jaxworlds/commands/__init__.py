@@ -1,12 +1,12 @@
 """What the command lines share, and the commands of the core: demo, doctor and bench."""
 
 from ..processes.exits import STOPPED as STOPPED
-from ._checks import checkpoint_option as checkpoint_option
-from ._checks import demand_plain_files as demand_plain_files
-from ._checks import demand_sizes as demand_sizes
-from ._checks import demand_suffix as demand_suffix
 from ._command import Command as Command
 from ._command import DistributedCommand as DistributedCommand
+from ._command import checkpoint_option as checkpoint_option
+from ._command import demand_plain_files as demand_plain_files
+from ._command import demand_sizes as demand_sizes
+from ._command import demand_suffix as demand_suffix
 from ._command import is_first as is_first
 from ._line import end_with_reader as end_with_reader
 from ._line import keep_interrupts as keep_interrupts

@@ -1,4 +1,4 @@
-"""Base classes of commands: on one device, or spread over devices and hosts."""
+"""Base classes of commands, on one device or spread over devices and hosts, and checks of their options."""
 
 import abc
 import contextlib
@@ -7,10 +7,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ..processes import start_processes
 from ..runtime import configure
+from ..special_files import special_file
+
+_DEVICES_OF_CPU = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,7 @@ class DistributedCommand(Command):
             open(os.devnull, "w") as nowhere,
             _our_output(),
             contextlib.redirect_stdout(nowhere),
-            _no_warnings(),
+            warnings.catch_warnings(action="ignore"),
         ):
             return self.compute()
 
@@ -74,35 +78,23 @@ class DistributedCommand(Command):
         from ..processes.membership import code_facts, lifeline
 
         if find_place() is None and (self.host is None or self.coordinator is None):
-            by_slurm = (
-                "start it with `srun`" if "SLURM_JOB_ID" in os.environ else "let SLURM or Open MPI start it"
-            )
+            inside = "SLURM_JOB_ID" in os.environ
+            launch = "start it with `srun`" if inside else "let SLURM or Open MPI start it"
             raise ValueError(
                 f"`--hosts {self.hosts}` needs `--host`, the number of this one, and `--coordinator`, where host 0 is reached; "
-                f"got {self.host} and {self.coordinator}. Give both, or {by_slurm}."
+                f"got {self.host} and {self.coordinator}. Give both, or {launch}."
             )
         package = type(self).__module__.split(".")[0]
         apart = ("host", "coordinator", "patience", "silence", "hosts")
-        options = {
-            f"`--{name.replace('_', '-')}`": str(value)
-            for name, value in vars(self).items()
-            if name not in apart
-        }
+        options = ((name, value) for name, value in vars(self).items() if name not in apart)
         same = {
             "the command": f"{package} {type(self).__name__.lower()}",
-            **options,
+            **{f"`--{name.replace('_', '-')}`": str(value) for name, value in options},
             **code_facts("jaxworlds", package),
         }
-        start_processes(
-            self.coordinator,
-            self.hosts,
-            self.host,
-            timeout_s=self.patience,
-            silence_s=self.silence,
-            same=same,
-        )
-        line = lifeline()
-        if line is not None:
+        waits = {"timeout_s": self.patience, "silence_s": self.silence}
+        start_processes(self.coordinator, self.hosts, self.host, **waits, same=same)
+        if (line := lifeline()) is not None:
             line.advice = self.advice
 
     @property
@@ -188,11 +180,63 @@ def _our_output() -> Iterator[None]:
         os.close(kept)
 
 
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+WRITTEN = ("out", "replay", "report", "checkpoint", "save")
+"""Options that name what a command writes."""
 
 
-_DEVICES_OF_CPU = 512
+def demand_plain_files(options: dict[str, Any]) -> None:
+    """Raise if an input is a named pipe, a socket or a device: opening or reading one may block for ever."""
+    for name, one in _values(options, WRITTEN):
+        readable = isinstance(one, str | Path) and str(one) and "\0" not in str(one)
+        if readable and (kind := special_file(one)):
+            raise ValueError(
+                f"`{name}` must be a file or a folder; {one} is {kind}. Write what comes from it to a file first."
+            )
+
+
+_LARGEST = 2**31 - 1
+"""The largest whole number that a program compiled for 32 bits counts to."""
+_MOST = {"seed": 2**32 - 1, "hosts": 2**16, "devices": 2**20}
+_ROOM = ("environments",)
+"""Options of which a number that is too large is told with one that the memory holds."""
+
+
+def demand_sizes(options: dict[str, Any]) -> None:
+    """Raise if a whole number is too large for 32 bits; a larger seed would silently become another one."""
+    for name, one in _values(options, _ROOM):
+        if not isinstance(one, int) or isinstance(one, bool):
+            continue
+        most = _MOST.get(name, _LARGEST)
+        if one > most or (name == "seed" and one < 0):
+            span = f"from 0 to {most}" if name == "seed" else f"at most {most}"
+            raise ValueError(f"`--{name.replace('_', '-')}` must be {span}; got {one}.")
+
+
+def _values(options: dict[str, Any], without: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each option, and each value of those that take several."""
+    for name, value in options.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if name not in without:
+                yield name, one
+
+
+def demand_suffix(path: Path, known: tuple[str, ...], option: str) -> str:
+    """Return the suffix of an output file; raise if it is unknown or the folder cannot be written."""
+    suffix, folder = path.suffix.lower(), path.absolute().parent
+    if suffix not in known:
+        raise ValueError(f"`--{option}` must end in {', '.join(known)}; got {path.name!r}.")
+    must = f"`--{option}` must lie in a folder that"
+    if not folder.is_dir():
+        raise ValueError(f"{must} exists; {path.parent} does not. Make it first.")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{must} can be written; {folder} cannot. Take another one.")
+    return suffix
+
+
+def checkpoint_option(folder: Path | None, every: float) -> Any:
+    """The `Checkpoint` that `--checkpoint` and `--checkpoint-every` ask for; None without a folder."""
+    from ..rollout import Checkpoint
+
+    if not 0 <= every < float("inf"):
+        raise ValueError(f"`--checkpoint-every` must be at least 0 seconds; got {every}.")
+    return None if folder is None else Checkpoint(folder, every_seconds=every)

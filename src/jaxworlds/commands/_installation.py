@@ -1,6 +1,7 @@
 """The doctor's checks of the installation: cache, packages, kernels, extras and surprising settings."""
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import re
@@ -32,55 +33,44 @@ _EFFECTS = {"fast": "files are compressed with zlib, slower, and less is known o
 
 
 def cache_finding(report: RuntimeReport) -> Finding:
-    if report.cache_dir is None:
-        return Finding(
-            "cache",
-            "note",
-            "off: every process compiles again",
-            "unset JAXWORLDS_CACHE_DIR; in Python leave `cache_dir` of `jaxworlds.configure` out",
-        )
-    if not os.access(report.cache_dir, os.W_OK):
-        return Finding(
-            "cache",
-            "bad",
-            f"{report.cache_dir} cannot be written",
-            "set JAXWORLDS_CACHE_DIR to another folder",
-        )
-    place = native.open_to_others(Path(report.cache_dir))
+    finding, folder = functools.partial(Finding, "cache"), report.cache_dir
+    if folder is None:
+        remedy = "unset JAXWORLDS_CACHE_DIR; in Python leave `cache_dir` of `jaxworlds.configure` out"
+        return finding("note", "off: every process compiles again", remedy)
+    if not os.access(folder, os.W_OK):
+        return finding("bad", f"{folder} cannot be written", "set JAXWORLDS_CACHE_DIR to another folder")
+    place = native.open_to_others(Path(folder))
     if place is not None:
-        return Finding(
-            "cache",
+        return finding(
             "note",
-            f"others can write to {place}: compiled programs found in {report.cache_dir} could be theirs, and would run as yours",
+            f"others can write to {place}: compiled programs found in {folder} could be theirs, and would run as yours",
             f"type `chmod go-w {place}` if it is yours, or set JAXWORLDS_CACHE_DIR to a folder that only you can write",
         )
-    free = shutil.disk_usage(report.cache_dir).free
+    free = shutil.disk_usage(folder).free
     if free < 10**9:
-        return Finding(
-            "cache", "note", f"{free / 1e6:.0f} MB of disk left at {report.cache_dir}", "free some space"
-        )
-    return Finding(
-        "cache",
-        "ok",
-        f"{report.cache_dir}: {report.cache_entries} programs, {report.cache_bytes / 1e6:.1f} MB",
-    )
+        return finding("note", f"{free / 1e6:.0f} MB of disk left at {folder}", "free some space")
+    return finding("ok", f"{folder}: {report.cache_entries} programs, {report.cache_bytes / 1e6:.1f} MB")
+
+
+def _systems() -> list[str]:
+    """The packages of the installed systems."""
+    return sorted({point.module.split(".")[0] for point in entry_points(group=GROUP)})
 
 
 def package_findings() -> list[Finding]:
     """Whether the systems' packages are as they were installed."""
-    found = []
-    for package in sorted({point.module.split(".")[0] for point in entry_points(group=GROUP)}):
-        trouble = trouble_of(package)
-        if trouble is not None:
-            found.append(Finding(f"package {package}", "bad", trouble, remedy(package)))
-    return found
+    troubles = {package: trouble_of(package) for package in _systems()}
+    return [
+        Finding(f"package {name}", "bad", trouble, remedy(name))
+        for name, trouble in troubles.items()
+        if trouble
+    ]
 
 
 def _kernel_sources() -> dict[str, Path]:
     """The C++ sources of the systems that are installed here, by package. Nothing is imported for it."""
-    packages = {point.module.split(".")[0] for point in entry_points(group=GROUP)}
     found = {}
-    for package in sorted(packages):
+    for package in _systems():
         spec = importlib.util.find_spec(package)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             for source in Path(place).rglob("native.cc"):
@@ -108,30 +98,19 @@ def kernel_findings(backend: str) -> list[Finding]:
         found = [Finding("compiler", "ok", f"{trouble}, but all kernels are compiled already")]
     else:
         found = [Finding("compiler", "note", trouble, native.GET_COMPILER)]
-    for name in sources:
+    for name, source in sources.items():
+        finding, slower = (
+            functools.partial(Finding, f"{name} kernels"),
+            f"{native.slower(source)} on this CPU",
+        )
         if name in off:
-            remedy = f"unset {name.upper()}_KERNELS"
-            found.append(
-                Finding(
-                    f"{name} kernels",
-                    "note",
-                    f"switched off: {native.slower(sources[name])} on this CPU",
-                    remedy,
-                )
-            )
+            found.append(finding("note", f"switched off: {slower}", f"unset {name.upper()}_KERNELS"))
         elif name in built:
-            found.append(Finding(f"{name} kernels", "ok", "compiled, in the cache"))
+            found.append(finding("ok", "compiled, in the cache"))
         elif compiler:
-            found.append(Finding(f"{name} kernels", "ok", "will be compiled at the first use, in seconds"))
+            found.append(finding("ok", "will be compiled at the first use, in seconds"))
         else:
-            found.append(
-                Finding(
-                    f"{name} kernels",
-                    "note",
-                    f"none: {native.slower(sources[name])} on this CPU",
-                    native.GET_COMPILER,
-                )
-            )
+            found.append(finding("note", f"none: {slower}", native.GET_COMPILER))
     return found
 
 
@@ -149,18 +128,12 @@ def extra_findings() -> list[Finding]:
     findings = []
     for extra, packages in needed.items():
         missing = [name for name in packages if not _is_installed(name)]
+        finding = Finding(f"extra {extra}", "ok", ", ".join(packages))
         if missing:
             effect = _EFFECTS.get(extra, "what needs them says so")
-            findings.append(
-                Finding(
-                    f"extra {extra}",
-                    "note",
-                    f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} absent: {effect}",
-                    f"pip install 'jaxworlds[{extra}]'",
-                )
-            )
-        else:
-            findings.append(Finding(f"extra {extra}", "ok", f"{', '.join(packages)}"))
+            detail = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} absent: {effect}"
+            finding = Finding(finding.name, "note", detail, f"pip install 'jaxworlds[{extra}]'")
+        findings.append(finding)
     return findings
 
 
@@ -174,48 +147,26 @@ def _is_installed(name: str) -> bool:
 
 def odd_settings(report: RuntimeReport, environment: dict[str, str]) -> list[Finding]:
     """Settings that work but surprise people."""
-    odd = []
-    if report.jax.split(".")[:2] != report.jaxlib.split(".")[:2]:
-        odd.append(
-            Finding(
-                "versions",
-                "bad",
-                f"jax {report.jax} with jaxlib {report.jaxlib}",
-                "type `pip install -U jax jaxlib`",
-            )
-        )
-    if report.backend == "cpu" and shutil.which("nvidia-smi") and not environment.get("JAX_PLATFORMS"):
-        odd.append(
-            Finding(
-                "gpu",
-                "note",
-                "there is an NVIDIA driver, but jax runs on the CPU",
-                "type `pip install 'jax[cuda13]'`",
-            )
-        )
+    odd: list[Finding] = []
+
+    def add(name: str, level: str, detail: str, remedy: str) -> None:
+        odd.append(Finding(name, level, detail, remedy))
+
     config: Any = jax.config
+    if report.jax.split(".")[:2] != report.jaxlib.split(".")[:2]:
+        pair = f"jax {report.jax} with jaxlib {report.jaxlib}"
+        add("versions", "bad", pair, "type `pip install -U jax jaxlib`")
+    if report.backend == "cpu" and shutil.which("nvidia-smi") and not environment.get("JAX_PLATFORMS"):
+        idle = "there is an NVIDIA driver, but jax runs on the CPU"
+        add("gpu", "note", idle, "type `pip install 'jax[cuda13]'`")
     if config.jax_disable_jit:
-        odd.append(
-            Finding("jit", "bad", "JAX_DISABLE_JIT is set: nothing is compiled", "unset JAX_DISABLE_JIT")
-        )
+        add("jit", "bad", "JAX_DISABLE_JIT is set: nothing is compiled", "unset JAX_DISABLE_JIT")
     if config.jax_debug_nans:
-        odd.append(
-            Finding(
-                "nans",
-                "note",
-                "JAX_DEBUG_NANS is set: every program runs slower",
-                "unset JAX_DEBUG_NANS outside debugging",
-            )
-        )
+        slow = "JAX_DEBUG_NANS is set: every program runs slower"
+        add("nans", "note", slow, "unset JAX_DEBUG_NANS outside debugging")
     if "--xla_backend_optimization_level=0" in environment.get("XLA_FLAGS", ""):
-        odd.append(Finding("flags", "note", "XLA_FLAGS turns optimization off", "unset XLA_FLAGS"))
+        add("flags", "note", "XLA_FLAGS turns optimization off", "unset XLA_FLAGS")
     if "XLA_PYTHON_CLIENT_MEM_FRACTION" in environment:
-        odd.append(
-            Finding(
-                "flags",
-                "note",
-                "XLA_PYTHON_CLIENT_MEM_FRACTION is the old name",
-                "unset it, and set XLA_CLIENT_MEM_FRACTION to its value",
-            )
-        )
+        old = "XLA_PYTHON_CLIENT_MEM_FRACTION is the old name"
+        add("flags", "note", old, "unset it, and set XLA_CLIENT_MEM_FRACTION to its value")
     return odd

@@ -14,18 +14,9 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from .._version import __version__
-from ..processes.exits import (
-    BAD_INPUT,
-    LOST,
-    PIPE_CLOSED,
-    STOPPED,
-    TERMINATED,
-    Terminated,
-    end_at_once,
-    sigterm_raises,
-)
+from ..processes import exits
 from ..runtime import RuntimeConflictError
-from ._checks import demand_plain_files, demand_sizes
+from ._command import demand_plain_files, demand_sizes
 from ._help import tidy, wrapped_output
 from ._messages import out_of_memory, plain_option_errors, plain_warnings, typed_message
 from ._output import degrade_output, plain_text, say
@@ -57,37 +48,33 @@ def run_command(
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     try:
-        with sigterm_raises():
+        with exits.sigterm_raises():
             options = vars(command) if hasattr(command, "__dict__") else {}
             demand_plain_files(options)
             demand_sizes(options)
-            code = _run(command)
+            with plain_warnings(command), keep_interrupts():
+                code = command.run()
             sys.stdout.flush()  # a reader that has gone is noticed here, not while Python ends
         sys.exit(code)
-    except KeyboardInterrupt as error:
-        terminated = isinstance(error, Terminated)
-        text = "stopped by SIGTERM" if terminated else "stopped"
-        _end(text, TERMINATED if terminated else STOPPED, at_once=from_shell)
+    except exits.Terminated:
+        _end("stopped by SIGTERM", exits.TERMINATED, at_once=from_shell)
+    except KeyboardInterrupt:
+        _end("stopped", exits.STOPPED, at_once=from_shell)
     except BrokenPipeError:
         _end_unread()
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich makes 1 of it
             _end_unread()
         raise
-    except MemoryError as error:
-        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
-    except RuntimeError as error:
-        if isinstance(error, _WRONG):
-            _end(
-                f"{program}: {typed_message(command, error)}",
-                LOST if _is_missing(error) else BAD_INPUT,
-            )
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        _end(f"{program}: {out_of_memory(command, error)}", BAD_INPUT)
     except _WRONG as error:
-        code = LOST if _is_missing(error) else BAD_INPUT
-        _end(f"{program}: {typed_message(command, error)}", code)
+        _end(
+            f"{program}: {typed_message(command, error)}",
+            exits.LOST if _is_missing(error) else exits.BAD_INPUT,
+        )
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _end(f"{program}: {out_of_memory(command, error)}", exits.BAD_INPUT)
 
 
 @contextlib.contextmanager
@@ -102,19 +89,14 @@ def end_with_reader() -> Iterator[None]:
         _end_unread()
     except OSError as error:
         print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
-        _end_unread(BAD_INPUT)
+        _end_unread(exits.BAD_INPUT)
 
 
-def _end_unread(code: int = PIPE_CLOSED) -> NoReturn:
+def _end_unread(code: int = exits.PIPE_CLOSED) -> NoReturn:
     """Exit after the reader of a pipe, such as `head`, has closed it."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
-
-
-def _run(command: Any) -> int:
-    with plain_warnings(command), keep_interrupts():
-        return command.run()
 
 
 @contextlib.contextmanager
@@ -122,11 +104,18 @@ def keep_interrupts() -> Iterator[None]:
     """Within this block, Ctrl-C during a garbage collection is not lost; Python would only print it and go on."""
     usual = sys.unraisablehook
 
+    def interrupt_main() -> None:
+        main = threading.main_thread().ident
+        if main is not None and hasattr(signal, "pthread_kill"):  # also where it sleeps or waits
+            signal.pthread_kill(main, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
+
     def again(lost: Any) -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             return usual(lost)
         # A moment later, when the main thread is out of the collector.
-        return threading.Timer(0.05, _interrupt_main).start()
+        return threading.Timer(0.05, interrupt_main).start()
 
     sys.unraisablehook = again
     try:
@@ -135,30 +124,15 @@ def keep_interrupts() -> Iterator[None]:
         sys.unraisablehook = usual
 
 
-def _interrupt_main() -> None:
-    """Ctrl-C for the main thread, also where it sleeps or waits."""
-    main = threading.main_thread().ident
-    if main is not None and hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, signal.SIGINT)
-    else:
-        _thread.interrupt_main()
-
-
 def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
     """Print a line and exit; tell the other hosts, if there are any."""
-    line = _lifeline()
-    if line is not None:
+    membership = sys.modules.get("jaxworlds.processes.membership")
+    if membership is not None and (line := membership.lifeline()) is not None:
         line.fail(text, code)
     print(plain_text(text), file=sys.stderr)
     if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
-        end_at_once(code)
+        exits.end_at_once(code)
     sys.exit(code)
-
-
-def _lifeline() -> Any:
-    """The connection with the other hosts; None without any."""
-    module = sys.modules.get("jaxworlds.processes.membership")
-    return None if module is None else module.lifeline()
 
 
 def _is_missing(error: BaseException) -> bool:

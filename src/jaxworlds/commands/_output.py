@@ -124,9 +124,7 @@ def _finite(value: Any) -> Any:
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 def _plain(value: Any) -> Any:

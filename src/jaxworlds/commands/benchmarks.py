@@ -126,24 +126,14 @@ def _run(one: Benchmark, quick: bool, peers: Path, setup: bool, out: Path, found
 
 
 def _show(found: Found, peers: Path) -> None:
-    rows = [
-        (
-            row.benchmark,
-            row.job,
-            _figure(row.ours, row.unit),
-            row.peer or "none here",
-            "" if row.theirs is None else _figure(row.theirs, row.unit),
-            "" if row.times is None else f"{row.times:.3g} ×",
-        )
-        for row in found.rows
-    ]
-    where = found.environment
-    show_table(
-        "Small sizes: a look, not a verdict; `make bench` measures at full size.",
-        ("system", "job", "ours", "peer", "theirs", "ours is faster"),
-        rows,
-        machine_words(where) if where else "",
-    )
+    rows = []
+    for row in found.rows:
+        ours, theirs = _figure(row.ours, row.unit), _figure(row.theirs, row.unit)
+        faster = "" if row.times is None else f"{row.times:.3g} ×"
+        rows.append((row.benchmark, row.job, ours, row.peer or "none here", theirs, faster))
+    title = "Small sizes: a look, not a verdict; `make bench` measures at full size."
+    head = ("system", "job", "ours", "peer", "theirs", "ours is faster")
+    show_table(title, head, rows, machine_words(found.environment) if found.environment else "")
     for name, why in found.failed.items():
         say(f"failed: {name}: {why}")
     if found.missing:
@@ -154,7 +144,9 @@ def _show(found: Found, peers: Path) -> None:
         say(f"make their environments (needs a network): jaxworlds bench --setup-peers --peers {peers}")
 
 
-def _figure(value: float, unit: str) -> str:
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
     if unit.startswith("s/"):
         return f"{format_seconds(value)}/{unit[2:]}"
     return f"{value:,.0f} {unit}"

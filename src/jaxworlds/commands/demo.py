@@ -90,11 +90,8 @@ def start(key: PRNGKeyArray, feed: Float[Array, ""], kill: Float[Array, ""], siz
     key_place, key_noise = jr.split(key)
     corners = jr.randint(key_place, (6, 2), 0, size)
     rows = jnp.arange(size)
-    near = (
-        (rows[None] - corners[:, :1]) % size < size // 8,
-        (rows[None] - corners[:, 1:]) % size < size // 8,
-    )
-    seeded = jnp.any(near[0][:, :, None] & near[1][:, None, :], axis=0)
+    near = (rows - corners[:, :, None]) % size < size // 8  # of each square: its rows, its columns
+    seeded = jnp.any(near[:, 0, :, None] & near[:, 1, None, :], axis=0)
     noise = 0.02 * jr.normal(key_noise, (size, size))
     u = jnp.where(seeded, 0.5, 1.0) + noise
     v = jnp.where(seeded, 0.25, 0.0) + jnp.abs(noise)
@@ -134,6 +131,7 @@ def dishes(size: int = 64) -> GrayScott:
 def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
     """Run the demo and return the page it wrote. Raises if a promise does not hold."""
     from rich.markup import escape
+    from rich.table import Table
 
     console = people_console()
     began = time.perf_counter()
@@ -155,14 +153,14 @@ def demo(out: Path, *, steps: int = 6000, size: int = 64) -> Path:
         if error is not None:
             missing[part.name] = error
         console.print(f"[dim]{time.perf_counter() - started:.0f} s[/]")
-    speeds = [speed for section in sections for speed in section.speeds]
     path = out / "index.html"
-    with atomic_write(path) as file:
-        file.write(
-            _page(report, core, machinery, sections, speeds, missing, time.perf_counter() - began).encode()
-        )
+    with atomic_write(path, "w") as file:
+        file.write(_page(report, core, machinery, sections, missing, time.perf_counter() - began))
     console.print()
-    _show_speeds([*speeds, core.speed], console)
+    table = Table("measured here", "speed", "compiling", title="")
+    for speed in _speeds(sections, core):
+        table.add_row(escape(speed.job), escape(str(speed)), format_seconds(speed.compile_seconds))
+    console.print(table)
     console.print(f"\nTry also:\n{_to_try(sections, missing)}", highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"\nReport: [bold]{escape(str(path))}[/] ({time.perf_counter() - began:.1f} s)", soft_wrap=True
@@ -202,20 +200,16 @@ def _core(out: Path, console: Any, steps: int, size: int, parts: int) -> tuple[C
     console.print(f"Checkpoint: {resumed}")
     memory = predict_memory(jax.jit(jax.vmap(advance)), worlds)
     console.print(f"Memory of one step, predicted from the program: {memory.peak / 1e6:.1f} MB")
-    frames = _frames(whole, size)
+    shape = (len(FEED), len(KILL), size, size)
+    frames = [pictures.levels(pictures.mosaic(v.reshape(shape)), 0.0, 0.4) for v in whole.records]
     if console.is_terminal:
         console.print(pictures.terminal(frames[-1], width=72))
     return Core(whole, resumed, memory.peak, frames), watch
 
 
-def _show_speeds(speeds: list[Speed], console: Any) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("measured here", "speed", "compiling", title="")
-    for speed in speeds:
-        table.add_row(escape(speed.job), escape(str(speed)), format_seconds(speed.compile_seconds))
-    console.print(table)
+def _speeds(sections: Sequence[Section], core: Core) -> list[Speed]:
+    """Those of the systems, then the core's."""
+    return [*(speed for section in sections for speed in section.speeds), core.speed]
 
 
 def _to_try(sections: Sequence[Section], missing: Mapping[str, str]) -> str:
@@ -250,34 +244,20 @@ def _unbroken(result: Rollout) -> Rollout:
 def _stop_and_resume(worlds: GrayScott, whole: Rollout, stride: int, folder: Path) -> str:
     """Stop a second run half-way, resume it from disk, and compare every bit with the run that was not stopped."""
     half = lambda chunk: chunk.step >= whole.length // 2  # noqa: E731
-    broken = run(
-        step,
-        worlds,
-        whole.length,
-        chunk=whole.chunk,
-        record_every=stride,
-        checkpoint=Checkpoint(folder, overwrite=True),
-        on_chunk=half,
-    )
-    _unbroken(broken)
+    job: dict[str, Any] = {"chunk": whole.chunk, "record_every": stride, "on_chunk": half}
+    broken = _unbroken(run(step, worlds, whole.length, checkpoint=Checkpoint(folder, overwrite=True), **job))
     if broken.finished:
-        raise RuntimeError(
-            f"a run of {whole.length} steps is too short to be stopped in the middle. Take more `steps`."
-        )
+        short = f"a run of {whole.length} steps is too short to be stopped in the middle"
+        raise RuntimeError(f"{short}. Take more `steps`.")
     again = _unbroken(resume(step, worlds, folder))
-    pairs = zip(jax.tree.leaves(whole.carry), jax.tree.leaves(again.carry), strict=True)
-    if not (all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(whole.records, again.records)):
+    ends = [jax.tree.leaves((found.carry, found.records)) for found in (whole, again)]
+    if not all(np.array_equal(a, b) for a, b in zip(*ends, strict=True)):
         raise RuntimeError(
             "the resumed run does not have the bits of the uninterrupted one. Please report this."
         )
     return (
         f"stopped at step {broken.step:,}, resumed to {again.step:,}; every bit equals the uninterrupted run"
     )
-
-
-def _frames(whole: Rollout, size: int) -> list[np.ndarray]:
-    shape = (len(FEED), len(KILL), size, size)
-    return [pictures.levels(pictures.mosaic(v.reshape(shape)), 0.0, 0.4) for v in whole.records]
 
 
 def _parts() -> list[EntryPoint]:
@@ -301,7 +281,6 @@ def _page(
     core: Core,
     watch: CompileWatch,
     sections: list[Section],
-    speeds: list[Speed],
     missing: Mapping[str, str],
     seconds: float,
 ) -> str:
@@ -327,10 +306,7 @@ def _page(
         still=pictures.data_uri(pictures.png(core.frames[-1])),
         table=facts_table(*rows.items()),
         speeds=facts_table(
-            *(
-                (speed.job, str(speed), format_seconds(speed.compile_seconds))
-                for speed in (*speeds, core.speed)
-            ),
+            *((one.job, str(one), format_seconds(one.compile_seconds)) for one in _speeds(sections, core)),
             heads=("job", "speed", "tracing and compiling"),
         ),
         where=html.escape(
@@ -372,11 +348,10 @@ def framed(page: str, title: str, height: str) -> str:
 def facts_table(*rows: tuple[str, ...], heads: tuple[str, ...] = ()) -> str:
     """An HTML table: rows that begin with their name, under optional `heads`; wide ones scroll."""
     top = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads)
+    top = f"<thead><tr>{top}</tr></thead>" if heads else ""
     lines = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th>'
         f"{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
         for name, *cells in rows
     )
-    return (
-        f'<div class="scroll"><table>{f"<thead><tr>{top}</tr></thead>" if heads else ""}{lines}</table></div>'
-    )
+    return f'<div class="scroll"><table>{top}{lines}</table></div>'

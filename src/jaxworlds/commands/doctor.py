@@ -10,15 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..memory import device_memory_limit
 from ..runtime import RuntimeReport, configure, runtime_report
-from ._installation import (
-    Finding,
-    cache_finding,
-    extra_findings,
-    kernel_findings,
-    odd_settings,
-    package_findings,
-)
+from . import _installation
+from ._installation import Finding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,27 +36,19 @@ def diagnose() -> Diagnosis:
     backend = _try("backend", lambda: report.append(runtime_report()) or report[0].backend)
     if not report:
         return Diagnosis(None, (settings, backend))
-    checks = {
-        "compile": _check_compile,
-        "callback": _check_callback,
-        "sharding": _check_sharding,
-        "memory": _check_memory,
-    }
-    tried = [_try(name, check) for name, check in checks.items()]
-    troubles = [f for f in (settings, backend) if f.level == "bad"]
-    odd = odd_settings(report[0], dict(os.environ))
-    return Diagnosis(
-        report[0],
-        (
-            *troubles,
-            *tried,
-            cache_finding(report[0]),
-            *package_findings(),
-            *kernel_findings(report[0].backend),
-            *extra_findings(),
-            *odd,
-        ),
+    findings = (
+        *(finding for finding in (settings, backend) if finding.level == "bad"),
+        _try("compile", _check_compile),
+        _try("callback", _check_callback),
+        _try("sharding", _check_sharding),
+        _try("memory", lambda: f"{device_memory_limit() / 1e9:.1f} GB available per device"),
+        _installation.cache_finding(report[0]),
+        *_installation.package_findings(),
+        *_installation.kernel_findings(report[0].backend),
+        *_installation.extra_findings(),
+        *_installation.odd_settings(report[0], dict(os.environ)),
     )
+    return Diagnosis(report[0], findings)
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:
@@ -119,12 +106,6 @@ def _check_sharding() -> str:
     return f"worlds spread over {len(devices)} device(s)"
 
 
-def _check_memory() -> str:
-    from ..memory import device_memory_limit
-
-    return f"{device_memory_limit() / 1e9:.1f} GB available per device"
-
-
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Print it."""
     from rich.markup import escape
@@ -133,24 +114,20 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     from ._output import people_console
 
     console = people_console()
-    console.print(
-        "JAX could not be started." if diagnosis.report is None else str(diagnosis.report),
-        highlight=False,
-        markup=False,
-    )
+    report = diagnosis.report
+    console.print(str(report or "JAX could not be started."), highlight=False, markup=False)
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
-    for column in ("", "check", "found", *(("remedy",) if remedies else ())):
+    for column in ("", "check", "found", "remedy")[: 3 + remedies]:
         table.add_column(column, overflow="fold")
     marks = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "bad": "[red]✗[/]"}
     for f in diagnosis.findings:
-        table.add_row(
-            marks[f.level], escape(f.name), escape(f.detail), *((escape(f.remedy),) if remedies else ())
-        )
+        table.add_row(marks[f.level], *map(escape, (f.name, f.detail, f.remedy)[: 2 + remedies]))
     console.print()
     console.print(table)
-    console.print(
-        "\n[green]Everything works.[/]"
+    verdict = (
+        "[green]Everything works.[/]"
         if diagnosis.healthy
-        else "\n[red]Something does not work: see ✗ above.[/]"
+        else "[red]Something does not work: see ✗ above.[/]"
     )
+    console.print(f"\n{verdict}")

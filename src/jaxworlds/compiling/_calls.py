@@ -27,17 +27,22 @@ class Call(NamedTuple):
     def signature(self) -> Signature:
         """Every argument by path, described without keeping its data alive."""
         found: Signature = {}
-        names = _positional_names(self.fn)
+        try:
+            parameters = inspect.signature(self.fn).parameters.values()
+        except (TypeError, ValueError):
+            parameters = ()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         for index, value in enumerate(self.args):
             name = names[index] if index < len(names) else f"args[{index}]"
-            found |= _trees.entries(value, name, static=self._static(index, name))
+            found |= _trees.entries(value, name, static=self.is_static(index, name))
         for name, value in self.kwargs.items():
-            found |= _trees.entries(value, name, static=self._static(name, name))
+            found |= _trees.entries(value, name, static=self.is_static(name, name))
         # To JAX a keyword call differs from a positional one, so the spelling is part of the signature.
         found[_KEYWORDS] = _trees.Entry("static", ", ".join(sorted(self.kwargs)) or "none")
         return found
 
-    def _static(self, key: str | int, name: str) -> bool:
+    def is_static(self, key: str | int, name: str) -> bool:
+        """Whether the argument of this position or name is static."""
         return self.statics is None or key in self.statics or name in self.statics
 
 
@@ -61,14 +66,6 @@ def identities(fn: Any) -> tuple[Any, Any]:
     fn = getattr(fn, "__func__", fn)
     code = getattr(fn, "__code__", None)
     return (type(fn), type(fn)) if code is None else (fn, code)
-
-
-def _positional_names(fn: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def static_arguments(jitted: Any) -> frozenset[str | int] | None:

@@ -22,6 +22,11 @@ _TRACING_ERRORS = (
     jax.errors.NonConcreteBooleanIndexError,
 )
 _UNHASHABLE = "Non-hashable static arguments"
+# 58–82×: ledger/core.md §1b, `jax.disable_jit()` on a 200-iteration loop over 30×30 grids.
+_SLOWER = (
+    "`{}` could not be compiled and runs uncompiled, 58–82 times slower where we measured it. "
+    "{} Later fallbacks are only counted (`fallback_counts`); `strict=True` refuses them."
+)
 
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
@@ -100,46 +105,28 @@ def fallback(
                         f"`{label}` cannot be compiled, and strict mode refuses it uncompiled. {reason}"
                     ) from error
                 refused.add(frozenset(made.signature().items()))
-                _warn_once(label, reason, warned)
+                if not warned.is_set():
+                    warned.set()
+                    warnings.warn(_SLOWER.format(label, reason), FallbackWarning, stacklevel=2)
         elif is_strict(strict):
             raise FallbackError(f"`{label}` cannot be compiled for these arguments; strict mode refuses it.")
         with _lock:
             _counts[label] += 1
-        return _run_plain(plain, args, kwargs)
+        try:
+            return plain(*args, **kwargs)  # functions inside it stay compiled
+        except _TRACING_ERRORS:  # unless they cannot be traced either
+            with jax.disable_jit():
+                return plain(*args, **kwargs)
 
     return call
-
-
-def _run_plain(plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the Python function; functions inside it stay compiled unless they cannot be traced either."""
-    try:
-        return plain(*args, **kwargs)
-    except _TRACING_ERRORS:
-        with jax.disable_jit():
-            return plain(*args, **kwargs)
-
-
-def _warn_once(label: str, reason: str, warned: threading.Event) -> None:
-    if warned.is_set():
-        return
-    warned.set()
-    # 58–82×: ledger/core.md §1b, `jax.disable_jit()` on a 200-iteration loop over 30×30 grids.
-    warnings.warn(
-        f"`{label}` could not be compiled and runs uncompiled, 58–82 times slower where we measured it. "
-        f"{reason} Later fallbacks are only counted (`fallback_counts`); `strict=True` refuses them.",
-        FallbackWarning,
-        stacklevel=3,
-    )
 
 
 def _reason(error: Exception, call: _calls.Call) -> str:
     """One sentence for people: the first line of JAX's error, or the path of the unhashable argument."""
     if _UNHASHABLE in str(error):
         given = [*((f"args[{i}]", value) for i, value in enumerate(call.args)), *call.kwargs.items()]
-        static = call.statics or frozenset()
         for position, (name, value) in enumerate(given):
-            is_static = call.statics is None or position in static or name in static
-            if is_static and (path := unhashable_path(value, name)) is not None:
+            if call.is_static(position, name) and (path := unhashable_path(value, name)) is not None:
                 return f"Static argument `{path}` is not hashable; use `jaxworlds.static.freeze`."
     first = next(line for line in str(error).splitlines() if line.strip())
     return f"{type(error).__name__}: {first}"

@@ -34,11 +34,6 @@ class RecompileError(RuntimeError):
     """Something was compiled inside `no_recompile`."""
 
 
-def _is_jax_own(fn: Any) -> bool:
-    """True for an operation of JAX that runs outside jit; False for a user's function."""
-    return str(getattr(fn, "__module__", "")).split(".")[0] == "jax"
-
-
 @dataclass
 class FunctionCompiles:
     """Counts and seconds of one function, with a reason for each repeated trace."""
@@ -128,26 +123,25 @@ class CompileWatch:
 
         @functools.wraps(fn)
         def recorder(*args: Any, **kwargs: Any) -> Any:
-            calls = _hub.wrapped_calls()
-            calls.append(_calls.Call(inspect.unwrap(fn), args, kwargs, _calls.static_arguments(fn)))
+            call = _calls.Call(inspect.unwrap(fn), args, kwargs, _calls.static_arguments(fn))
+            _hub.thread.wrapped.append(call)
             try:
                 return fn(*args, **kwargs)
             finally:
-                calls.pop()
+                _hub.thread.wrapped.pop()
 
         return recorder
 
     def report(self) -> str:
         """A table for people: totals, then each function with its reasons, then JAX's own operations."""
-        trace, lower, compile_ = (
-            sum(getattr(seen, phase) for seen in self.functions.values())
-            for phase in ("trace_s", "lower_s", "compile_s")
-        )
+        by_cost = sorted(self.functions.values(), key=lambda seen: -seen.seconds)
+        sums = {
+            phase: sum(getattr(s, f"{phase}_s") for s in by_cost) for phase in ("trace", "lower", "compile")
+        }
         lines = [
             f"{self.traces} traces, {self.compiles} compiles ({self.disk_hits} from the disk cache): "
-            f"trace {trace:.3f} s, lower {lower:.3f} s, compile {compile_:.3f} s"
+            + ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in sums.items())
         ]
-        by_cost = sorted(self.functions.values(), key=lambda seen: -seen.seconds)
         lines += [str(seen) for seen in by_cost if not seen.jax_own]
         if own := [seen for seen in by_cost if seen.jax_own]:
             names = ", ".join(_trees.shorten(f"{seen.name} ×{seen.compiles}" for seen in own))
@@ -213,7 +207,7 @@ class _MissFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if text.startswith("TRACING CACHE MISS"):
-            _hub.local.miss = _reason_in(text)
+            _hub.thread.miss = _reason_in(text)
             return _hub.explain_asked
         # The same setting makes JAX log its writes to the disk cache; the watch counts them.
         return _hub.explain_asked or "persistent c" not in text.lower()
@@ -232,13 +226,21 @@ def _reason_in(text: str) -> str | None:
     return "; ".join(_trees.shorten(found)) or None
 
 
+class _Thread(threading.local):
+    """Of each thread: the calls that `CompileWatch.wrap` records now, and JAX's latest explanation, not yet read."""
+
+    def __init__(self) -> None:
+        self.wrapped: list[_calls.Call] = []
+        self.miss: str | None = None
+
+
 class _Hub(CompileListener):
     """The one listener behind all open watches, registered only while there is one."""
 
     def __init__(self) -> None:
         self.watches: list[CompileWatch] = []
         self.lock = threading.RLock()
-        self.local = threading.local()
+        self.thread = _Thread()
         # Whether the user sees JAX's explanations, and the setting to restore: a context may differ from it.
         self.explain_asked = False
         self.explain_global = False
@@ -277,13 +279,10 @@ class _Hub(CompileListener):
         """Keep the signature of a call that was traced, so that the next trace can be explained."""
         function, code = _calls.identities(call.fn)
         with self.lock:
-            self._keep(function, code, signature)
-
-    def _keep(self, function: Any, code: Any, signature: _calls.Signature) -> None:
-        for known in (self.signatures.setdefault(function, []), self.by_code.setdefault(code, [])):
-            if signature not in known:
-                known.append(signature)
-                del known[:-_MOST_SIGNATURES]
+            for known in (self.signatures.setdefault(function, []), self.by_code.setdefault(code, [])):
+                if signature not in known:
+                    known.append(signature)
+                    del known[:-_MOST_SIGNATURES]
 
     def explain(self, phase: str, call: _calls.Call | None, logged: str | None) -> str | None:
         """Why this function is traced or lowered again; None the first time.
@@ -311,11 +310,6 @@ class _Hub(CompileListener):
         # Without a known call it was traced before any watch: only JAX knows the earlier arguments.
         return logged or (_MADE_AGAIN if made_again else _UNCHANGED if known else None)
 
-    def wrapped_calls(self) -> list[_calls.Call]:
-        if not hasattr(self.local, "calls"):
-            self.local.calls = []
-        return self.local.calls
-
     def on_disk(self, hit: bool) -> None:
         for watch in list(self.watches):
             watch.disk_hits += hit
@@ -325,23 +319,19 @@ class _Hub(CompileListener):
         name = re.sub(r"^jit\((.*)\)$", r"\1", function)
         call, reason = None, None
         if phase != "compile":
-            wrapped = self.wrapped_calls()
-            call = _calls.call_on_the_stack() or (wrapped[-1] if wrapped else None)
-            logged = self._last_miss() if phase == "trace" else None
+            call = _calls.call_on_the_stack() or next(reversed(self.thread.wrapped), None)
+            logged = None
+            if phase == "trace":
+                logged, self.thread.miss = self.thread.miss, None
             reason = self.explain(phase, call, logged)
-        jax_own = call is not None and _is_jax_own(call.fn)
+        # An operation of JAX that runs outside jit, and no user's function.
+        jax_own = call is not None and str(getattr(call.fn, "__module__", "")).split(".")[0] == "jax"
         watches = list(self.watches)
         for watch in watches:
             watch._record(phase, name, seconds, jax_own, reason)
         if phase != "trace":
             for watch in watches:
                 watch._refuse(name)
-
-    def _last_miss(self) -> str | None:
-        """JAX's explanation logged just before this trace in this thread, read once."""
-        why = getattr(self.local, "miss", None)
-        self.local.miss = None
-        return why
 
 
 _hub = _Hub()

@@ -6,6 +6,7 @@ A jitted function is never None and compiles only when called, so its existence 
 
 import functools
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,8 +122,7 @@ def compile_ahead(
             "drop `static_argnames` and `donate_argnums`, or pass the plain function."
         )
     call = _calls.Call(inspect.unwrap(jitted), args, kwargs, _calls.static_arguments(jitted))
-    build = _build_filtered if call.statics is None else _build
-    lowered, trace_s, lower_s, run_with = build(jitted, call)
+    lowered, trace_s, lower_s = (_lower_filtered if call.statics is None else _lower)(jitted, call)
     start = time.perf_counter()
     compiled = lowered.compile()
     compile_s = time.perf_counter() - start
@@ -138,7 +138,7 @@ def compile_ahead(
         lowered=getattr(lowered, "lowered", lowered),
         _call=call._replace(args=jax.tree.map(_abstract, args), kwargs=jax.tree.map(_abstract, kwargs)),
         _signature=signature,
-        _run=run_with(compiled),
+        _run=functools.partial(_run_dynamic, compiled, call.statics) if call.statics else compiled,
     )
 
 
@@ -151,28 +151,21 @@ def _without_partial(
     return fn, args, kwargs
 
 
-def _build(jitted: Any, call: _calls.Call) -> tuple[Any, float, float, Callable[[Any], Callable[..., Any]]]:
+def _run_dynamic(compiled: Any, statics: frozenset[str | int], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a program of `jax.jit` without the static arguments, which it has inside."""
+    dynamic = (value for index, value in enumerate(args) if index not in statics)
+    return compiled(*dynamic, **{key: value for key, value in kwargs.items() if key not in statics})
+
+
+def _lower(jitted: Any, call: _calls.Call) -> tuple[Any, float, float]:
+    """The lowered program, and the seconds of tracing and of lowering."""
     start = time.perf_counter()
     traced = jitted.trace(*call.args, **call.kwargs)
     traced_at = time.perf_counter()
-    lowered = traced.lower()
-    lowered_at = time.perf_counter()
-
-    def run_with(compiled: Any) -> Callable[..., Any]:
-        statics = call.statics or frozenset()
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            dynamic = (value for index, value in enumerate(args) if index not in statics)
-            return compiled(*dynamic, **{key: value for key, value in kwargs.items() if key not in statics})
-
-        return run if statics else compiled
-
-    return lowered, traced_at - start, lowered_at - traced_at, run_with
+    return traced.lower(), traced_at - start, time.perf_counter() - traced_at
 
 
-def _build_filtered(
-    jitted: Any, call: _calls.Call
-) -> tuple[Any, float, float, Callable[[Any], Callable[..., Any]]]:
+def _lower_filtered(jitted: Any, call: _calls.Call) -> tuple[Any, float, float]:
     """The same for filter_jit, whose `lower` takes arrays only and does not show the time of the trace."""
     args, kwargs = jax.tree.map(_stand_in, (call.args, call.kwargs))
     with CompileWatch() as watch:
@@ -180,7 +173,7 @@ def _build_filtered(
         lowered = jitted.lower(*args, **kwargs)
         seconds = time.perf_counter() - start
     trace_s = watch[_name(jitted)].trace_s
-    return lowered, trace_s, seconds - trace_s, lambda compiled: compiled
+    return lowered, trace_s, seconds - trace_s
 
 
 def _stand_in(leaf: Any) -> Any:
@@ -236,17 +229,16 @@ def warm_up(*calls: dict[str, tuple[Any, ...]] | tuple[Any, ...], progress: bool
     """
     named: dict[str, tuple[Any, ...]] = {}
     for call in calls:
-        for name, item in call.items() if isinstance(call, dict) else [(_call_name(call), call)]:
+        for name, item in call.items() if isinstance(call, dict) else [(_name(_inner(call[0])), call)]:
             while name in named:
                 name += "'"
             named[name] = item
-    for name, (fn, *args) in named.items():
-        if not hasattr(_without_partial(fn, (), {})[0], "lower"):
+    for name, (fn, *_) in named.items():
+        if not hasattr(_inner(fn), "lower"):
             raise TypeError(
                 f"`{name}` must be a jitted function; got {_trees.short_repr(fn)}, which never compiles. "
                 "Decorate it with `jax.jit` or `eqx.filter_jit`."
             )
-        del args
     programs: dict[str, Compiled] = {}
     with _bar(progress, len(named)) as advance:
         for name, (fn, *args) in named.items():
@@ -255,8 +247,9 @@ def warm_up(*calls: dict[str, tuple[Any, ...]] | tuple[Any, ...], progress: bool
     return WarmUp(programs)
 
 
-def _call_name(call: tuple[Any, ...]) -> str:
-    return _name(_without_partial(call[0], (), {})[0])
+def _inner(fn: Any) -> Any:
+    """The function inside partials."""
+    return _without_partial(fn, (), {})[0]
 
 
 @contextmanager
@@ -269,13 +262,6 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress
 
     with Progress() as bar:
-        task = bar.add_task("warm-up", total=total)
-        done = -1
-
-        def advance(name: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(task, completed=done, description=f"compiling {escape(name)}")
-
-        yield advance
+        task, done = bar.add_task("warm-up", total=total), itertools.count()
+        yield lambda name: bar.update(task, completed=next(done), description=f"compiling {escape(name)}")
         bar.update(task, completed=total, description="warm-up")

@@ -152,8 +152,11 @@ def load(source: Path, package: str, key: str, macros: tuple[str, ...] = ()) -> 
 
 
 def _can_be_loaded(path: Path) -> bool:
-    """Whether a library exists, only this user can have written it, and it is whole."""
-    return path.is_file() and _is_ours(path) and _is_whole(path)
+    """Whether a library exists, only this user can have written it, and it is whole: a part of one may kill the process."""
+    if not (path.is_file() and _is_ours(path)):
+        return False
+    content = path.read_bytes()
+    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
 
 
 def _is_ours(path: Path) -> bool:
@@ -164,17 +167,8 @@ def _is_ours(path: Path) -> bool:
     sticky = path.is_dir() and found.st_mode & stat.S_ISVTX
     # Many systems give each user a group of his own and let it write.
     others = stat.S_IWOTH | (0 if found.st_gid == os.getgid() else stat.S_IWGRP)
-    return (
-        not stat.S_ISLNK(found.st_mode)
-        and found.st_uid in (os.getuid(), 0)
-        and (bool(sticky) or not found.st_mode & others)
-    )
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a library is complete: loading a part of one may kill the process."""
-    content = path.read_bytes()
-    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
+    ours = not stat.S_ISLNK(found.st_mode) and found.st_uid in (os.getuid(), 0)
+    return ours and (bool(sticky) or not found.st_mode & others)
 
 
 def _digest(content: bytes) -> bytes:
@@ -184,16 +178,9 @@ def _digest(content: bytes) -> bytes:
 def _compile(source: Path, library: Path, macros: tuple[str, ...] = ()) -> Path:
     """Compile the library. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
-    folders = (jax.ffi.include_dir(), _HEADER.parent)
-    command = [
-        *_compiler(),
-        *_FLAGS,
-        *(f"-D{macro}" for macro in macros),
-        *(f"-I{folder}" for folder in folders),
-        str(source),
-        "-o",
-        str(temporary),
-    ]
+    options = [f"-D{macro}" for macro in macros]
+    options += [f"-I{folder}" for folder in (jax.ffi.include_dir(), _HEADER.parent)]
+    command = [*_compiler(), *_FLAGS, *options, str(source), "-o", str(temporary)]
     try:
         for flags in (["-march=native"], []):  # some compilers do not know this machine
             done = subprocess.run([*command, *flags], capture_output=True, timeout=120, check=False)
@@ -233,8 +220,7 @@ def _folder() -> Path | None:
     place = open_to_others(folder)
     if place is not None:
         _say_open(str(place))
-        return None
-    return folder
+    return folder if place is None else None
 
 
 def open_to_others(folder: Path) -> Path | None:

@@ -77,7 +77,9 @@ def _partition(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
         return kernel(*tree.unflatten(leaves))
 
     def results(mesh: Mesh, given: tuple[Any, ...], made: Any) -> Any:
-        place = NamedSharding(mesh, _batch_spec(given[:count], axes))
+        # XLA splits the batch as it splits the first array that it splits at all.
+        specs = [at.sharding.spec[:axes] for at in given[:count] if isinstance(at.sharding, NamedSharding)]
+        place = NamedSharding(mesh, PartitionSpec(*next(filter(any, specs), ())))
         return jax.tree.map(lambda _: place, made)
 
     def partition(mesh: Mesh, given: tuple[Any, ...], made: Any) -> Any:
@@ -92,12 +94,6 @@ def _partition(kernel: Kernel, split: PyTree, whole: PyTree, axes: int) -> Any:
     # The last two say the same: to the partitioner that JAX had before, and to Shardy.
     call.def_partition(partition, infer_sharding_from_operands=results, sharding_rule=rule)
     return call(*parts)
-
-
-def _batch_spec(given: tuple[Any, ...], axes: int) -> PartitionSpec:
-    """How XLA splits the batch: as it splits the first array that it splits at all."""
-    specs = [leaf.sharding.spec[:axes] for leaf in given if isinstance(leaf.sharding, NamedSharding)]
-    return PartitionSpec(*next((spec for spec in specs if any(spec)), ()))
 
 
 def _rule(given: list[int], made: list[int], count: int, axes: int) -> tuple[str, dict[str, Any]]:

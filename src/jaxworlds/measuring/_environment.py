@@ -72,7 +72,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # never write to the repository, not even its index
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, env=quiet, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, env=quiet, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None
+    return done.stdout.strip() or None

@@ -107,7 +107,32 @@ class Sampler:
         return Sample(wall / self.calls, cpu / self.calls)
 
 
-def iqr(values: Sequence[float]) -> float:
-    """Interquartile range: the spread that a few outliers do not move."""
-    low, high = np.percentile(values, (25, 75))
-    return float(high - low)
+@dataclass(frozen=True)
+class Timings:
+    """Samples of one function: seconds per call, each over `calls_per_sample` calls."""
+
+    name: str
+    times: tuple[float, ...]
+    cpu_times: tuple[float, ...]
+    calls_per_sample: int
+
+    @property
+    def median_s(self) -> float:
+        """Median seconds per call."""
+        return float(np.median(self.times))
+
+    @property
+    def iqr_s(self) -> float:
+        """Interquartile range of the seconds per call: the spread that a few outliers do not move."""
+        low, high = np.percentile(self.times, (25, 75))
+        return float(high - low)
+
+    @property
+    def best_s(self) -> float:
+        """Seconds per call of the fastest sample."""
+        return min(self.times)
+
+    @property
+    def cpu_s(self) -> float:
+        """Median CPU seconds per call over all threads: the steadier figure on a shared machine."""
+        return float(np.median(self.cpu_times))

@@ -119,12 +119,11 @@ class Baseline:
         if known is None:
             return Verdict(name, "new", f"  no baseline for {self.key}; `record` makes one")
         allowed = dict(tolerance or {})
-        lines, marks = [], []
-        for figure in sorted({*known, *found}):
-            mark = _judge_one(figure, known, found, allowed, judge_time)
-            marks.append(mark)
-            lines.append(_line(figure, known.get(figure), found.get(figure), mark))
-        status: Status = "regressed" if "regressed" in marks else "improved" if "improved" in marks else "ok"
+        names = sorted({*known, *found})
+        marks = {figure: _judge_one(figure, known, found, allowed, judge_time) for figure in names}
+        lines = [_line(figure, known.get(figure), found.get(figure), mark) for figure, mark in marks.items()]
+        kinds = set(marks.values())
+        status: Status = "regressed" if "regressed" in kinds else "improved" if "improved" in kinds else "ok"
         return Verdict(name, status, "\n".join(lines))
 
 
@@ -153,18 +152,13 @@ def _judge_one(
 
 
 def _line(figure: str, before: int | float | None, now: int | float | None, mark: str) -> str:
-    show = format_seconds if figure.endswith("_s") else format_bytes if figure.endswith("bytes") else _number
+    number = lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"  # noqa: E731
+    show = format_seconds if figure.endswith("_s") else format_bytes if figure.endswith("bytes") else number
     change = ""
     if before and now is not None and now != before:
         change = f" ({100 * (now - before) / before:+.1f} %)"
-    gone = "gone" if now is None else show(now)
-    return (
-        f"  {figure}: {'-' if before is None else show(before)} → {gone}{change}{' ' + mark if mark else ''}"
-    )
-
-
-def _number(value: int | float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    was, gone = "-" if before is None else show(before), "gone" if now is None else show(now)
+    return f"  {figure}: {was} → {gone}{change}{' ' + mark if mark else ''}"
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, int | float]:
@@ -186,39 +180,24 @@ def _plain(figures: Mapping[str, Any]) -> dict[str, int | float]:
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """All baselines of a file by key; nothing when it does not exist."""
     try:
-        text = path.read_text(encoding="utf-8")
+        document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except UnicodeDecodeError as error:
-        raise _corrupt(path, str(error)) from error
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also text that is no UTF-8
         raise _corrupt(path, str(error)[:200]) from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise _corrupt(path, f'it lacks "format": "{_FORMAT}"')
-    if document.get("version") != _VERSION:
-        raise _corrupt(
-            path, f"its version is {repr(document.get('version'))[:40]}, this code reads {_VERSION}"
-        )
+    if (version := document.get("version")) != _VERSION:
+        raise _corrupt(path, f"its version is {repr(version)[:40]}, this code reads {_VERSION}")
     everything: Any = document.get("baselines")
-    if not _well_formed(everything):
+    try:
+        entries = [entry for names in everything.values() for entry in names.values()]
+        figures: list[Any] = [value for entry in entries for value in entry["figures"].values()]
+    except (KeyError, TypeError, AttributeError):
+        figures = [None]
+    if not all(type(value) in (int, float) and abs(value) < 1e300 for value in figures):
         raise _corrupt(path, '"baselines" must map key → name → {"figures": {name: number}}')
     return everything
-
-
-def _well_formed(everything: Any) -> bool:
-    return isinstance(everything, dict) and all(
-        isinstance(names, dict)
-        and all(isinstance(entry, dict) and _all_numbers(entry.get("figures")) for entry in names.values())
-        for names in everything.values()
-    )
-
-
-def _all_numbers(figures: Any) -> bool:
-    return isinstance(figures, dict) and all(
-        type(value) in (int, float) and abs(value) < 1e300 for value in figures.values()
-    )
 
 
 def _corrupt(path: Path, why: str) -> BaselineError:

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..arguments import demand_call, short
 from ..text import format_seconds, render
-from ._timing import Sample, Sampler, iqr, no_garbage_collection
+from ._timing import Sample, Sampler, Timings, no_garbage_collection
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Timings):
     """One row of a comparison.
 
     `ratio` is its time over the first alternative's: the median of round-by-round ratios, with a 95 %
@@ -21,35 +21,11 @@ class Alternative:
     machine with neighbours, who only ever add time, it is the cleanest figure for the work itself.
     """
 
-    name: str
-    times: tuple[float, ...]
-    cpu_times: tuple[float, ...]
-    calls_per_sample: int
     ratio: float
     ratio_low: float
     ratio_high: float
     cpu_ratio: float
     best_ratio: float
-
-    @property
-    def best_s(self) -> float:
-        """Seconds per call of the fastest sample."""
-        return min(self.times)
-
-    @property
-    def median_s(self) -> float:
-        """Median seconds per call."""
-        return float(np.median(self.times))
-
-    @property
-    def iqr_s(self) -> float:
-        """Interquartile range of the seconds per call."""
-        return iqr(self.times)
-
-    @property
-    def cpu_s(self) -> float:
-        """Median CPU seconds per call over all threads."""
-        return float(np.median(self.cpu_times))
 
     @property
     def differs(self) -> bool:
@@ -72,17 +48,8 @@ class Comparison:
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Plain figures per alternative, for JSON."""
-        names = (
-            "median_s",
-            "iqr_s",
-            "best_s",
-            "cpu_s",
-            "ratio",
-            "ratio_low",
-            "ratio_high",
-            "cpu_ratio",
-            "best_ratio",
-        )
+        times = ("median_s", "iqr_s", "best_s", "cpu_s")
+        names = (*times, "ratio", "ratio_low", "ratio_high", "cpu_ratio", "best_ratio")
         return {row.name: {name: float(getattr(row, name)) for name in names} for row in self.rows}
 
     def table(self) -> Any:
@@ -92,25 +59,15 @@ class Comparison:
 
         table = Table(title=f"{len(self.order)} interleaved rounds", title_justify="left")
         table.add_column("alternative")
-        for heading in (
-            "median",
-            "IQR",
-            "CPU",
-            f"time ÷ {escape(self.rows[0].name)}",
-            "95 % interval",
-            "CPU ratio",
-        ):
+        first = self.rows[0]
+        ratio = f"time ÷ {escape(first.name)}"
+        for heading in ("median", "IQR", "CPU", ratio, "95 % interval", "CPU ratio"):
             table.add_column(heading, justify="right")
         for row in self.rows:
             interval = f"{row.ratio_low:.3f} – {row.ratio_high:.3f}{'' if row.differs else ' (noise)'}"
-            first = row is self.rows[0]
-            table.add_row(
-                escape(row.name),
-                *map(format_seconds, (row.median_s, row.iqr_s, row.cpu_s)),
-                f"{row.ratio:.3f}",
-                "" if first else interval,
-                f"{row.cpu_ratio:.3f}",
-            )
+            times = map(format_seconds, (row.median_s, row.iqr_s, row.cpu_s))
+            ratios = (f"{row.ratio:.3f}", "" if row is first else interval, f"{row.cpu_ratio:.3f}")
+            table.add_row(escape(row.name), *times, *ratios)
         return table
 
     def __str__(self) -> str:
@@ -154,32 +111,27 @@ def compare(
             for name in turn:
                 samples[name].append(samplers[name]())
             order.append(tuple(turn))
-    wall = {name: np.array([sample.wall_s for sample in found]) for name, found in samples.items()}
-    cpu = {name: np.array([sample.cpu_s for sample in found]) for name, found in samples.items()}
-    first = next(iter(alternatives))
-    rows = []
-    for name in alternatives:
-        ratio, low, high = _paired_ratio(wall[name], wall[first], seed)
-        cpu_ratio = float(np.sum(cpu[name]) / max(np.sum(cpu[first]), 1e-12))
-        rows.append(
-            Alternative(
-                name,
-                tuple(wall[name].tolist()),
-                tuple(cpu[name].tolist()),
-                samplers[name].calls,
-                ratio,
-                low,
-                high,
-                cpu_ratio,
-                float(np.min(wall[name]) / np.min(wall[first])),
-            )
-        )
+    first = samples[next(iter(alternatives))]
+    rows = [_row(first, name, found, samplers[name].calls, seed) for name, found in samples.items()]
     return Comparison(tuple(rows), tuple(order))
 
 
-def _paired_ratio(times: np.ndarray, reference: np.ndarray, seed: int) -> tuple[float, float, float]:
-    """Median of the round-by-round ratios, and its 95 % bootstrap interval over rounds."""
-    ratios = times / reference
+def _row(first: list[Sample], name: str, samples: list[Sample], calls: int, seed: int) -> Alternative:
+    """The row of one alternative, with a 95 % bootstrap interval over rounds."""
+    (wall, cpu), (first_wall, first_cpu) = (
+        np.array([(sample.wall_s, sample.cpu_s) for sample in found]).T for found in (samples, first)
+    )
+    ratios = wall / first_wall
     drawn = np.random.default_rng(seed).integers(0, len(ratios), size=(2000, len(ratios)))
     low, high = np.percentile(np.median(ratios[drawn], axis=1), (2.5, 97.5))
-    return float(np.median(ratios)), float(low), float(high)
+    return Alternative(
+        name,
+        tuple(wall.tolist()),
+        tuple(cpu.tolist()),
+        calls,
+        ratio=float(np.median(ratios)),
+        ratio_low=float(low),
+        ratio_high=float(high),
+        cpu_ratio=float(np.sum(cpu) / max(np.sum(first_cpu), 1e-12)),
+        best_ratio=float(np.min(wall) / np.min(first_wall)),
+    )

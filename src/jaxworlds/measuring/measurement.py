@@ -8,19 +8,18 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import numpy as np
 
 from ..arguments import demand_call
 from ..compile_events import CompileEvents
 from ..memory import MemoryUnknownError, predict_memory
 from ..text import format_bytes, format_seconds
-from ._timing import Sampler, iqr, no_garbage_collection
+from ._timing import Sampler, Timings, no_garbage_collection
 
 Origin = Literal["fresh", "disk", "memory", "none"]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Timings):
     """Cost of one function: tracing, lowering and compiling, each run, and memory.
 
     `times` and `cpu_times` are seconds per call, one entry per sample of `calls_per_sample` calls.
@@ -33,10 +32,6 @@ class Measurement:
     same wherever the source lies.
     """
 
-    name: str
-    times: tuple[float, ...]
-    cpu_times: tuple[float, ...]
-    calls_per_sample: int
     compiles: int
     steady_compiles: int
     trace_s: float | None = None
@@ -46,26 +41,6 @@ class Measurement:
     peak_bytes: int | None = None
     program_bytes: int | None = None
     items: int | float | None = None
-
-    @property
-    def median_s(self) -> float:
-        """Median seconds per call."""
-        return float(np.median(self.times))
-
-    @property
-    def iqr_s(self) -> float:
-        """Interquartile range of the seconds per call: the spread."""
-        return iqr(self.times)
-
-    @property
-    def best_s(self) -> float:
-        """The fastest sample, in seconds per call."""
-        return min(self.times)
-
-    @property
-    def cpu_s(self) -> float:
-        """Median CPU seconds per call over all threads: the steadier figure on a shared machine."""
-        return float(np.median(self.cpu_times))
 
     @property
     def rate(self) -> float | None:
@@ -78,8 +53,8 @@ class Measurement:
         `compiles` is left out: it is 0 or 1 by whether this process met the function before.
         """
         names = ("steady_compiles", "program_bytes", "peak_bytes", "trace_s", "lower_s", "compile_s")
+        names += ("median_s", "iqr_s", "best_s", "cpu_s")
         known = {name: getattr(self, name) for name in names}
-        known |= {"median_s": self.median_s, "iqr_s": self.iqr_s, "best_s": self.best_s, "cpu_s": self.cpu_s}
         known["rate"] = None if self.rate is None else float(self.rate)
         return {name: value for name, value in known.items() if value is not None}
 
@@ -87,13 +62,9 @@ class Measurement:
         lines = [f"{self.name}:"]
         if self.compile_origin != "none":
             stages = (("trace", self.trace_s), ("lower", self.lower_s), ("compile", self.compile_s))
-            origin = {
-                "fresh": "",
-                "disk": " (from the disk cache)",
-                "memory": " (already compiled: look-ups only)",
-            }
+            origin = {"disk": " (from the disk cache)", "memory": " (already compiled: look-ups only)"}
             text = ", ".join(f"{stage} {format_seconds(seconds)}" for stage, seconds in stages)
-            lines.append(f"  once    {text}{origin[self.compile_origin]}")
+            lines.append(f"  once    {text}{origin.get(self.compile_origin, '')}")
         lines.append(
             f"  run     {format_seconds(self.median_s)} median, IQR {format_seconds(self.iqr_s)}, best "
             f"{format_seconds(self.best_s)}, CPU {format_seconds(self.cpu_s)} "
@@ -200,24 +171,20 @@ def _stages(fn: Any, args: tuple[Any, ...], events: CompileEvents) -> dict[str, 
     executable = lowered.compile()
     compile_s = time.perf_counter() - start
     origin = "memory" if events.compiles == compiles else "disk" if events.disk_hits > disk_hits else "fresh"
+    try:
+        peak_bytes = predict_memory(executable).peak
+    except MemoryUnknownError:
+        peak_bytes = None
     program = getattr(lowered, "lowered", lowered)  # equinox wraps jax's own stages
     return {
         "trace_s": trace_s,
         "lower_s": lower_s,
         "compile_s": compile_s,
         "compile_origin": origin,
-        "peak_bytes": _peak_bytes(executable),
+        "peak_bytes": peak_bytes,
         "program_bytes": len(program.as_text().encode()),
         "donates": any(leaf.donated for leaf in jax.tree.leaves(program.args_info)),
     }
-
-
-def _peak_bytes(executable: Any) -> int | None:
-    """The predicted peak; None where the backend does not say."""
-    try:
-        return predict_memory(executable).peak
-    except MemoryUnknownError:
-        return None
 
 
 def break_even(compile_s: float | int, baseline_s: float | int, run_s: float | int) -> int | float:

@@ -67,14 +67,10 @@ class PerformanceMonitor:
                 stats[f"{name}_{figure}"] = float(reduce(times))
         for name, times in self.compiling.items():
             stats[f"{name}_compiling_total"] = float(np.sum(times))
-        for name, rates in self.throughput.items():
-            stats |= {
-                f"{name}_throughput_mean": float(np.mean(rates)),
-                f"{name}_throughput_max": float(np.max(rates)),
-            }
         pooled = [rate for rates in self.throughput.values() for rate in rates]
-        if pooled:
-            stats |= {"throughput_mean": float(np.mean(pooled)), "throughput_max": float(np.max(pooled))}
+        of_names = {f"{name}_throughput": rates for name, rates in self.throughput.items()}
+        for name, rates in (of_names | {"throughput": pooled}).items() if pooled else ():
+            stats |= {f"{name}_mean": float(np.mean(rates)), f"{name}_max": float(np.max(rates))}
         return stats
 
     def reset(self) -> None:
@@ -93,15 +89,13 @@ class PerformanceMonitor:
         for heading in ("calls", "mean", "std", "min", "max", "items/s", "compiling"):
             table.add_column(heading, justify="right")
         for name in dict.fromkeys((*self.metrics, *self.compiling)):
-            steady = [
-                format_seconds(stats.get(f"{name}_{figure}")) for figure in ("mean", "std", "min", "max")
-            ]
+            steady = [stats.get(f"{name}_{figure}") for figure in ("mean", "std", "min", "max")]
             rate = stats.get(f"{name}_throughput_mean")
             compiling = self.compiling.get(name, [])
             table.add_row(
                 escape(name),
                 str(len(self.metrics.get(name, []))),
-                *steady,
+                *map(format_seconds, steady),
                 "-" if rate is None else f"{rate:,.0f}",
                 f"{format_seconds(sum(compiling))} ({len(compiling)})" if compiling else "-",
             )

@@ -55,8 +55,8 @@ class Profile:
 
         title = f"{self.calls} calls, {format_seconds(self.wall_s)} wall, {format_seconds(self.busy_s)} busy"
         table = Table(title=title, title_justify="left")
-        table.add_column("operation", overflow="fold")
-        table.add_column("contains", overflow="fold")
+        for heading in ("operation", "contains"):
+            table.add_column(heading, overflow="fold")
         for heading in ("calls", "total ms", "self ms", "share"):
             table.add_column(heading, justify="right", no_wrap=True)
         for op in self.operations[: self.top]:
@@ -114,36 +114,32 @@ def profile(
                 with jax.profiler.StepTraceAnnotation("call", step_num=step):
                     call()
             wall_s = time.perf_counter() - start
-        operations = _operations(_newest_capture(target), _contents(fn, args))
+        captures = sorted(
+            target.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime_ns
+        )
+        if not captures:
+            raise RuntimeError(
+                f"the profiler wrote no capture to `{target}`. Is another trace running in this process?"
+            )
+        operations = _operations(captures[-1], _contents(fn, args))
     busy_s = sum((op.self_s for op in operations), 0.0)
     return Profile(operations, calls, wall_s, busy_s, top, None if folder is None else target.resolve())
 
 
-def _newest_capture(folder: Path) -> Path:
-    captures = sorted(folder.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime_ns)
-    if not captures:
-        raise RuntimeError(
-            f"the profiler wrote no capture to `{folder}`. Is another trace running in this process?"
-        )
-    return captures[-1]
-
-
 def _operations(capture: Path, contents: dict[str, str]) -> tuple[Operation, ...]:
     """Sum the events of a capture by operation, largest self time first."""
-    sums: dict[str, list[float]] = {}
+    sums: dict[str, tuple[int, float, float]] = {}
     with warnings.catch_warnings():
         # jaxlib's reader builds its types without a module name, which Python 3.12+ remarks on.
         warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
         for line in _lines(jax.profiler.ProfileData.from_file(str(capture))):
             for name, duration, own in _self_times(line):
-                entry = sums.setdefault(name, [0, 0.0, 0.0])
-                entry[0] += 1
-                entry[1] += duration
-                entry[2] += own
+                count, total, self_ns = sums.get(name, (0, 0.0, 0.0))
+                sums[name] = count + 1, total + duration, self_ns + own
     busy = sum(own for _, _, own in sums.values()) or 1.0
     ranked = sorted(sums.items(), key=lambda item: -item[1][2])
     return tuple(
-        Operation(name, contents.get(name, ""), int(count), total * 1e-9, own * 1e-9, own / busy)
+        Operation(name, contents.get(name, ""), count, total * 1e-9, own * 1e-9, own / busy)
         for name, (count, total, own) in ranked
     )
 
@@ -166,9 +162,8 @@ def _lines(data: Any) -> Iterable[list[_Event]]:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None or (devices and "Memcpy" in event.name):
-                    events.append(
-                        (str(operation or event.name), event.start_ns, event.start_ns + event.duration_ns)
-                    )
+                    end = event.start_ns + event.duration_ns
+                    events.append((str(operation or event.name), event.start_ns, end))
             yield events
 
 

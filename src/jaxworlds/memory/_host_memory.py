@@ -73,9 +73,8 @@ def _group_rooms(proc: Path, groups: Path) -> list[int]:
                 continue
             stat = group / "memory.stat"
             pairs = dict(row.split() for row in stat.read_text().splitlines()) if stat.exists() else {}
-            used = (_number(group / used_name) or 0) - int(
-                pairs.get(cache_name, 0)
-            )  # page cache can be reclaimed
+            cache = int(pairs.get(cache_name, 0))  # can be reclaimed
+            used = (_number(group / used_name) or 0) - cache
             rooms.append(max(0, limit - used))
     return rooms
 

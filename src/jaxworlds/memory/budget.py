@@ -72,14 +72,12 @@ class MemoryManager:
             held = [thing for thing in (*self._loaders, *self._caches) if thing.nbytes]
             while held and self.nbytes > self.max_bytes:
                 oldest = min(held, key=lambda thing: thing.last_use)
-                freed = (
-                    oldest.release(wait=False) if isinstance(oldest, LazyLoader) else oldest.evict_oldest()
-                )
+                is_loader = isinstance(oldest, LazyLoader)
+                freed = oldest.release(wait=False) if is_loader else oldest.evict_oldest()
                 self.evictions += freed > 0
-                if isinstance(oldest, LazyLoader) or not oldest.nbytes:
-                    held.remove(
-                        oldest
-                    )  # empty now, or busy in another thread, whose own `get` enforces again
+                # Empty now, or busy in another thread, whose own `get` enforces again.
+                if is_loader or not oldest.nbytes:
+                    held.remove(oldest)
 
     def cleanup_memory(self, *, idle_only: bool = False) -> dict[str, int]:
         """Release everything registered (or only what is idle) and collect garbage; returns what that did.
@@ -94,13 +92,8 @@ class MemoryManager:
             for cache in [] if idle_only else list(self._caches):
                 released += len(cache)
                 freed += cache.clear()
-        collected = gc.collect()
-        return {
-            "freed_bytes": freed,
-            "released": released,
-            "collected_objects": collected,
-            "owned_bytes": self.nbytes,
-        }
+        done = {"freed_bytes": freed, "released": released, "collected_objects": gc.collect()}
+        return {**done, "owned_bytes": self.nbytes}
 
     def get_memory_report(self) -> dict[str, Any]:
         """Bytes held, by kind.
@@ -144,18 +137,16 @@ class MemoryManager:
             self._caches.clear()
 
 
-class _OfProcess:
-    """The manager of this process, made on first use."""
-
-    manager: MemoryManager | None = None
-    lock = threading.Lock()
+_of_process: list[MemoryManager] = []
+_lock = threading.Lock()
 
 
 def get_memory_manager() -> MemoryManager:
     """The manager of this process, with the default budget of 500 MB; set its `max_bytes` to change that."""
-    with _OfProcess.lock:
-        _OfProcess.manager = _OfProcess.manager or MemoryManager()
-        return _OfProcess.manager
+    with _lock:
+        if not _of_process:
+            _of_process.append(MemoryManager())
+        return _of_process[0]
 
 
 @contextmanager

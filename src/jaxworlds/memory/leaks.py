@@ -18,15 +18,13 @@ from .prediction import MB, live_bytes, live_report, predict_memory, process_mem
 # --- tracked operations ---
 
 
-class _Switch:
-    """Whether tracking is on in this process."""
-
-    on = True
+_tracking = True
 
 
 def set_memory_tracking(enabled: bool) -> None:
     """Turn `track_memory` and `track_operation_memory` on or off everywhere; off costs one test per call."""
-    _Switch.on = enabled
+    global _tracking
+    _tracking = enabled
 
 
 @dataclass
@@ -82,7 +80,7 @@ def track_operation_memory(
     ```
     """
     use = MemoryUse(name)
-    if not (_Switch.on if enabled is None else enabled):
+    if not (_tracking if enabled is None else enabled):
         yield use
         return
     use.live_before = _live()
@@ -129,7 +127,7 @@ def track_memory(
 
     @functools.wraps(fn)
     def tracker(*args: Any, **kwargs: Any) -> Any:
-        if enabled is None and not _Switch.on:
+        if enabled is None and not _tracking:
             return fn(*args, **kwargs)
         with track_operation_memory(label, enabled=True, verbose=verbose) as use:
             result = jax.block_until_ready(fn(*args, **kwargs))
@@ -152,8 +150,8 @@ def monitor_memory_usage(fn: Callable[..., Any], *args: Any, verbose: bool = Fal
     device_peak = _device_peaks()
     extra = 0
     if hasattr(fn, "lower"):
-        need = predict_memory(fn, *args)
-        moved = sum(leaf.nbytes for leaf in jax.tree.leaves(args) if _is_host_array(leaf))
+        need, leaves = predict_memory(fn, *args), jax.tree.leaves(args)
+        moved = sum(getattr(leaf, "nbytes", 0) for leaf in leaves if not isinstance(leaf, jax.Array))
         extra = moved + need.outputs + need.temporaries - need.aliased
     result = jax.block_until_ready(fn(*args))
     increase = _live() - before
@@ -164,10 +162,6 @@ def monitor_memory_usage(fn: Callable[..., Any], *args: Any, verbose: bool = Fal
     if verbose:
         print(f"memory increase: {increase / MB:.1f} MB, peak: {peak / MB:.1f} MB")
     return result, increase, peak
-
-
-def _is_host_array(leaf: Any) -> bool:
-    return hasattr(leaf, "nbytes") and not isinstance(leaf, jax.Array)
 
 
 def _device_peaks() -> list[int]:
@@ -257,13 +251,10 @@ def _judge(
 ) -> tuple[bool, str]:
     if len(counts) < 8:
         return False, f"only {len(counts)} iterations were seen, too few to judge"
-    arrays, grown = counts[-1] - counts[0], (sizes[-1] - sizes[0]) / MB
-    rounds = len(counts) - 1
     reasons = []
     if _keeps_growing(counts) or _keeps_growing(sizes):
-        reasons.append(
-            f"live arrays grew by {arrays} and {grown:.3f} MB in {rounds} iterations: something keeps them"
-        )
+        grown = f"{counts[-1] - counts[0]} and {(sizes[-1] - sizes[0]) / MB:.3f} MB"
+        reasons.append(f"live arrays grew by {grown} in {len(counts) - 1} iterations: something keeps them")
     compiled = sum(count > 0 for count in compiles)
     if compiled * 2 >= len(compiles):
         reasons.append(
@@ -273,14 +264,14 @@ def _judge(
     if reasons:
         return True, "; ".join(reasons)
     rise = (resident[-1] - resident[0]) / MB
+    verdict = "live arrays and compiled programs do not grow"
     if (
         _keeps_growing(resident) and rise > 16
     ):  # less is what allocators do by themselves (ledger/core.md, 1c)
-        return (
-            False,
-            f"no array is kept, but the process grew by {rise:.0f} MB: look at host objects (NumPy, lists)",
+        verdict = (
+            f"no array is kept, but the process grew by {rise:.0f} MB: look at host objects (NumPy, lists)"
         )
-    return False, "live arrays and compiled programs do not grow"
+    return False, verdict
 
 
 def _keeps_growing(values: Sequence[int]) -> bool:

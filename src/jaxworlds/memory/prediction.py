@@ -82,8 +82,7 @@ class MemoryPrediction:
     def __str__(self) -> str:
         parts = f"arguments {format_bytes(self.arguments)} + outputs {format_bytes(self.outputs)}"
         parts += f" + temporaries {format_bytes(self.temporaries)} - aliased {format_bytes(self.aliased)}"
-        if self.scratch:
-            parts += f" + scratch {format_bytes(self.scratch)}"
+        parts += f" + scratch {format_bytes(self.scratch)}" if self.scratch else ""
         return f"peak {format_bytes(self.peak)} per device ({parts})"
 
 
@@ -99,14 +98,17 @@ def predict_memory(fn: Any, /, *args: Any, **kwargs: Any) -> MemoryPrediction:
     predict_memory(lambda x: x + 1, grids).peak  # 2 * 4096 * 30 * 30 * 4 bytes
     ```
     """
-    program = fn if _analysis(fn) is not None else _lower(fn, args, kwargs).compile()
-    analysis = _analysis(program)
-    stats = analysis() if analysis is not None else None
+    program = _inner(fn)
+    if not hasattr(program, "memory_analysis"):
+        program = _inner(_lower(fn, args, kwargs).compile())
+    stats = program.memory_analysis()
     if isinstance(stats, list | tuple):  # one entry per program part on some backends
         stats = stats[0] if stats else None
     fields = ("argument", "output", "temp", "alias")
     found = [int(getattr(stats, f"{name}_size_in_bytes", 0)) for name in fields]
-    if not any(found) and not _needs_nothing(program):
+    known = hasattr(program, "in_avals") and hasattr(program, "out_info")
+    needs_nothing = known and not tree_bytes(jax.tree.leaves((program.in_avals, program.out_info)))
+    if not any(found) and not needs_nothing:
         raise MemoryUnknownError(
             f"the backend {jax.default_backend()!r} gave no memory analysis for this program (all sizes "
             "are 0, as some older GPU versions do). Run it once at a small size and read "
@@ -115,10 +117,9 @@ def predict_memory(fn: Any, /, *args: Any, **kwargs: Any) -> MemoryPrediction:
     return MemoryPrediction(*found, scratch=_hidden_scratch(program))
 
 
-def _analysis(program: Any) -> Callable[[], Any] | None:
-    """The memory analysis of a compiled program; equinox hides it behind `.compiled`."""
-    inner = getattr(program, "compiled", program)
-    return getattr(inner, "memory_analysis", None)
+def _inner(program: Any) -> Any:
+    """JAX's own compiled program, which equinox hides behind `.compiled`."""
+    return getattr(program, "compiled", program)
 
 
 # An instruction of optimized HLO: name, result (one array or a tuple of them), operation, and the rest.
@@ -132,14 +133,14 @@ def _hidden_scratch(program: Any) -> int:
     XLA's CPU runtime allocates them itself. All figures here and below were measured with jax 0.10.2, as the
     growth of the resident process beyond the analysis.
     """
-    inner = getattr(program, "compiled", program)
-    if jax.default_backend() != "cpu" or not hasattr(inner, "as_text"):
+    if jax.default_backend() != "cpu" or not hasattr(program, "as_text"):
         return 0
-    instructions = {name: rest for name, *rest in _INSTRUCTION.findall(inner.as_text() or "")}
+    instructions = {name: rest for name, *rest in _INSTRUCTION.findall(program.as_text() or "")}
     largest = 0
     for result, operation, details in instructions.values():
         if operation == "sort":
-            largest = max(largest, _sort_scratch(result, _numbers("dimensions", details)[0]))
+            along = re.search(r"dimensions=\{(\d+)", details)
+            largest = max(largest, _sort_scratch(result, int(along[1]) if along else 0))
         elif '"TopK"' in details:
             operand = re.search(r"%([\w.\-]+)", details)
             source = instructions[operand[1]][0] if operand and operand[1] in instructions else result
@@ -147,11 +148,6 @@ def _hidden_scratch(program: Any) -> int:
             # floats, 12 MB for 8 rows of 3 million. (XLA sorts for other types, and for all of a row.)
             largest = max(largest, 4 * _sizes(source)[-1])
     return largest
-
-
-def _numbers(name: str, details: str) -> list[int]:
-    found = re.search(name + r"=\{([\d,]+)\}", details)
-    return [int(number) for number in found[1].split(",")] if found else [0]
 
 
 def _sizes(result: str) -> list[int]:
@@ -170,18 +166,8 @@ def _sort_scratch(result: str, dimension: int) -> int:
     return row * int(bits) // 16 if one_integer else 16 * len(operands) * row
 
 
-def _needs_nothing(program: Any) -> bool:
-    inner = getattr(program, "compiled", program)
-    known = hasattr(inner, "in_avals") and hasattr(inner, "out_info")
-    return known and tree_bytes((list(jax.tree.leaves(inner.in_avals)), inner.out_info)) == 0
-
-
 def _is_traced(leaf: Any) -> bool:
-    return (
-        isinstance(leaf, jax.ShapeDtypeStruct)
-        or eqx.is_array(leaf)
-        or isinstance(leaf, np.ndarray | np.generic)
-    )
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct | np.ndarray | np.generic)
 
 
 def _lower(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -204,9 +190,7 @@ def _lower(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner, more, kwargs = eqx.combine(traced_rest, static_rest)
         return eqx.filter(inner(*args, *more, **kwargs), eqx.is_array)
 
-    donated = [
-        index for index, name in enumerate(("donate_first", "donate_rest")) if getattr(fn, name, False)
-    ]
+    donated = [at for at, name in enumerate(("donate_first", "donate_rest")) if getattr(fn, name, False)]
     return jax.jit(whole, donate_argnums=donated).lower(traced_first, traced_rest)
 
 
@@ -262,24 +246,19 @@ def live_bytes(platform: str | None = None) -> dict[Any, int]:
     """Bytes of live `jax.Array`s on each local device; arrays that share one buffer count once."""
     totals: Counter[Any] = Counter()
     for array in _live_arrays(platform):
-        for device, nbytes in _bytes_by_device(array).items():
-            totals[device] += nbytes
+        totals.update(_bytes_by_device(array))
     return dict(totals)
 
 
 def _live_arrays(platform: str | None = None) -> list[jax.Array]:
-    unique = {}
+    """One of those that share a buffer, as `device_put` onto the same device makes them."""
+    unique: dict[Any, jax.Array] = {}
     for array in jax.live_arrays(platform):
         if not array.is_deleted():
-            unique.setdefault(_buffer(array), array)
+            devices = array.sharding.device_set
+            alone = array.size == 0 or len(devices) > 1
+            unique.setdefault(id(array) if alone else (array.unsafe_buffer_pointer(), *devices), array)
     return list(unique.values())
-
-
-def _buffer(array: jax.Array) -> Any:
-    """Equal for two arrays that share one buffer, as `device_put` onto the same device makes them."""
-    if array.size == 0 or len(array.sharding.device_set) > 1:
-        return id(array)
-    return array.unsafe_buffer_pointer(), *array.sharding.device_set
 
 
 def _bytes_by_device(array: jax.Array) -> dict[Any, int]:
@@ -320,9 +299,8 @@ class LiveReport:
 
 def live_report(top: int = 8) -> LiveReport:
     """Count what is held now; `top` bounds the list of largest (shape, dtype) groups."""
-    count, by_device, groups = 0, Counter(), {}
-    for array in _live_arrays():
-        count += 1
+    arrays, by_device, groups = _live_arrays(), Counter(), {}
+    for array in arrays:
         parts = _bytes_by_device(array)
         by_device.update({str(device): nbytes for device, nbytes in parts.items()})
         many, total = groups.get((array.shape, str(array.dtype)), (0, 0))
@@ -330,7 +308,7 @@ def live_report(top: int = 8) -> LiveReport:
     rows = sorted(((*kind, *sums) for kind, sums in groups.items()), key=lambda row: -row[3])
     now, peak = process_memory()
     return LiveReport(
-        count=count,
+        count=len(arrays),
         nbytes=sum(by_device.values()),
         by_device=dict(sorted(by_device.items())),
         largest=tuple(rows[:top]),
@@ -372,10 +350,10 @@ def optimize_array_memory(arr: np.ndarray | jax.Array, *, lossless: bool = False
     if not isinstance(arr.dtype, np.dtype) or arr.dtype.kind not in "iu":
         return arr
     low, high = int(arr.min()), int(arr.max())
-    for name in ("int8", "int16", "int32") if arr.dtype.kind == "i" else ("uint8", "uint16", "uint32"):
-        info = np.iinfo(name)
-        if arr.dtype.itemsize > info.bits // 8 and info.min <= low and high <= info.max:
-            return arr.astype(name)
+    for size in (1, 2, 4):
+        info = np.iinfo(f"{arr.dtype.kind}{size}")
+        if arr.dtype.itemsize > size and info.min <= low and high <= info.max:
+            return arr.astype(info.dtype)
     return arr
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _token
 from ._lifeline import Card, Lifeline, MissingHostError, Noted, card_of, difference, say, say_last, shorten
-from ._wire import Wire, listen, listen_as, own_address, split_address, whole_number
+from ._wire import Wire, listen, listen_as, whole_number
 from .exits import LOST, end_at_once
 
 _PART_S = 3.0
@@ -46,13 +46,9 @@ class Hub(Lifeline):
     """
 
     def __init__(self, card: Card, coordinator: str, silence_s: int):
-        super().__init__(card, silence_s)
-        self.coordinator = coordinator
-        name, port = split_address(coordinator)
-        self.alone = own_address(name) is not None
-        self.token = _token.run_token(loopback=self.alone, coordinator=coordinator)
+        super().__init__(card, coordinator, silence_s)
         try:
-            self.door = listen_as(name, port)
+            self.door = listen_as(self.name_of_first, self.port)
             self.door.setblocking(False)
         except OSError as error:
             raise ValueError(
@@ -104,9 +100,9 @@ class Hub(Lifeline):
         hints = []
         if self.sent_away["token"]:
             hints.append(f"Some came with another {_token.VARIABLE}, which must be the same on all hosts.")
-        name = split_address(self.coordinator)[0]
-        if self.alone and name not in ("localhost", self.address):
-            hints.append(f"Here {name} is {self.address}, which other machines cannot reach.")
+        if self.loopback and self.name_of_first not in ("localhost", self.address):
+            here = f"Here {self.name_of_first} is {self.address}"
+            hints.append(f"{here}, which other machines cannot reach.")
         return "".join(f" {hint}" for hint in hints)
 
     def _free_port(self) -> int:

@@ -21,7 +21,8 @@ import time
 from typing import NoReturn
 
 from ..text import printable
-from ._wire import Wire, whole_number
+from . import _token
+from ._wire import Wire, own_address, split_address, whole_number
 from .exits import end_at_once
 
 VERSION = 2
@@ -61,9 +62,13 @@ class Card:
 class Lifeline(threading.Thread, abc.ABC):
     """This process's connection with the others of its run."""
 
-    def __init__(self, card: Card, silence_s: int):
+    def __init__(self, card: Card, coordinator: str, silence_s: int):
         super().__init__(name="jaxworlds lifeline", daemon=True)
-        self.card, self.silence_s = card, silence_s
+        self.card, self.coordinator, self.silence_s = card, coordinator, silence_s
+        self.name_of_first, self.port = split_address(coordinator)
+        self.loopback = own_address(self.name_of_first)
+        """The address of process 0 if all run on this machine, else None."""
+        self.token = _token.run_token(loopback=self.loopback is not None, coordinator=coordinator)
         self.pulse_s = min(_PULSE_S, silence_s / 4)
         """How often this process gives a sign of life: often enough for the least patient of those who listen."""
         self.turn_s = min(_TURN_S, self.pulse_s / 2)
@@ -215,13 +220,8 @@ def hold_aborts() -> None:
 def said_of(card: Card) -> dict[str, str | int]:
     """A card as a message."""
     facts = {f"{_FACT}{name}": value for name, value in card.facts.items()}
-    return {
-        "jaxworlds": VERSION,
-        "process": card.process,
-        "processes": card.processes,
-        "node": card.node,
-        **facts,
-    }
+    numbers = {"jaxworlds": VERSION, "process": card.process, "processes": card.processes}
+    return {**numbers, "node": card.node, **facts}
 
 
 def card_of(message: dict[str, str]) -> Card | None:

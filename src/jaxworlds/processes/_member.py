@@ -8,7 +8,7 @@ import time
 from . import _token
 from ._hub import exit_code
 from ._lifeline import Card, Lifeline, MissingHostError, Noted, said_of, say, say_last
-from ._wire import Wire, addresses_of, own_address, split_address, whole_number
+from ._wire import Wire, addresses_of, whole_number
 from .exits import LOST, end_at_once
 
 _ANSWER_S = 5.0
@@ -20,11 +20,7 @@ class Member(Lifeline):
     """Holds one connection, to process 0."""
 
     def __init__(self, card: Card, coordinator: str, silence_s: int):
-        super().__init__(card, silence_s)
-        self.coordinator = coordinator
-        self.name_of_first, self.port = split_address(coordinator)
-        alone = own_address(self.name_of_first) is not None
-        self.token = _token.run_token(loopback=alone, coordinator=coordinator)
+        super().__init__(card, coordinator, silence_s)
         self.wire: Wire | None = None
         self.answered, self.heard = threading.Event(), threading.Event()
         self.answer: dict[str, str] = {}
@@ -40,9 +36,8 @@ class Member(Lifeline):
                     f"host 0 at {self.coordinator} does not answer. Start all hosts again."
                 )
         if "refused" in self.answer:
-            raise (
-                MissingHostError if exit_code(self.answer) == LOST and "code" in self.answer else ValueError
-            )(self.answer["refused"])
+            missing = "code" in self.answer and exit_code(self.answer) == LOST
+            raise (MissingHostError if missing else ValueError)(self.answer["refused"])
         port = whole_number(self.answer.get("go"))
         if port is None or not 0 < port < 1 << 16:
             raise MissingHostError(
@@ -94,16 +89,13 @@ class Member(Lifeline):
         if answer is None:
             return False
         if not _token.proves(answer.get("proof"), self.token, "hub", hub_nonce, own):
-            raise ValueError(self._other_token())
+            raise ValueError(
+                f"`{_token.VARIABLE}` must be the same on all hosts; host 0 at {self.coordinator} has another than "
+                f"{self.card}. Type `{_token.MAKE_ONE}` once and give that value to all, or take "
+                "another port if what listens there belongs to another run or user."
+            )
         wire.secure(_token.session_key(self.token, hub_nonce, own), first=False)
         return True
-
-    def _other_token(self) -> str:
-        return (
-            f"`{_token.VARIABLE}` must be the same on all hosts; host 0 at {self.coordinator} has another than "
-            f"host {self.card.process} ({self.card.node}). Type `{_token.MAKE_ONE}` once and give that value to all, or take "
-            "another port if what listens there belongs to another run or user."
-        )
 
     def _call(self, port: int, patience_s: float, noted: Noted) -> socket.socket:
         """Connect to host 0, trying again until it accepts."""

@@ -29,7 +29,14 @@ def run_token(*, loopback: bool, coordinator: str) -> bytes:
             f"hosts. Type `{MAKE_ONE}` before `srun` or `mpirun -x {VARIABLE}`; examples/launch/slurm.sh and ssh.sh make one "
             "by themselves."
         )
-    return _users_secret()
+    # A secret of this user on this machine, created at first use.
+    with contextlib.suppress(OSError, RuntimeError):
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        path = Path(base) / "jaxworlds" / "token"
+        if not path.exists():
+            _write_secret(path)
+        return _read_secret(path)
+    return b""
 
 
 def weak(token: bytes) -> bool:
@@ -66,17 +73,6 @@ def session_key(token: bytes, hub_nonce: str, member_nonce: str) -> bytes:
 def _derive(token: bytes, purpose: str, hub_nonce: str, member_nonce: str) -> bytes:
     text = f"jaxworlds {purpose} {hub_nonce} {member_nonce}"
     return hmac.new(token, text.encode(), hashlib.sha256).digest()
-
-
-def _users_secret() -> bytes:
-    """The secret of this user on this machine, created at first use; empty without a private folder."""
-    with contextlib.suppress(OSError, RuntimeError):
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        path = Path(base) / "jaxworlds" / "token"
-        if not path.exists():
-            _write_secret(path)
-        return _read_secret(path)
-    return b""
 
 
 def _write_secret(path: Path) -> None:

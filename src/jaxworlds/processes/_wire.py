@@ -111,13 +111,6 @@ class Wire:
         self._received += 1
         return unpack(body)
 
-    def address(self) -> str:
-        """Network address of the peer."""
-        try:
-            return str(self.connection.getpeername()[0])
-        except OSError:
-            return "an unknown address"
-
     def close(self) -> None:
         """Close the connection after pending messages."""
         with contextlib.suppress(OSError):
@@ -160,8 +153,7 @@ def unpack(body: bytes) -> dict[str, str] | None:
 
 def whole_number(text: str | None) -> int | None:
     """The number in a message, of at most nine digits, or None."""
-    plain = text is not None and text.isascii() and text.isdigit() and len(text) <= 9
-    return int(text) if plain and text is not None else None
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
 def _keep_alive(connection: socket.socket, silence_s: float) -> None:
@@ -204,9 +196,7 @@ def addresses_of(name: str) -> list[str]:
 def own_address(name: str) -> str | None:
     """The loopback address, where `name` means this machine only; None if others can reach it."""
     found = addresses_of(name)
-    if not all(map(_is_loopback, found)):
-        return None
-    return min(found, key=lambda address: ":" in address)
+    return min(found, key=lambda address: ":" in address) if all(map(_is_loopback, found)) else None
 
 
 def _is_loopback(address: str) -> bool:

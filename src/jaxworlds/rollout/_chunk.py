@@ -55,8 +55,6 @@ class Program:
     observe: Any
     steps: int
     record_every: int | None
-    has_inputs: bool
-    has_shared: bool
     shardings: Any = None
 
     @property
@@ -85,7 +83,7 @@ def advance(
 
     def body(carry: Any, x: Any) -> tuple[Any, Any]:
         t, given = x
-        arguments = (carry, given if program.has_inputs else t, *((shared,) if program.has_shared else ()))
+        arguments = (carry, t if inputs is None else given, *(() if shared is None else (shared,)))
         with ambient(step=t, period=period), spread_over(program.mesh):
             result = call_step(step, arguments)
         if not (isinstance(result, tuple) and len(result) == 2):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._trees import is_key
+from .._trees import is_key, on_key_data
 from ..batching import map_with_axes
 
 # How urgently a process wants to stop: asked by a callback, by Ctrl-C, by a scheduler. The most urgent one decides for all.
@@ -47,8 +47,7 @@ def put(leaf: Any, where: Any, *, fresh: bool) -> Any:
     """Place one array; `fresh` promises memory that nobody else sees, so that it may be donated."""
     if is_key(leaf) and where is not None and not where.is_fully_addressable:
         # JAX 0.10 places typed keys on the devices of this process only.
-        data = put(jax.random.key_data(leaf), where, fresh=fresh)
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+        return on_key_data(lambda data: put(data, where, fresh=fresh), leaf)
     if where is None and not fresh and isinstance(leaf, jax.Array):
         return leaf  # already in its place; `device_put` would make a second handle on jax 0.11
     if not isinstance(leaf, jax.Array):
@@ -65,9 +64,7 @@ def to_host(tree: Any) -> Any:
 
 def _fetch(leaf: Any) -> Any:
     if is_key(leaf):
-        if leaf.is_fully_addressable:
-            return leaf
-        return jax.random.wrap_key_data(_fetch(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return leaf if leaf.is_fully_addressable else on_key_data(_fetch, leaf)
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
         return np.asarray(leaf)
     if leaf.is_fully_replicated:
@@ -95,11 +92,8 @@ def join(parts: list[Any]) -> Any:
 
 def is_true(answer: Any) -> bool:
     """True if a callback returned a true boolean of Python, NumPy or JAX; other values are ignored."""
-    return (
-        isinstance(answer, bool | np.bool_ | np.ndarray | jax.Array)
-        and np.shape(answer) == ()
-        and bool(answer)
-    )
+    is_boolean = isinstance(answer, bool | np.bool_ | np.ndarray | jax.Array)
+    return is_boolean and np.shape(answer) == () and bool(answer)
 
 
 class StopRequest:

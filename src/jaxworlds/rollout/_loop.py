@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,19 +19,8 @@ from ..kernels import warn_of_missing_kernels
 from ..memory import demand_memory
 from ..static import strong
 from ..taps import AdaptivePeriod
+from . import _host
 from ._chunk import Program, advance, bytes_beyond, call_step, merge, split
-from ._host import (
-    OUTCOMES,
-    STOP,
-    count_worlds,
-    is_true,
-    join,
-    most_urgent,
-    progress_bar,
-    put,
-    stop_on_signal,
-    to_host,
-)
 from ._results import Chunk, Outcome, Rollout
 from .checkpoints import CheckpointFolder, ProgressOfRun
 
@@ -78,10 +67,12 @@ class Driver:
         self.job, self.folder = job, folder
         shared_at = job.shared_at
         shared = jax.tree.map(_as_array, job.shared if shared_at is None else shared_at(0, 0))
-        standing = shared if shared_at is None else jax.tree.map(_stand_in, shared)
+        standing = shared
+        if shared_at is not None:  # an empty array stands in for what the function only describes
+            is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+            standing = jax.tree.map(lambda leaf: np.zeros(0) if is_shape(leaf) else leaf, shared)
         self.step, step_arrays = split(job.step, "step")
         self.shared, shared_arrays = split(standing, "shared")
-        self.has_shared = shared is not None
         self.constants = {"inputs": job.inputs, "shared": shared_arrays, "step": step_arrays}
         if shared_at is None:
             self.shared_arrays = self._replicate(shared_arrays)
@@ -98,12 +89,9 @@ class Driver:
         self.worlds = 1
 
     def _replicate(self, arrays: list[Any]) -> list[Any]:
-        where = (
-            None
-            if self.job.mesh is None
-            else jax.sharding.NamedSharding(self.job.mesh, jax.sharding.PartitionSpec())
-        )
-        return jax.tree.map(lambda leaf: put(leaf, where, fresh=False), arrays)
+        mesh = self.job.mesh
+        where = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        return jax.tree.map(lambda leaf: _host.put(leaf, where, fresh=False), arrays)
 
     def share(self, at: int, steps: int) -> list[Any]:
         """The shared arrays of this chunk, on the device."""
@@ -123,8 +111,13 @@ class Driver:
 
     def place(self, carry: Any, *, copy: bool) -> Any:
         """Put the carry where it will live, with strong types; a copy leaves the caller's arrays alone."""
-        _demand_arrays(carry)
-        self.worlds = count_worlds(carry, self.job.axes, strict=self.job.mesh is not None)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
+            if not eqx.is_array_like(leaf):  # such as the activation function of a network
+                raise TypeError(
+                    f"`carry{jax.tree_util.keystr(path)}` must be an array; got {short(leaf)}. Move it out of the "
+                    "carry: `arrays, rest = eqx.partition(carry, eqx.is_array)`, and `eqx.combine(arrays, rest)` in `step`."
+                )
+        self.worlds = _host.count_worlds(carry, self.job.axes, strict=self.job.mesh is not None)
         seen = {id(leaf) for leaf in jax.tree.leaves((self.constants["shared"], self.constants["step"]))}
 
         def is_taken(leaf: Any) -> bool:
@@ -136,10 +129,12 @@ class Driver:
         fresh = jax.tree.map(is_taken, carry)
         carry = strong(carry)
         if self.job.mesh is None:
-            return jax.tree.map(lambda leaf, new: put(leaf, None, fresh=new), carry, fresh)
+            return jax.tree.map(lambda leaf, new: _host.put(leaf, None, fresh=new), carry, fresh)
         shardings = world_shardings(carry, self.job.mesh, self.job.axes)
         self.shardings = tuple(jax.tree.leaves(shardings))
-        return jax.tree.map(lambda leaf, new, where: put(leaf, where, fresh=new), carry, fresh, shardings)
+        return jax.tree.map(
+            lambda leaf, new, where: _host.put(leaf, where, fresh=new), carry, fresh, shardings
+        )
 
     def program(self, steps: int, record_every: int | None) -> Program:
         return Program(
@@ -148,15 +143,12 @@ class Driver:
             observe=self.job.observe,
             steps=steps,
             record_every=record_every,
-            has_inputs=self.job.inputs is not None,
-            has_shared=self.has_shared,
             shardings=self.shardings,
         )
 
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
-        every = (
-            self.job.tap_every.value if isinstance(self.job.tap_every, AdaptivePeriod) else self.job.tap_every
-        )
+        every = self.job.tap_every
+        every = every.value if isinstance(every, AdaptivePeriod) else every
         inputs = jax.tree.map(lambda a: a[at : at + steps], self.job.inputs)
         return carry, self.step_arrays, self.share(at, steps), np.array([at, every], np.int32), inputs
 
@@ -166,30 +158,27 @@ class Driver:
         x = jnp.int32(0) if self.job.inputs is None else jax.tree.map(lambda a: a[0], self.job.inputs)
 
         def out(carry: Any, arrays: list[Any]) -> Any:
-            extra = (merge(self.shared, arrays),) if self.has_shared else ()
-            return call_step(step, (carry, x, *extra))[1]
+            shared = merge(self.shared, arrays)
+            return call_step(step, (carry, x, *(() if shared is None else (shared,))))[1]
 
         return jax.eval_shape(out, like, self.shared_arrays)
 
     def _program_text(self, carry: Any, start: ProgressOfRun) -> str:
         """The program of a whole chunk, free of placement: it is the same on any number of devices."""
-        bare = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)  # noqa: E731
+        shape = jax.ShapeDtypeStruct
         program = dataclasses.replace(self.program(start.chunk, start.record_every), shardings=None)
-        inputs = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((start.chunk, *a.shape[1:]), a.dtype), self.job.inputs
-        )
-        clock = jax.ShapeDtypeStruct((2,), np.int32)
-        arguments = (bare(carry), bare(self.step_arrays), bare(self.shared_arrays), clock, inputs)
-        return advance.lower(*arguments, program=program).as_text()
+        bare = jax.tree.map(lambda a: shape(a.shape, a.dtype), (carry, self.step_arrays, self.shared_arrays))
+        inputs = jax.tree.map(lambda a: shape((start.chunk, *a.shape[1:]), a.dtype), self.job.inputs)
+        return advance.lower(*bare, shape((2,), np.int32), inputs, program=program).as_text()
 
     def drive(
         self, carry: Any, start: ProgressOfRun, records: list[Any], *, save_first: bool = False
     ) -> Rollout:
-        state = _Loop(start, records)
+        state = _Loop(start, records, at=start.step)
         with (
             CompileEvents(every_thread=True) as events,
-            stop_on_signal() as asked,
-            progress_bar(self.job.progress, self.worlds, start.step, start.length) as bar,
+            _host.stop_on_signal() as asked,
+            _host.progress_bar(self.job.progress, self.worlds, start.step, start.length) as bar,
         ):
             if self.folder is not None and not start.finished:
                 self.folder.note_program(self._program_text(carry, start))
@@ -216,9 +205,9 @@ class Driver:
                     self._settle(pending, state, bar)
                 pending = _Pending(state.at, out, observed, sign, launched)
                 if state.at < start.length:
-                    state.outcome = OUTCOMES.get(most_urgent(max(asked.level, state.wish)))
+                    state.outcome = _host.OUTCOMES.get(_host.most_urgent(max(asked.level, state.wish)))
                 if self.folder is not None and (
-                    state.outcome or state.at == start.length or most_urgent(self.folder.due())
+                    state.outcome or state.at == start.length or _host.most_urgent(self.folder.due())
                 ):
                     self._settle(pending, state, bar)
                     pending = None
@@ -244,27 +233,30 @@ class Driver:
     def _fewer_worlds(self, share: float) -> str:
         """Remedy if only this share of the memory is free."""
         fit = int(0.9 * share * self.worlds)
-        fewer = (
-            f"Take about {fit:,} worlds instead of {self.worlds:,}"
-            if self.worlds > 1 and fit > 0
-            else "Make the worlds smaller"
-        )
+        fewer = "Make the worlds smaller"
+        if self.worlds > 1 and fit > 0:
+            fewer = f"Take about {fit:,} worlds instead of {self.worlds:,}"
         return f"{fewer}, spread them over more devices with `mesh`, or pass `check_memory=False` to try all the same."
 
     def _all_records(self, carry: Any, state: "_Loop") -> Any:
         if state.records:
-            return join(state.records)
-        return jax.tree.map(_no_rows, self.record_shape(carry))
+            return _host.join(state.records)
+
+        def no_rows(record: jax.ShapeDtypeStruct) -> Any:
+            none = jax.ShapeDtypeStruct((0, *record.shape), record.dtype)
+            return zero_keys(none) if is_key(none) else np.zeros(none.shape, none.dtype)
+
+        return jax.tree.map(no_rows, self.record_shape(carry))
 
     def _save(self, carry: Any, state: "_Loop") -> None:
         assert self.folder is not None
-        self.folder.save(to_host(carry), state.start, state.at, state.unsaved, self.constants)
-        state.unsaved, state.saved = [], state.at
+        self.folder.save(_host.to_host(carry), state.start, state.at, state.unsaved, self.constants)
+        state.unsaved = []
 
     def check_inputs(self, length: int) -> None:
         """Every input must have one entry per step."""
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.job.inputs):
-            if np.ndim(leaf) == 0 or leaf.shape[0] != length:
+            if np.shape(leaf)[:1] != (length,):
                 raise ValueError(
                     f"`inputs{jax.tree_util.keystr(path)}` must have a leading axis of `length`={length}; got shape "
                     f"{np.shape(leaf)}. Give one input per step."
@@ -278,7 +270,7 @@ class Driver:
         seconds, state.settled = now - max(pending.launched, state.settled), now
         records = None
         if pending.records is not None:
-            records = to_host(pending.records)
+            records = _host.to_host(pending.records)
             if self.job.keep_records:
                 state.records.append(records)
             if self.folder is not None:
@@ -286,9 +278,9 @@ class Driver:
         if isinstance(self.job.tap_every, AdaptivePeriod):
             self.job.tap_every.update(seconds)
         if self.job.on_chunk is not None:
-            chunk = Chunk(pending.step, state.start.length, to_host(pending.observed), records, seconds)
-            if is_true(self.job.on_chunk(chunk)):
-                state.wish = STOP
+            chunk = Chunk(pending.step, state.start.length, _host.to_host(pending.observed), records, seconds)
+            if _host.is_true(self.job.on_chunk(chunk)):
+                state.wish = _host.STOP
         bar(pending.step)
 
 
@@ -298,20 +290,15 @@ class _Loop:
 
     start: ProgressOfRun
     records: list[Any]
+    at: int
     began: float = dataclasses.field(default_factory=time.perf_counter)
     settled: float = 0.0
-    at: int = -1
-    saved: int = -1
     unsaved: list[Any] = dataclasses.field(default_factory=list)
     wish: int = 0
     outcome: Outcome | None = None
 
-    def __post_init__(self) -> None:
-        self.at = self.saved = self.start.step
 
-
-@dataclasses.dataclass(frozen=True)
-class _Pending:
+class _Pending(NamedTuple):
     """A launched chunk whose result has not been awaited."""
 
     step: int
@@ -321,29 +308,8 @@ class _Pending:
     launched: float
 
 
-def _demand_arrays(carry: Any) -> None:
-    """Raise if the carry holds anything but arrays, such as the activation function of a network."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
-        if not eqx.is_array_like(leaf):
-            raise TypeError(
-                f"`carry{jax.tree_util.keystr(path)}` must be an array; got {short(leaf)}. Move it out of the "
-                "carry: `arrays, rest = eqx.partition(carry, eqx.is_array)`, and `eqx.combine(arrays, rest)` in `step`."
-            )
-
-
 def _as_array(leaf: Any) -> Any:
     return jnp.array(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
-
-
-def _stand_in(leaf: Any) -> Any:
-    """The leaf, or an empty array in place of a `jax.ShapeDtypeStruct`."""
-    return np.zeros(0) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-
-
-def _no_rows(record: jax.ShapeDtypeStruct) -> Any:
-    """The records of no steps."""
-    none = jax.ShapeDtypeStruct((0, *record.shape), record.dtype)
-    return zero_keys(none) if is_key(none) else np.zeros(none.shape, none.dtype)
 
 
 def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:

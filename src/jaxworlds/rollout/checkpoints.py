@@ -64,9 +64,9 @@ class ResumeWarning(UserWarning):
 class CheckpointFolder:
     """The files of one run."""
 
-    def __init__(self, options: Checkpoint, devices: int = 1):
-        self.options = options
-        self.folder = Path(options.folder).expanduser()
+    def __init__(self, options: Checkpoint | str | Path, devices: int = 1):
+        self.options = options if isinstance(options, Checkpoint) else Checkpoint(options)
+        self.folder = Path(self.options.folder).expanduser()
         self.devices = self.devices_saved = devices
         self.program: str | None = None
         self.program_saved: str | None = None
@@ -96,20 +96,19 @@ class CheckpointFolder:
     def note_program(self, text: str) -> None:
         """Remember the program; warn if it or the number of devices differs from the checkpoint."""
         self.program = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        changes = []
         if self.devices_saved != self.devices:
-            warnings.warn(
+            changes.append(
                 f"{self.folder} was written on {self.devices_saved} device(s) and goes on with {self.devices}: "
-                "floating-point worlds may differ in the last bit from an uninterrupted run.",
-                ResumeWarning,
-                stacklevel=4,
+                "floating-point worlds may differ in the last bit from an uninterrupted run."
             )
         if self.program_saved not in (None, self.program):
-            warnings.warn(
+            changes.append(
                 f"the program of this run differs from the one that wrote {self.folder} (another `step` or jax version): "
-                "the result may differ from that of an uninterrupted run.",
-                ResumeWarning,
-                stacklevel=4,
+                "the result may differ from that of an uninterrupted run."
             )
+        for text in changes:
+            warnings.warn(text, ResumeWarning, stacklevel=4)
 
     def save(self, carry: Any, start: ProgressOfRun, step: int, unsaved: list[Any], constants: Any) -> None:
         """Write the records since the last checkpoint, then the state that names them: whole or not at all."""
@@ -191,7 +190,8 @@ class CheckpointFolder:
             }
             if not lost:
                 continue
-            spans = ", ".join("steps {} to {}".format(*_steps_of(part)) for part in lost)
+            numbers = [[int(number) for number in re.findall(r"[0-9]{12,}", part)] for part in lost]
+            spans = ", ".join(f"steps {before + 1} to {last}" for before, last in numbers)
             return (
                 f"{self.folder}: the records of {spans} are damaged ({next(iter(lost.values()))}). Everything else is whole: "
                 f"{file.name} and {len(parts) - len(lost)} of {len(parts)} files of records. If you have a copy of "
@@ -209,8 +209,8 @@ class CheckpointFolder:
             meta = read_header(file).meta
         except StoreError as error:
             raise _Damaged(str(error)) from error
-        names = [f.name for f in dataclasses.fields(ProgressOfRun)]
-        if not isinstance(meta, dict) or any(name not in meta for name in (*names, "constants")):
+        names = [f.name for f in dataclasses.fields(ProgressOfRun) if f.name != "parts"]
+        if not isinstance(meta, dict) or any(name not in meta for name in (*names, "parts", "constants")):
             raise StoreError(f"{file} is a state but not a checkpoint of a run. Load it with `load_state`.")
         _check_meta(file, meta)
         for name, digest in self._hashes(constants).items():
@@ -219,9 +219,7 @@ class CheckpointFolder:
                     f"`{name}` must be what the checkpointed run had; its content differs from that in {file}. "
                     f"Pass the same `{name}` to `resume`, or start a new run."
                 )
-        numbers: dict[str, Any] = {
-            n: None if meta[n] is None else int(meta[n]) for n in names if n != "parts"
-        }
+        numbers: dict[str, Any] = {n: meta[n] if meta[n] is None else int(meta[n]) for n in names}
         start = ProgressOfRun(**numbers, parts=tuple(meta["parts"]))
         records: list[Any] = []
         try:
@@ -233,14 +231,9 @@ class CheckpointFolder:
         except (StoreError, OSError) as error:
             raise _Damaged(f"{file} or its records cannot be read: {error}") from error
         rows = sum(len(jax.tree.leaves(part)[0]) for part in records if jax.tree.leaves(part))
-        if (
-            start.record_every is not None
-            and jax.tree.leaves(record)
-            and rows != start.step // (start.record_every or 1)
-        ):
-            raise _Damaged(
-                f"the records of {file} hold {rows} steps where {start.step // (start.record_every or 1)} are due"
-            )
+        due = start.step // (start.record_every or 1)
+        if start.record_every is not None and jax.tree.leaves(record) and rows != due:
+            raise _Damaged(f"the records of {file} hold {rows} steps where {due} are due")
         self.parts, self.program_saved, self.saved_step = start.parts, meta.get("program"), start.step
         self.devices_saved = meta.get("devices")
         return carry, start, records
@@ -248,9 +241,8 @@ class CheckpointFolder:
     def _hashes(self, constants: dict[str, Any]) -> dict[str, str | None]:
         """Hashes of a run's constants, computed once: a bank may be large and checkpoints frequent."""
         if self.constants is None:
-            self.constants = {
-                k: content_hash(v) if jax.tree.leaves(v) else None for k, v in constants.items()
-            }
+            hashes = ((k, content_hash(v) if jax.tree.leaves(v) else None) for k, v in constants.items())
+            self.constants = dict(hashes)
         return self.constants
 
     def _states(self) -> list[Path]:
@@ -259,8 +251,7 @@ class CheckpointFolder:
 
 def holds_run(checkpoint: Checkpoint | str | Path) -> bool:
     """Whether a folder holds a run to resume. Several processes ask together and get one answer."""
-    options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return bool(most_urgent(int(bool(CheckpointFolder(options)._states()))))
+    return bool(most_urgent(int(bool(CheckpointFolder(checkpoint)._states()))))
 
 
 def _meet(what: str) -> None:
@@ -273,25 +264,16 @@ def _meet(what: str) -> None:
 
 def _check_meta(file: Path, meta: dict[str, Any]) -> None:
     """Raise for values that no run writes, and for names of records outside the folder."""
-    counts = [
-        meta["step"],
-        meta["length"],
-        meta["chunk"],
-        1 if meta["record_every"] is None else meta["record_every"],
-    ]
+    stride = 1 if meta["record_every"] is None else meta["record_every"]
+    counts = (meta["step"], meta["length"], meta["chunk"], stride)
     kinds = (int, np.integer)  # NumPy's were written where a run was given them
     whole = all(isinstance(n, kinds) and type(n) is not bool and 0 <= n < 1 << 62 for n in counts)
-    whole = whole and counts[3] >= 1
     parts = meta["parts"] if isinstance(meta["parts"], list | tuple) else [None]
-    if not (
-        whole
-        and counts[0] <= counts[1]
-        and all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
-        and isinstance(meta["constants"], dict)
-    ):
-        raise _Damaged(
-            f"{file} holds an impossible progress: step {str(meta['step'])[:40]}, {str(parts)[:80]}"
-        )
+    named = all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
+    possible = whole and stride >= 1 and meta["step"] <= meta["length"]
+    if not (possible and named and isinstance(meta["constants"], dict)):
+        shown = f"step {str(meta['step'])[:40]}, {str(parts)[:80]}"
+        raise _Damaged(f"{file} holds an impossible progress: {shown}")
 
 
 def _warn_of(troubles: list["_Damaged"]) -> None:
@@ -299,12 +281,6 @@ def _warn_of(troubles: list["_Damaged"]) -> None:
     for trouble in troubles:
         text = f"{str(trouble).removesuffix('.')}; going on from the checkpoint before it."
         warnings.warn(text, ResumeWarning, stacklevel=4)
-
-
-def _steps_of(part: str) -> tuple[int, int]:
-    """The first and the last step in a file of records, by its name."""
-    before, last = (int(number) for number in re.findall(r"[0-9]{12,}", part))
-    return before + 1, last
 
 
 def _trouble_with(file: Path, record: Any, added: Mapping[str, Any]) -> str | None:
@@ -326,11 +302,9 @@ def _load_records(file: Path, record: Any, added: Mapping[str, Any]) -> Any:
 
     def like(leaf: Any) -> Any:
         shape = (*rows, *leaf.shape)
-        return (
-            jax.ShapeDtypeStruct(shape, leaf.dtype)
-            if is_key(leaf)
-            else np.broadcast_to(np.zeros((), leaf.dtype), shape)
-        )
+        if is_key(leaf):
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+        return np.broadcast_to(np.zeros((), leaf.dtype), shape)
 
     try:
         wanted = jax.tree.map(like, record)

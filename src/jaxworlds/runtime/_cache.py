@@ -4,6 +4,7 @@ JAX writes an entry in place. One that was not written to its end is never repla
 warns and compiles again.
 """
 
+import contextlib
 import importlib
 import os
 import time
@@ -43,11 +44,10 @@ def cache_folder(cache_dir: str | Path | None) -> Path | Literal["off"] | None:
     if str(cache_dir) == "off":
         return "off"
     folder = Path(cache_dir).expanduser().absolute() / program_key()
-    try:
+    writable = False
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
     if not writable and is_default:
         warnings.warn(
             f"{folder} cannot be written: programs are not cached. Set JAXWORLDS_CACHE_DIR.", stacklevel=3
@@ -101,11 +101,9 @@ def remove_unfinished(folder: Path) -> int:
             continue
     else:
         checked = max(checked, settled)
-    try:
+    with contextlib.suppress(OSError):  # a folder that others own: looked at again next time
         stamp.touch()
         os.utime(stamp, (checked, checked))
-    except OSError:  # a folder that others own: looked at again next time
-        pass
     return removed
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ._cache import cache_folder, use_cache
 
@@ -74,8 +74,12 @@ def configure(
     'float32'
     """
     global _settings
-    _require("dtype", dtype, ("float32", "float64"))
-    _require("device", device, ("cpu", "gpu", "tpu"))
+    for name, value, allowed in (("dtype", dtype, get_args(Dtype)), ("device", device, get_args(Device))):
+        if value is not None and value not in allowed:
+            choices = ", ".join(map(repr, allowed))
+            raise ValueError(
+                f"`{name}` must be one of {choices}; got {value!r}. Leave it out to keep the present setting."
+            )
     if memory_limit_gb is not None and not 0 < memory_limit_gb < float("inf"):
         raise ValueError(
             f"`memory_limit_gb` must be positive; got {memory_limit_gb}. Leave it out for no limit."
@@ -87,24 +91,15 @@ def configure(
     if cache_dir is None and _settings.cache_dir is None:
         cache_dir = "auto"
     folder = cache_folder(cache_dir)
-    if backend_started():
-        _refuse_conflicts(device, memory_limit_gb, preallocate, cpu_devices)
-    else:
-        _prepare_backend(device, memory_limit_gb, preallocate, cpu_devices)
+    adopt = _refuse_conflicts if backend_started() else _prepare_backend
+    adopt(device, memory_limit_gb, preallocate, cpu_devices)
 
     if dtype is not None:
         import_jax().config.update("jax_enable_x64", dtype == "float64")
     if folder is not None:
         use_cache(folder)
-    asked = {
-        "dtype": dtype,
-        "device": device,
-        "memory_limit_gb": memory_limit_gb,
-        "preallocate": preallocate,
-        "cpu_devices": cpu_devices,
-        "cache_dir": folder,
-    }
-    _settings = dataclasses.replace(_settings, **{k: v for k, v in asked.items() if v is not None})
+    asked = Settings(dtype, device, memory_limit_gb, preallocate, cpu_devices, folder)
+    _settings = dataclasses.replace(_settings, **{k: v for k, v in vars(asked).items() if v is not None})
     return _settings
 
 
@@ -122,14 +117,6 @@ def import_jax() -> Any:
     return importlib.import_module("jax")
 
 
-def _require(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
-    if value is not None and value not in allowed:
-        choices = ", ".join(repr(a) for a in allowed)
-        raise ValueError(
-            f"`{name}` must be one of {choices}; got {value!r}. Leave it out to keep the present setting."
-        )
-
-
 def _refuse_conflicts(
     device: str | None, memory_limit_gb: float | None, preallocate: bool | None, cpu_devices: int | None
 ) -> None:
@@ -137,8 +124,10 @@ def _refuse_conflicts(
     running = jax.default_backend()
     late = "Call `configure` before the first JAX operation of the process"
     if device is not None and device != running:
-        if not _has_platform(device):
-            raise RuntimeConflictError(_no_device(device, running))
+        try:
+            jax.devices(device)
+        except RuntimeError as error:
+            raise RuntimeConflictError(_no_device(device, running)) from error
         raise RuntimeConflictError(
             f"`device={device!r}` differs from what already runs: {running!r}. {late}, or start the process with "
             f"JAX_PLATFORMS={'cuda' if device == 'gpu' else device}."
@@ -149,11 +138,8 @@ def _refuse_conflicts(
         )
     if running != "gpu":
         return
-    if (
-        memory_limit_gb is not None
-        and _fraction_set() is None
-        and memory_limit_gb != _settings.memory_limit_gb
-    ):
+    news = memory_limit_gb != _settings.memory_limit_gb and _fraction_set() is None
+    if memory_limit_gb is not None and news:
         stats = jax.local_devices()[0].memory_stats() or {}
         limit = stats.get("bytes_limit", 0) / _GIB
         if memory_limit_gb < limit:
@@ -183,7 +169,10 @@ def _prepare_backend(
             os.environ[_FRACTION_NAMES[0]] = f"{min(0.95, memory_limit_gb * _GIB / total):.4f}"
     if device in ("gpu", "tpu"):
         # Only a started backend knows for sure whether the device is there, and a later surprise is worse.
-        running = _started_backend()
+        try:
+            running = jax.default_backend()
+        except (RuntimeError, AssertionError):  # JAX_PLATFORMS demands a device that is not there
+            running = "none"
         if running != device:
             for name, value in kept.items():
                 os.environ.pop(name, None) if value is None else os.environ.update({name: value})
@@ -204,32 +193,15 @@ def _refuse_hopeless(device: str) -> None:
         raise RuntimeConflictError(_no_device(device, "cpu"))
 
 
-def _started_backend() -> str:
-    """Start the backend and name it; "none" where JAX_PLATFORMS demands a device that is not there."""
-    try:
-        return import_jax().default_backend()
-    except (RuntimeError, AssertionError):
-        return "none"
-
-
-def _has_platform(device: str) -> bool:
-    try:
-        return bool(import_jax().devices(device))
-    except RuntimeError:
-        return False
-
-
 def _no_device(device: str, running: str) -> str:
     asked = import_jax().config.jax_platforms
-    because = (
-        f" JAX_PLATFORMS={asked}, or an earlier `configure`, limits what JAX looks for." if asked else ""
-    )
+    limits = f" JAX_PLATFORMS={asked}, or an earlier `configure`, limits what JAX looks for." if asked else ""
     remedy = {
         "gpu": "Check `nvidia-smi`, install `jax[cuda13]` (or `jax[cuda12]`)",
         "tpu": "Run on a TPU host with `jax[tpu]`",
         "cpu": "Remove JAX_PLATFORMS",
     }[device]
-    return f"`device={device!r}` is not there: JAX found only {running!r}.{because} {remedy}, or pass `device='cpu'`."
+    return f"`device={device!r}` is not there: JAX found only {running!r}.{limits} {remedy}, or pass `device='cpu'`."
 
 
 def _fraction_set() -> str | None:

@@ -1,6 +1,5 @@
 """States, compressed objects by key, and memory-mapped arrays in files; damaged files are refused."""
 
-from ._archive import read_archive as read_archive
 from ._container import DAMAGED as DAMAGED
 from ._container import MisfitError as MisfitError
 from ._container import StoreError as StoreError
@@ -11,6 +10,7 @@ from ._leaves import Header as Header
 from ._leaves import LeafInfo as LeafInfo
 from ._mapped import device_rows as device_rows
 from ._mapped import open_array as open_array
+from ._mapped import read_archive as read_archive
 from ._mapped import read_rows as read_rows
 from ._mapped import save_array as save_array
 from .states import content_hash as content_hash

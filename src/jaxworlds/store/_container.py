@@ -149,8 +149,7 @@ class ContainerReader:
     """A verified header, then the blobs in order; made by `open_container`."""
 
     def __init__(self, path: PathLike, file: IO[bytes]):
-        self.path = path
-        self._file = file
+        self.path, self._file = path, file
         self._digests: list[bytes] = []
         self.header, self._header_digest, self._blobs_digest, self._total = _read_header(path, file)
 
@@ -199,19 +198,16 @@ def _read_header(path: PathLike, file: IO[bytes]) -> tuple[dict[str, Any], bytes
         raise StoreError(f"{path}: the file is cut off after {size} bytes, inside its prefix. {DAMAGED}")
     _, version, header_length, total, header_digest, blobs_digest, digest = _PREFIX.unpack(prefix)
     if version != FORMAT_VERSION:
-        remedy = (
-            "Update jaxworlds"
-            if version > FORMAT_VERSION
-            else "Load it with the older jaxworlds and save it again"
-        )
+        older = "Load it with the older jaxworlds and save it again"
+        remedy = "Update jaxworlds" if version > FORMAT_VERSION else older
         raise StoreError(f"{path}: must have format version {FORMAT_VERSION}; found {version}. {remedy}.")
     if digest != digest16(prefix[:-16], bytes(16)):
         raise StoreError(f"{path}: the prefix does not match its checksum. {DAMAGED}")
     if size != total:
         raise StoreError(f"{path}: must be {total} bytes long; found {size}. {DAMAGED}")
-    if header_length > size - _PREFIX.size:
+    if header_length > (rest := size - _PREFIX.size):
         raise StoreError(
-            f"{path}: the header claims {header_length} bytes; {size - _PREFIX.size} follow the prefix. {DAMAGED}"
+            f"{path}: the header claims {header_length} bytes; {rest} follow the prefix. {DAMAGED}"
         )
     text = file.read(header_length)
     if digest16(text) != header_digest:
@@ -265,20 +261,16 @@ def _pack(data: Buffer, codec: str, compress: Callable[[Buffer], bytes]) -> tupl
 
 def _unpack(where: str, codec: int, stored: bytes, length: int) -> bytes:
     """The bytes of a blob; never more than `length` of them are made."""
-    name = _CODECS[codec] if codec < len(_CODECS) else None
-    if name is None:
+    if codec >= len(_CODECS):
         raise StoreError(f"{where} uses the unknown codec {codec}. Update jaxworlds.")
+    unpack = {"zlib": _unpack_zlib, "zstd": _unpack_zstd}.get(_CODECS[codec])
     try:
-        data = {"raw": _unpack_raw, "zlib": _unpack_zlib, "zstd": _unpack_zstd}[name](where, stored, length)
+        data = stored if unpack is None else unpack(where, stored, length)
     except zlib.error as error:
         raise StoreError(f"{where} cannot be decompressed ({error}). {DAMAGED}") from error
     if data is None or len(data) != length:
         raise StoreError(f"{where} must unpack to {length} bytes and does not. {DAMAGED}")
     return data
-
-
-def _unpack_raw(where: str, stored: bytes, length: int) -> bytes:
-    return stored
 
 
 def _unpack_zlib(where: str, stored: bytes, length: int) -> bytes | None:

@@ -3,12 +3,11 @@
 import contextlib
 import ctypes
 import errno
-import functools
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ._container import DISK_ERRORS, PathLike, sync_folder
@@ -36,7 +35,11 @@ def atomic_folder(path: PathLike) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        _sync(temporary)
+        for inside, _, names in os.walk(temporary):
+            for name in names:
+                with open(os.path.join(inside, name), "rb+") as file:
+                    os.fsync(file.fileno())
+            sync_folder(Path(inside))
         replaced = _put(temporary, target)
     except BaseException as error:  # a KeyboardInterrupt must not leave the temporary behind either
         shutil.rmtree(temporary, ignore_errors=True)
@@ -46,14 +49,6 @@ def atomic_folder(path: PathLike) -> Iterator[Path]:
     sync_folder(target.parent)
     if replaced is not None:
         shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    for inside, _, names in os.walk(folder):
-        for name in names:
-            with open(os.path.join(inside, name), "rb+") as file:
-                os.fsync(file.fileno())
-        sync_folder(Path(inside))
 
 
 def _put(new: Path, target: Path) -> Path | None:
@@ -75,24 +70,15 @@ def _put(new: Path, target: Path) -> Path | None:
 
 def exchange(one: Path, other: Path) -> bool:
     """Let two paths change places in one step; False where the system cannot."""
-    call = _exchanging()
-    if call is None:
+    name = {"linux": "renameat2", "darwin": "renamex_np"}.get(sys.platform)
+    function = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None
+    if function is None:
         return False
-    if call(os.fsencode(one), os.fsencode(other)) == 0:
+    old, new = os.fsencode(one), os.fsencode(other)
+    on_linux = (_HERE, old, _HERE, new, ctypes.c_uint(_EXCHANGE))
+    if function(*(on_linux if name == "renameat2" else (old, new, ctypes.c_uint(_SWAP)))) == 0:
         return True
     code = ctypes.get_errno()
     if code in _UNKNOWN:
         return False
     raise OSError(code, os.strerror(code), str(other))
-
-
-@functools.cache
-def _exchanging() -> Callable[[bytes, bytes], int] | None:
-    """The C function for it: `renameat2` on Linux, `renamex_np` on macOS."""
-    name = {"linux": "renameat2", "darwin": "renamex_np"}.get(sys.platform)
-    function = getattr(ctypes.CDLL(None, use_errno=True), name, None) if name else None
-    if function is None:
-        return None
-    if name == "renameat2":
-        return lambda one, other: function(_HERE, one, _HERE, other, ctypes.c_uint(_EXCHANGE))
-    return lambda one, other: function(one, other, ctypes.c_uint(_SWAP))

@@ -1,5 +1,6 @@
 """A folder of compressed objects, one checksummed file per key."""
 
+import itertools
 import json
 import unicodedata
 from collections.abc import Iterator
@@ -7,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import short
-from ._container import Buffer, PathLike, StoreError, choose_codec, open_container, write_container
-from ._encoding import array_from_bytes, decode, encode
-from ._leaves import MALFORMED, LeafInfo, demand_kind, describe, header_json, leaf_bytes, parse_header
+from . import _leaves
+from ._container import PathLike, StoreError, choose_codec, open_container, write_container
 
 _SUFFIX = ".jxw"
 _PORTS = {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}
@@ -40,30 +40,25 @@ class CompressedStorage:
     def save(self, obj: Any, key: str) -> None:
         """Store `obj` under `key`, replacing an earlier one; the folder is made if missing."""
         file = self._file(key)
-        leaves: list[Any] = []
-        rows: list[LeafInfo] = []
+        found: list[tuple[_leaves.LeafInfo, Any]] = []
 
         def blob(where: str, leaf: Any) -> int:
-            rows.append(describe(where, leaf))
-            leaves.append(leaf)
-            return len(leaves) - 1
+            found.append((_leaves.describe(where, leaf), leaf))
+            return len(found) - 1
 
-        structure = json.dumps(encode(obj, "obj", blob), allow_nan=False).encode("ascii")
-
-        def blobs() -> Iterator[Buffer]:
-            yield structure
-            for row, leaf in zip(rows, leaves, strict=True):
-                yield leaf_bytes(row.path, leaf)
-
-        header = header_json("object", rows, key=key, structure_bytes=len(structure))
-        write_container(file, header, blobs(), self.codec)
+        structure = json.dumps(_leaves.encode(obj, "obj", blob), allow_nan=False).encode("ascii")
+        header = _leaves.header_json(
+            "object", [row for row, _ in found], key=key, structure_bytes=len(structure)
+        )
+        blobs = (_leaves.leaf_bytes(row.path, leaf) for row, leaf in found)
+        write_container(file, header, itertools.chain([structure], blobs), self.codec)
 
     def load(self, key: str) -> Any:
         """The object stored under `key`; KeyError if it is missing, `StoreError` if it is damaged."""
         file = self._existing(key)
         with open_container(file) as reader:
-            header = parse_header(reader)
-            demand_kind(header, "object", "`load_state`")
+            header = _leaves.parse_header(reader)
+            _leaves.demand_kind(header, "object", "`load_state`")
             saved_key = reader.header.get("key")
             if saved_key != key:
                 raise StoreError(
@@ -76,10 +71,10 @@ class CompressedStorage:
                 structure = json.loads(reader.next_blob(length))
                 leaves = [_leaf(row, reader.next_blob(row.nbytes)) for row in header.leaves]
                 reader.finish()
-                return decode(structure, leaves)
+                return _leaves.decode(structure, leaves)
             except StoreError:
                 raise
-            except MALFORMED as error:
+            except _leaves.MALFORMED as error:
                 raise StoreError(
                     f"{file}: the object is malformed ({repr(error)[:200]}). Save it again."
                 ) from error
@@ -128,8 +123,8 @@ class CompressedStorage:
         return file
 
 
-def _leaf(row: LeafInfo, data: bytes) -> Any:
-    return data if row.dtype == "bytes" else array_from_bytes(data, row.dtype, row.shape)
+def _leaf(row: _leaves.LeafInfo, data: bytes) -> Any:
+    return data if row.dtype == "bytes" else _leaves.array_from_bytes(data, row.dtype, row.shape)
 
 
 def _fault(key: str) -> str:

@@ -13,20 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _leaves
 from ._container import MisfitError, PathLike, StoreError, open_container, write_container
-from ._encoding import array_from_bytes, decode, encode
-from ._leaves import (
-    MALFORMED,
-    Header,
-    LeafInfo,
-    demand_kind,
-    describe,
-    header_json,
-    leaf_bytes,
-    leaf_hash,
-    parse_header,
-    show,
-)
+from ._leaves import Header, LeafInfo, show
 
 
 def content_hash(tree: Any) -> str:
@@ -35,7 +24,7 @@ def content_hash(tree: Any) -> str:
     The order of fields does not matter, and a JAX and a NumPy array of equal content hash alike.
     """
     leaves, _ = _flatten(tree)
-    hashes = [leaf_hash(path, leaves[path]) for path in sorted(leaves)]
+    hashes = [_leaves.leaf_hash(path, leaves[path]) for path in sorted(leaves)]
     return blake2b("\n".join(hashes).encode("ascii"), digest_size=32).hexdigest()
 
 
@@ -67,8 +56,8 @@ def save_state(
     leaves, _ = _flatten(tree)
     left_out = _left_out(exclude, list(leaves))
     rows = [_row(leaf_path, leaf, leaf_path in left_out) for leaf_path, leaf in leaves.items()]
-    header = header_json("state", rows, meta=encode(dict(meta or {}), "meta"))
-    blobs = (leaf_bytes(row.path, leaves[row.path]) for row in rows if row.has_blob)
+    header = _leaves.header_json("state", rows, meta=_leaves.encode(dict(meta or {}), "meta"))
+    blobs = (_leaves.leaf_bytes(row.path, leaves[row.path]) for row in rows if row.has_blob)
     write_container(path, header, blobs, codec)
 
 
@@ -94,8 +83,8 @@ def load_state(
     added = {where: value for where, value in (added or {}).items() if targets.get(where) is not None}
     loaded: dict[str, Any] = dict.fromkeys(targets) | added
     with open_container(path) as reader:
-        header = parse_header(reader)
-        demand_kind(header, "state", "`CompressedStorage.load`")
+        header = _leaves.parse_header(reader)
+        _leaves.demand_kind(header, "state", "`CompressedStorage.load`")
         _demand_fit(header, targets, added)
         for row in header.leaves:
             if row.left_out:
@@ -110,7 +99,7 @@ def load_state(
 def read_header(path: PathLike) -> Header:
     """The verified header of a saved file, without its arrays; `print` shows it leaf by leaf."""
     with open_container(path) as reader:
-        return parse_header(reader)
+        return _leaves.parse_header(reader)
 
 
 def _flatten(tree: Any) -> tuple[dict[str, Any], Any]:
@@ -133,23 +122,21 @@ def _saved_path(tree: Any, path: tuple[Any, ...]) -> str:
     for key in path:
         match key:
             case jax.tree_util.GetAttrKey(name=name):
-                saved = getattr(type(node), "SAVED_NAMES", {}).get(name, name)
-                parts.append(jax.tree_util.GetAttrKey(saved))
+                key = jax.tree_util.GetAttrKey(getattr(type(node), "SAVED_NAMES", {}).get(name, name))
                 node = getattr(node, name, None)
             case jax.tree_util.SequenceKey(idx=place) | jax.tree_util.DictKey(key=place):
-                parts.append(key)
                 node = None if node is None else node[place]
             case _:
-                parts.append(key)
                 node = None
+        parts.append(key)
     return jax.tree_util.keystr(tuple(parts))
 
 
 def _row(path: str, leaf: Any, left_out: bool) -> LeafInfo:
+    info = _leaves.describe(path, leaf)
     if not left_out:
-        return describe(path, leaf)
-    info = describe(path, leaf)
-    return LeafInfo(path, info.kind, info.dtype, info.shape, left_out=leaf_hash(path, leaf))
+        return info
+    return LeafInfo(path, info.kind, info.dtype, info.shape, left_out=_leaves.leaf_hash(path, leaf))
 
 
 def _under(prefix: str, path: str) -> bool:
@@ -198,26 +185,22 @@ def _demand_fit(header: Header, targets: dict[str, Any], added: Mapping[str, Any
     rows = {row.path: row for row in header.leaves}
     faults = []
     for path, target in targets.items():
-        demand, row = describe(path, target), rows.get(path)
-        if row is None and (target is None or path in added):
-            continue
-        if row is None:
+        demand, row = _leaves.describe(path, target), rows.get(path)
+        if row is None and not (target is None or path in added):
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file has no such leaf")
-        elif (row.kind, row.dtype, row.shape) != (demand.kind, demand.dtype, demand.shape):
+        elif row is not None and (row.kind, row.dtype, row.shape) != (
+            demand.kind,
+            demand.dtype,
+            demand.shape,
+        ):
             faults.append(f"{show(path)}: `like` demands {demand.spelling}; the file holds {row.spelling}")
     extra = [row for row in header.leaves if row.path not in targets and row.spelling != "Python NoneType"]
     faults += [f"{show(row.path)}: the file holds {row.spelling}; `like` has no such leaf" for row in extra]
     if faults or len(rows) < len(header.leaves):
-        more = [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
+        lines = [f"{header.path}: the file does not fit `like`:", *(fault[:300] for fault in faults[:8])]
+        lines += [f"... and {len(faults) - 8} more"] if len(faults) > 8 else []
         raise MisfitError(
-            "\n  ".join(
-                [
-                    f"{header.path}: the file does not fit `like`:",
-                    *(fault[:300] for fault in faults[:8]),
-                    *more,
-                ]
-            )
-            + "\nBuild `like` with the code and configuration that saved the file. "
+            "\n  ".join(lines) + "\nBuild `like` with the code and configuration that saved the file. "
             "`print(read_header(path))` lists its leaves."
         )
 
@@ -229,11 +212,11 @@ def _verify(path: PathLike, row: LeafInfo, leaf: Any) -> Any:
             f"{path}: {show(row.path)} was left out at saving, and `like` holds only its shape. "
             f"Pass the data itself: `load_state(path, like, excluded={{{row.path!r}: data}})`."
         )
-    found = leaf_hash(row.path, leaf)
+    found = _leaves.leaf_hash(row.path, leaf)
     if found != row.left_out:
         raise StoreError(
             f"{path}: the file was saved with other data at {show(row.path)}, which was left out: it demands "
-            f"{row.spelling} with hash {row.left_out[:12]}; got {describe(row.path, leaf).spelling} with "
+            f"{row.spelling} with hash {row.left_out[:12]}; got {_leaves.describe(row.path, leaf).spelling} with "
             f"hash {found[:12]}. Pass the data of that run in `excluded` or `like`."
         )
     return leaf
@@ -243,16 +226,16 @@ def _restore(path: PathLike, row: LeafInfo, data: bytes, target: Any) -> Any:
     """One leaf from its row and bytes, of the family (JAX, NumPy, Python) and placement of `target`."""
     try:
         if row.kind == "python":
-            plain = data if row.dtype == "bytes" else decode(row.value, [])
+            plain = data if row.dtype == "bytes" else _leaves.decode(row.value, [])
             if type(plain).__name__ != row.dtype:
                 raise ValueError(f"it is a {type(plain).__name__}, not a {row.dtype}")
             return plain
         if row.kind == "key":
-            value = array_from_bytes(data, "uint32", row.data_shape)
+            value = _leaves.array_from_bytes(data, "uint32", row.data_shape)
             value = jax.random.wrap_key_data(jnp.asarray(value), impl=row.impl)
         else:
-            value = array_from_bytes(data, row.dtype, row.shape)
-    except MALFORMED as error:
+            value = _leaves.array_from_bytes(data, row.dtype, row.shape)
+    except _leaves.MALFORMED as error:
         raise StoreError(
             f"{path}: {show(row.path)} cannot be restored ({str(error)[:200]}). Save it again."
         ) from error
@@ -260,16 +243,12 @@ def _restore(path: PathLike, row: LeafInfo, data: bytes, target: Any) -> Any:
         return value[()]
     if isinstance(target, np.ndarray):
         return value
-    placed = _place(value, target)
+    # On the devices of `target`; uncommitted if the target is uncommitted.
+    bound = target.committed if isinstance(target, jax.Array) else target.sharding is not None
+    placed = jax.device_put(value, target.sharding) if bound else jax.device_put(value)
     if placed.dtype != target.dtype or placed.shape != target.shape:
         raise StoreError(
             f"{path}: {show(row.path)} must become {target.dtype}{list(target.shape)}; JAX makes it "
             f"{placed.dtype}{list(placed.shape)}. For 64 bits set `jax_enable_x64`, or use NumPy in `like`."
         )
     return placed
-
-
-def _place(value: Any, target: Any) -> jax.Array:
-    """`value` on the devices of `target`; uncommitted if the target is uncommitted."""
-    bound = target.committed if isinstance(target, jax.Array) else target.sharding is not None
-    return jax.device_put(value, target.sharding) if bound else jax.device_put(value)

@@ -14,13 +14,9 @@ from jaxtyping import Int32
 
 from . import _sinks
 
-_call_cost: float | None = None
+call_cost: float | None = None
+"""Seconds per call if they were measured already."""
 _call_cost_lock = threading.Lock()
-
-
-def known_call_cost() -> float | None:
-    """Seconds per call if they were measured already."""
-    return _call_cost
 
 
 def measure_call_cost() -> float:
@@ -29,13 +25,13 @@ def measure_call_cost() -> float:
     Measured at the first use with two small programs, then remembered: about 100 µs on the ledger's 2-core
     CPU.
     """
-    global _call_cost
+    global call_cost
     with _call_cost_lock:
-        if _call_cost is None:
+        if call_cost is None:
             # Another thread has no trace in progress, so this works inside a trace too.
             with ThreadPoolExecutor(1) as pool:
-                _call_cost = pool.submit(_measure_call_cost).result()
-        return _call_cost
+                call_cost = pool.submit(_measure_call_cost).result()
+        return call_cost
 
 
 def _measure_call_cost(length: int = 64, repeats: int = 7) -> float:

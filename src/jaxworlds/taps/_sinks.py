@@ -7,8 +7,8 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -59,11 +59,12 @@ class TapStats:
         """Mean time of one run of the sink."""
         return self.total_ms / self.delivered if self.delivered else 0.0
 
+    def _trouble(self) -> str:
+        counts = [f"{n} {what}" for what in ("errors", "dropped", "skipped") if (n := getattr(self, what))]
+        return ", ".join([*counts, *(["cut off"] if self.cut_off else [])])
+
     def __str__(self) -> str:
-        trouble = [f"{n} {what}" for what in ("errors", "dropped", "skipped") if (n := getattr(self, what))]
-        if self.cut_off:
-            trouble.append("cut off")
-        tail = f" ({', '.join(trouble)})" if trouble else ""
+        tail = f" ({self._trouble()})" if self._trouble() else ""
         return f"{self.name}: {self.calls} calls, {self.items} items, {self.avg_ms:.3f} ms each{tail}"
 
 
@@ -82,23 +83,16 @@ class _Record:
         self.failing: dict[Any, list[Any]] = {}
 
     def stats(self, name: str, stall_seconds: float | None) -> TapStats:
+        alike = (field.name for field in fields(TapStats) if hasattr(self, field.name))
         return TapStats(
-            name=name,
-            calls=self.calls,
-            items=self.items,
-            delivered=self.delivered,
+            name,
             total_ms=1e3 * self.total,
             max_ms=1e3 * self.longest,
             min_ms=1e3 * self.shortest if self.delivered else 0.0,
             blocking_ms=1e3 * self.blocking,
-            bytes=self.bytes,
-            errors=self.errors,
-            dropped=self.dropped,
-            skipped=self.skipped,
             cut_off=any(cut for _, _, cut in self.failing.values()),
-            last_error=self.last_error,
             stall_ms_per_call=None if stall_seconds is None else 1e3 * stall_seconds,
-            last_value=self.last_value,
+            **{field: getattr(self, field) for field in alike},
         )
 
 
@@ -149,8 +143,7 @@ class _Worker:
                 self._changed.notify_all()
 
 
-@dataclass(frozen=True)
-class _Registration:
+class _Registration(NamedTuple):
     """A sink registered under a name, with its queue if it has one."""
 
     sink: Sink
@@ -186,9 +179,8 @@ def register_sink(name: str, sink: Sink, queue: int | None = None, max_failures:
     unregister_sink(name)
     worker = None
     if queue is not None:
-        worker = _Worker(
-            lambda value: _run_sink(name, sink, max_failures, value, in_worker=True), queue, name
-        )
+        run = lambda value: _run_sink(name, sink, max_failures, value, in_worker=True)  # noqa: E731
+        worker = _Worker(run, queue, name)
         atexit.unregister(_flush_at_exit)  # one registration, placed after (so run before) jax's own
         atexit.register(_flush_at_exit)
     with _lock:
@@ -217,21 +209,17 @@ def deliver(name: str, sink: Sink | None, value: Any, items: int, started: float
         record.calls += 1
         record.items += items
         record.bytes += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray))
-        registration = _registrations.get(name) if sink is None else None
-        if sink is None and registration is None:
+        target = (
+            _registrations.get(name) if sink is None else _Registration(sink, _DEFAULT_MAX_FAILURES, None)
+        )
+        if target is None:
             record.last_value = value
             record.delivered += 1
             record.shortest = 0.0
     try:
-        if sink is not None:
-            _run_sink(name, sink, _DEFAULT_MAX_FAILURES, value)
-        elif registration is not None and registration.worker is None:
-            _run_sink(name, registration.sink, registration.max_failures, value)
-        elif (
-            registration is not None
-            and registration.worker is not None
-            and not registration.worker.offer(value)
-        ):
+        if target is not None and target.worker is None:
+            _run_sink(name, target.sink, target.max_failures, value)
+        elif target is not None and target.worker is not None and not target.worker.offer(value):
             with _lock:
                 record.dropped += 1
     finally:

@@ -34,6 +34,7 @@ On jax 0.10 a program with a tap is not kept in the persistent compilation cache
 """
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +50,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from .._trees import is_key
 from ..arguments import demand_call, short
-from . import _sinks
-from ._periods import known_call_cost, measure_call_cost
+from . import _periods, _sinks
 from ._sinks import TapStats
 
 
@@ -178,8 +178,11 @@ def tap(
     if gate is False:
         return
     leaves, treedef = jax.tree.flatten(value)
-    numeric = [_is_numeric(leaf) for leaf in leaves]
-    arrays = [_operand(leaf) for leaf, is_array in zip(leaves, numeric, strict=True) if is_array]
+    numeric = tuple(map(_is_numeric, leaves))
+    arrays = [
+        jax.random.key_data(leaf) if is_key(leaf) else jnp.asarray(leaf)
+        for leaf in itertools.compress(leaves, numeric)
+    ]
     selected = _selection(gate, where, arrays)
     anchor = [jnp.asarray(step)] if step is not None and period is None else []
     operands = [jax.lax.stop_gradient(x) for x in (*arrays, *anchor)]
@@ -188,9 +191,7 @@ def tap(
         sink=sink,
         treedef=treedef,
         constants=tuple(None if is_array else leaf for leaf, is_array in zip(leaves, numeric, strict=True)),
-        numeric=tuple(numeric),
-        axes=(),
-        selected_axes=(),
+        numeric=numeric,
         operand_axes=((),) * len(operands),
     )
     _emit(site, selected, operands)
@@ -242,12 +243,6 @@ def _is_numeric(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSUMm"
 
 
-def _operand(leaf: Any) -> Array:
-    if is_key(leaf):
-        return jax.random.key_data(leaf)
-    return jnp.asarray(leaf)
-
-
 @dataclass(frozen=True)
 class _Site:
     """One tap in one program: where its values go, and the batch axes that `vmap` put around it so far."""
@@ -257,9 +252,9 @@ class _Site:
     treedef: Any
     constants: tuple[Any, ...]
     numeric: tuple[bool, ...]
-    axes: tuple[int, ...]  # sizes of the batch axes, outermost first
-    selected_axes: tuple[bool, ...]  # which of them the selection has
-    operand_axes: tuple[tuple[bool, ...], ...]  # which of them each operand has
+    operand_axes: tuple[tuple[bool, ...], ...]  # which batch axes each operand has
+    selected_axes: tuple[bool, ...] = ()  # which of them the selection has
+    axes: tuple[int, ...] = ()  # their sizes, outermost first
 
     def with_batch(self, size: int, selected: bool, operands: Sequence[bool]) -> "_Site":
         """The same tap inside one more `vmap`."""
@@ -298,11 +293,10 @@ class _Site:
 
 def _emit(site: _Site, selected: Bool[Array, "..."] | None, operands: Sequence[Array]) -> None:
     """Put the call into the program such that `vmap` turns it into one call with one more batch axis."""
-    conditional = selected is not None
-    if selected is not None and not isinstance(selected, Tracer):
-        if not np.any(selected):  # eager code: decide here instead of compiling a `cond` for one use
-            return
-        conditional = False
+    conditional = isinstance(selected, Tracer)
+    # Eager code: decide here instead of compiling a `cond` for one use.
+    if selected is not None and not conditional and not np.any(selected):
+        return
 
     @jax.custom_batching.custom_vmap
     def send(selected: Any, operands: Any) -> tuple[()]:
@@ -345,7 +339,7 @@ def _gather(x: Array) -> Array:
 
 def tap_stats() -> dict[str, TapStats]:
     """Statistics per name since the start or the last `reset_tap_stats()`. Runs no program."""
-    return _sinks.snapshot(known_call_cost())
+    return _sinks.snapshot(_periods.call_cost)
 
 
 def print_tap_report() -> None:
@@ -355,7 +349,7 @@ def print_tap_report() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    stall = measure_call_cost()
+    stall = _periods.measure_call_cost()
     title = f"Taps (each call also stalls the program for about {1e3 * stall:.2f} ms)"
     # Narrow: twelve columns in frames were cut to "to…" and "blo…" in a terminal of 80.
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -367,17 +361,6 @@ def print_tap_report() -> None:
         times = (
             f"{t:.3f}" if t < 10 else f"{t:.0f}" for t in (s.avg_ms, s.max_ms, s.total_ms, s.blocking_ms)
         )
-        troubles = {"errors": s.errors, "dropped": s.dropped, "skipped": s.skipped}
-        state = [f"{count} {name}" for name, count in troubles.items() if count]
-        state += ["cut off"] if s.cut_off else []
-        table.add_row(
-            *(
-                escape(s.name),
-                str(s.calls),
-                str(s.items),
-                *times,
-                f"{s.bytes / 1e6:.1f}",
-                ", ".join(state) or "ok",
-            )
-        )
+        state = s._trouble() or "ok"
+        table.add_row(escape(s.name), str(s.calls), str(s.items), *times, f"{s.bytes / 1e6:.1f}", state)
     Console().print(table)

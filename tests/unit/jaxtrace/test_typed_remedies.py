@@ -12,7 +12,7 @@ import pytest
 
 import jaxtrace.cli
 from jaxtrace.cli import Info, Plot, Run, main
-from jaxworlds.commands._options import spelled_for
+from jaxworlds.commands._messages import spelled_for
 
 pytestmark = pytest.mark.devices
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+import types
 from collections import deque
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -131,7 +132,9 @@ def texts(folder):
 def test_atomic_folder_replaces_a_folder_whole(tmp_path, monkeypatch, at_once):
     """In one step where the system has one, and in two where it has not."""
     if not at_once:
-        monkeypatch.setattr(_folders, "_exchanging", lambda: None)
+        monkeypatch.setattr(
+            _folders.ctypes, "CDLL", lambda *_, **__: None
+        )  # a C library without the exchange
     path = tmp_path / "deep/run.zarr"
     for text in ("one", "two"):
         filled(path, text)
@@ -161,7 +164,7 @@ def test_atomic_folder_leaves_the_old_one_when_writing_fails(tmp_path, error):
 def test_atomic_folder_when_the_last_step_fails(tmp_path, monkeypatch):
     path = tmp_path / "run"
     filled(path, "one")
-    monkeypatch.setattr(_folders, "_exchanging", lambda: None)
+    monkeypatch.setattr(_folders.ctypes, "CDLL", lambda *_, **__: None)  # a C library without the exchange
     replace, calls = os.replace, []
 
     def second_fails(one, other):
@@ -175,7 +178,8 @@ def test_atomic_folder_when_the_last_step_fails(tmp_path, monkeypatch):
         filled(path, "two")
     assert texts(tmp_path) == {"run/part/a": "one"}
     monkeypatch.undo()
-    monkeypatch.setattr(_folders, "_exchanging", lambda: lambda one, other: -1)
+    failing = types.SimpleNamespace(renameat2=lambda *_: -1, renamex_np=lambda *_: -1)
+    monkeypatch.setattr(_folders.ctypes, "CDLL", lambda *_, **__: failing)
     monkeypatch.setattr(_folders.ctypes, "get_errno", lambda: 13)
     with pytest.raises(PermissionError, match="run"):
         filled(path, "two")

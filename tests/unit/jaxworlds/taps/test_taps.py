@@ -582,7 +582,7 @@ def test_adaptive_period_brings_a_slow_sink_under_its_budget_without_recompiling
 
 
 def test_adaptive_period_rises_by_the_ratio_falls_by_half_and_rests_between(monkeypatch):
-    monkeypatch.setattr(taps._periods, "_call_cost", 0.0)
+    monkeypatch.setattr(taps._periods, "call_cost", 0.0)
     cost = [0, 0.0]
     monkeypatch.setattr(taps._sinks, "cost_so_far", lambda name: tuple(cost))
     period = AdaptivePeriod("x", budget=0.1, initial=4, maximum=50)
