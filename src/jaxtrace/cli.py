@@ -64,7 +64,7 @@ class Reading(Command):
         "table": "--seeds",
         "file": "FILE",
         **dict.fromkeys(
-            (f"{WATER.format(where=where)}" for where in ("inside", "in water")),
+            (WATER.format(where=where) for where in ("inside", "in water")),
             "Give `--bounds` or `--seeds` within the field, or draw them there in a problem file: "
             '`seeds = {kind = "random", n = 1000, inside = "field"}`',
         ),
@@ -104,7 +104,7 @@ class Info(Reading):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from ._commands.looking import info
+        from ._commands.info import info
 
         return info(self.file, self.reading(), self.json)
 
@@ -158,7 +158,7 @@ class Run(Reading, DistributedCommand):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from ._commands.running import run
+        from ._commands.run import run
 
         return run(**self.own_options(), reading=self.reading(), mesh=self.mesh)
 
@@ -195,7 +195,7 @@ class Plot(Reading):
     spellings: ClassVar[Mapping[str, str]] = {**Reading.spellings, "time": "--at"}
 
     def compute(self) -> int:
-        from ._commands.plotting import plot
+        from ._commands.plot import plot
 
         return plot(**self.own_options(), reading=self.reading())
 
@@ -221,7 +221,7 @@ class Bench(Command):
     spellings: ClassVar[Mapping[str, str]] = {"integrator_name": "--integrators"}
 
     def compute(self) -> int:
-        from ._commands.timing import bench
+        from ._commands.bench import bench
 
         return bench(**self.own_options())
 

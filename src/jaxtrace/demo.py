@@ -58,7 +58,7 @@ def velocity(points: Float[np.ndarray, "n 2"], t: float, h: float = 1e-4) -> Flo
 
 
 def wake(periods: int, spacing: float = 0.1, slices: int = 16) -> TimeSeriesField:
-    """The flow as a simulation would leave it: on a grid, so many slices to a period."""
+    """The flow as a simulation would leave it: on a grid, with this many `slices` in a period."""
     low, high = np.array(BOUNDS)
     grid = UniformGrid(low, [spacing, spacing], [round(size / spacing) + 1 for size in high - low])
     one = np.stack([velocity(np.asarray(grid.positions), k / slices) for k in range(slices)])
@@ -88,21 +88,29 @@ def demo(out: Path, console: Any, *, particles: int = 2000, periods: int = 5, ti
     tracker = create_tracker("rk4", field, boundary)
     trajectory = tracker.track_particles(seeds, (0.0, periods), times, dt=1 / 200)
     _check(trajectory)
-    report = _report(trajectory)
+    info, met = trajectory.info, trajectory.patch_counts
+    walls = met["x_min"] + met["y_min"] + met["y_max"]
+    report = (
+        f"{len(trajectory.ids):,} particles, {info['steps']:,} Runge–Kutta steps: "
+        f"{info['particle_steps_per_second']:,.0f} particle-steps/s; "
+        f"{met['x_max']:,} left through the outlet and entered again, "
+        f"the walls turned back {walls:,} and the cylinder {met['circle']:,}"
+    )
     console.print(report)
     if console.is_terminal:
         console.print(terminal_picture(trajectory), highlight=False)
+    drawn: dict[str, Any] = {"color": "age", "field": field, "boundary": boundary, **LABELS}
+    page = player_html(trajectory, seconds=12, title="Particles in a wake", **drawn)
     body = (
         "<p>Where does something go that drifts with a flow: smoke, plankton, a pollutant, blood cells? A stream past a cylinder "
         f"sheds a vortex above and one below in every period, and is known on a grid at {len(field.times)} times, as a "
         f"simulation leaves it. {particles:,} particles drift with it: they enter on the left, are turned back by the walls "
         "and the cylinder, and leave on the right.</p>\n"
-        f"{_player(trajectory, field, boundary)}\n<figure>{_picture(trajectory, field, boundary)}"
+        f"{framed(page, 'Animation of the particles', '31rem')}\n<figure>{_picture(trajectory, drawn)}"
         "<figcaption>The same run as a still picture: paths of some particles. Colour: how long ago each entered, in periods "
         "of shedding. Grey: speed of the flow at the end. Lengths are in radii of the cylinder.</figcaption></figure>\n"
         f"<p>{html.escape(report)}.</p>"
     )
-    info = trajectory.info
     job = f"jaxtrace: {len(trajectory.ids):,} particles, Runge–Kutta, walls and an inlet"
     speed = Speed(job, info["particle_steps_per_second"], "particle-steps/s", info["compile_seconds"])
     summary = "Particles through flows from files, grids, meshes or formulas, past walls and inlets."
@@ -125,34 +133,10 @@ def _check(trajectory: Trajectory) -> None:
         raise RuntimeError("a particle left the channel other than through its outlet. Please report this.")
 
 
-def _report(trajectory: Trajectory) -> str:
-    info, met = trajectory.info, trajectory.patch_counts
-    walls = met["x_min"] + met["y_min"] + met["y_max"]
-    return (
-        f"{len(trajectory.ids):,} particles, {info['steps']:,} Runge–Kutta steps: "
-        f"{info['particle_steps_per_second']:,.0f} particle-steps/s; "
-        f"{met['x_max']:,} left through the outlet and entered anew, "
-        f"the walls turned back {walls:,} and the cylinder {met['circle']:,}"
-    )
-
-
-def _player(trajectory: Trajectory, field: TimeSeriesField, boundary: InletBoundary) -> str:
-    page = player_html(
-        trajectory,
-        color="age",
-        field=field,
-        boundary=boundary,
-        seconds=12,
-        **LABELS,
-        title="Particles in a wake",
-    )
-    return framed(page, "Animation of the particles", "31rem")
-
-
-def _picture(trajectory: Trajectory, field: TimeSeriesField, boundary: InletBoundary) -> str:
-    every = max(1, len(trajectory.ids) // 80)
-    figure = plot_paths(trajectory, color="age", field=field, every=every, boundary=boundary, **LABELS)
+def _picture(trajectory: Trajectory, drawn: dict[str, Any]) -> str:
+    """Paths of some eighty particles as an `<img>`."""
+    figure = plot_paths(trajectory, every=max(1, len(trajectory.ids) // 80), **drawn)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
-    source = data_uri(file.getvalue())
-    return f'<img src="{source}" alt="Paths of some of the particles: they pass the cylinder and curl behind it">'
+    alt = "Paths of some of the particles: they pass the cylinder and curl behind it"
+    return f'<img src="{data_uri(file.getvalue())}" alt="{alt}">'

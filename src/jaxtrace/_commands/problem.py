@@ -116,8 +116,8 @@ def read_problem(path: Path) -> Problem:
     for name in ("out", "checkpoint"):
         if name in said:
             said[name] = folder / str(said[name])
-    if "seeds" in said:
-        said["seeds"] = _seeds(said["seeds"], folder)
+    if isinstance(said.get("seeds", {}).get("table"), str):
+        said["seeds"]["table"] = str(folder / said["seeds"]["table"])
     return Problem(**said)
 
 
@@ -127,12 +127,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_moment(value: Any) -> bool:
-    """A number or a date."""
     return _is_number(value) or isinstance(value, datetime.date) or _is_text(value)
-
-
-def _are_numbers(count: int | None) -> Callable[[Any], bool]:
-    return lambda v: isinstance(v, list) and all(map(_is_number, v)) and (count is None or len(v) == count)
 
 
 def _is_count(least: int) -> Callable[[Any], bool]:
@@ -151,7 +146,7 @@ _DEMANDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "one to three names",
     ),
     "reading": _TABLE,
-    "bounds": (_are_numbers(None), "a list of numbers"),
+    "bounds": (lambda v: isinstance(v, list) and all(map(_is_number, v)), "a list of numbers"),
     "seeds": _TABLE,
     "boundary": (
         lambda v: isinstance(v, list) and all(isinstance(wall, dict) for wall in v),
@@ -172,22 +167,22 @@ _DEMANDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _seeds(given: Any, folder: Path) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise ValueError(f"`seeds` must be a table, such as {{kind = 'even', n = 1000}}; got {given!r}.")
-    if isinstance(given.get("table"), str):
-        given["table"] = str(folder / given["table"])
-    return given
-
-
-def with_options(problem: Problem, reading: Mapping[str, Any], **given: Any) -> Problem:
+def with_options(
+    problem: Problem,
+    reading: Mapping[str, Any],
+    *,
+    particles: int | None,
+    lattice: tuple[int, ...],
+    seeds: Path | None,
+    boundary: str | None,
+    option: tuple[str, ...],
+    **given: Any,
+) -> Problem:
     """The problem with what the command line says in place of what the file says; None and () say nothing."""
-    count = sum(given[name] not in (None, ()) for name in ("particles", "lattice", "seeds"))
-    if count > 1:
+    if sum(one not in (None, ()) for one in (particles, lattice, seeds)) > 1:
         raise ValueError("`--particles`, `--lattice` and `--seeds` say the same thing; give one of them.")
-    table, particles, lattice, wall, option = (
-        given.pop(name) for name in ("seeds", "particles", "lattice", "boundary", "option")
-    )
+    kept = dict(reading)
+    given |= {"velocity": kept.pop("velocity", None), "since": kept.pop("epoch", None)}
     changed = {name: value for name, value in given.items() if value not in (None, ())}
     if particles is not None:
         if particles < 1:
@@ -196,18 +191,12 @@ def with_options(problem: Problem, reading: Mapping[str, Any], **given: Any) -> 
     elif lattice:
         resolution = lattice[0] if len(lattice) == 1 else lattice
         changed["seeds"] = {"kind": "lattice", "resolution": resolution, "include_boundaries": False}
-    elif table is not None:
-        changed["seeds"] = {"kind": "table", "table": str(table)}
-    kept = dict(reading)
-    for argument, word in (("velocity", "velocity"), ("epoch", "since")):
-        if argument in kept:
-            changed[word] = kept.pop(argument)
-    if kept:
-        changed["reading"] = {**problem.reading, **kept}
-    if option:
-        changed["options"] = {**problem.options, **dict(map(_option, option))}
-    if wall is not None:
-        changed["boundary"] = [] if wall == "none" else [{"kind": wall}]
+    elif seeds is not None:
+        changed["seeds"] = {"kind": "table", "table": str(seeds)}
+    if boundary is not None:
+        changed["boundary"] = [] if boundary == "none" else [{"kind": boundary}]
+    changed["reading"] = {**problem.reading, **kept}
+    changed["options"] = {**problem.options, **dict(map(_option, option))}
     return dataclasses.replace(problem, **changed)
 
 
@@ -234,80 +223,62 @@ def ready(problem: Problem) -> Ready:
     except TypeError as error:
         raise ValueError(f"`reading` must hold arguments of load_optimized_dataset; {error}.") from error
     box = box_of(problem.field, field, problem.bounds)
-    seeds = np.asarray(_made(_drawn_inside(problem.seeds, field), SEEDINGS, "seeds", box))
+    wanted = dict(problem.seeds)
+    if wanted.get("inside", "field") != "field":
+        raise ValueError(
+            f"`inside` of `seeds` must be 'field', to draw them in its water; got {short(wanted['inside'], 80)}."
+        )
+    if "inside" in wanted:
+        wanted["inside"] = field
+    seeds = np.asarray(_made(wanted, SEEDINGS, "seeds", box))
     if seeds.shape[-1] != field.dim:
         remedy = f" {'Add' if field.dim == 3 else 'Leave out'} the column z."
-        remedy = remedy if problem.seeds.get("kind") == "table" else ""
+        remedy = remedy if wanted.get("kind") == "table" else ""
         raise ValueError(
             f"`seeds` must have {field.dim} coordinates like the field; got {seeds.shape[-1]}.{remedy}"
         )
-    walls = [_made(_on_grid(wall, field), WALLS, "boundary", box) for wall in problem.boundary]
-    together = None if not walls else walls[0] if len(walls) == 1 else boundary.composed_boundary(*walls)
-    return Ready(field, seeds, together, span_of(problem.field, field, problem.span))
-
-
-def _drawn_inside(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
-    """The table of the seeds with the field itself where it says `inside = "field"`."""
-    if "inside" not in said:
-        return said
-    if said["inside"] != "field":
-        raise ValueError(
-            f"`inside` of `seeds` must be 'field', to draw them in its water; got {short(said['inside'], 80)}."
-        )
-    return {**said, "inside": field}
-
-
-def _on_grid(said: Mapping[str, Any], field: Any) -> Mapping[str, Any]:
-    """The table of a wall with the field's grid where it is a coast."""
-    if said.get("kind") != "coast":
-        return said
     grid = getattr(field, "grid", None)
-    if not hasattr(grid, "layout"):
+    coasts = [wall.get("kind") == "coast" for wall in problem.boundary]
+    if any(coasts) and not hasattr(grid, "layout"):
         raise ValueError(
             "`boundary` of kind coast needs a field on a structured grid, whose missing values are land; this one has "
             f"{'no grid' if grid is None else 'a mesh'}. Take another kind, such as 'absorbing'."
         )
-    return {**said, "grid": grid}
+    walls = [
+        _made({**wall, "grid": grid} if coast else wall, WALLS, "boundary", box)
+        for wall, coast in zip(problem.boundary, coasts, strict=True)
+    ]
+    together = boundary.composed_boundary(*walls) if len(walls) > 1 else next(iter(walls), None)
+    return Ready(field, seeds, together, span_of(problem.field, field, problem.span))
 
 
 def _made(said: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]], where: str, box: Any) -> Any:
     """What a table describes: the function of its `kind`, called with the rest; `bounds` are the problem's unless said."""
     arguments = dict(said)
-    kind = arguments.pop("kind", None)
-    _check_word({str(kind): None}, tuple(kinds), f"`{where}`")
-    function = kinds[str(kind)]
-    names = tuple(inspect.signature(function).parameters)
-    _check_word(arguments, names, f"`{where}` of kind {kind}")
-    if "bounds" in names:
-        arguments["bounds"] = _corners(arguments.get("bounds", box))
-    missing = [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is parameter.empty and name not in arguments
-    ]
-    if missing:
+    kind = str(arguments.pop("kind", None))
+    _check_word({kind: None}, tuple(kinds), f"`{where}`")
+    parameters = inspect.signature(kinds[kind]).parameters
+    _check_word(arguments, tuple(parameters), f"`{where}` of kind {kind}")
+    if "bounds" in parameters:
+        bounds = arguments.get("bounds", box)
+        try:
+            flat = np.asarray(bounds, np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"`bounds` must be numbers; got {short(bounds, 80)}.") from error
+        arguments["bounds"] = flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
+    required = [name for name, one in parameters.items() if one.default is one.empty]
+    if missing := [name for name in required if name not in arguments]:
         raise ValueError(f"`{where}` of kind {kind} must say {', '.join(missing)}; it does not.")
     try:
-        return function(**arguments)
+        return kinds[kind](**arguments)
     except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError, OSError) as error:
-        if (
-            isinstance(error, ValueError | OSError)
-            and not isinstance(error, UnicodeError)
-            and "`" in str(error)
-        ):
+        plain = isinstance(error, ValueError | OSError) and not isinstance(error, UnicodeError)
+        if plain and "`" in str(error):
             raise
         remedy = " Memory is too short for it: ask for fewer." if isinstance(error, MemoryError) else ""
         raise ValueError(
             f"`{where}` of kind {kind} cannot be made: {str(error)[:200].rstrip('.')}.{remedy}"
         ) from error
-
-
-def _corners(bounds: Any) -> Any:
-    try:
-        flat = np.asarray(bounds, np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`bounds` must be numbers; got {short(bounds, 80)}.") from error
-    return flat.reshape(2, -1) if flat.ndim == 1 and flat.size % 2 == 0 else flat
 
 
 def _check_word(said: Mapping[str, Any], words: tuple[str, ...], where: str) -> None:

@@ -1,6 +1,5 @@
 """What a command line may mean by a field or by trajectories."""
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,22 +39,17 @@ def is_trajectory(name: str) -> bool:
         return "jaxtrace" in dataset.attrs
 
 
-def read_trajectory(name: str) -> Trajectory:
-    """The trajectories in a file; positions must be among what it holds."""
+def read_trajectory(name: str, epoch: Epoch | None, positions: bool = False) -> Trajectory:
+    """The trajectories in a file with the date of time 0 that the command line says; another one than theirs is refused."""
     found = load_trajectory(name)
-    if found.positions is None:
+    if positions and found.positions is None:
         raise ValueError(f"{name} must hold positions; the run kept only what `reduce` made of them.")
-    return found
-
-
-def dated_as_said(found: Trajectory, epoch: Epoch | None) -> Trajectory:
-    """Trajectories with the date of time 0 that the command line says; another one than theirs is refused."""
     if epoch is not None and found.epoch is not None and epoch != found.epoch:
         raise ValueError(f"`--since` must be {found.epoch}, the date in the file, or left out; got {epoch}.")
     return found if epoch is None else found.with_epoch(epoch)
 
 
-def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
+def open_field(name: str, **options: Any) -> Any:
     """The field of a file, a pattern or a flow's name."""
     if name in FLOWS:
         if options:
@@ -68,25 +62,25 @@ def open_field(name: str, quiet: bool = True, **options: Any) -> Any:
         raise ValueError(
             f"a field must be a file, a pattern in quotes, or a flow: {', '.join(FLOWS)}; got {name!r}.{suggestion(name, FLOWS)}"
         )
-    return load_optimized_dataset(name, verbose=not quiet, **options)
+    return load_optimized_dataset(name, verbose=False, **options)
 
 
 def reading_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `load_optimized_dataset` from the options of a command line; what is not given is left out."""
+    """Arguments of `load_optimized_dataset` from the options of a command line; options that are not given are left out."""
     given = {name: value for name, value in said.items() if value not in (None, ())}
     if given.pop("keep_units", False):
         given["convert_units"] = False
     if "velocity" in given:
         given["velocity"] = velocity_names(given["velocity"])
     if "select" in given:
-        given["select"] = dict(_index(one) for one in given["select"])
+        given["select"] = dict(map(_index, given["select"]))
     if "attributes" in given:
         found: dict[str, dict[str, Any]] = {}
         for variable, attribute, value in map(_attribute, given["attributes"]):
             found.setdefault(variable, {})[attribute] = value
         given["attributes"] = found
     if "slice_times" in given:
-        given["times"] = [_moment(one) for one in given.pop("slice_times")]
+        given["times"] = list(map(_moment, given.pop("slice_times")))
     if "since" in given:
         given["epoch"] = as_epoch(given.pop("since"), "--since")
     return given
@@ -102,17 +96,14 @@ def _index(said: str) -> tuple[str, int]:
 
 def _attribute(said: str) -> tuple[str, str, Any]:
     """A variable, an attribute of it and its value, from `nav_lon.units=m`."""
-    word, equals, value = said.partition("=")
-    variable, dot, attribute = word.rpartition(".")
-    if not (variable and dot and attribute and equals):
+    word, _, value = said.partition("=")
+    variable, _, attribute = word.rpartition(".")
+    if not (variable and attribute and "=" in said):
         raise ValueError(
             f"`--attributes` must be a variable, its attribute and a value, such as nav_lon.units=m; got {said!r}."
         )
-    return (
-        variable,
-        attribute,
-        _moment(value) if attribute.startswith(("_", "missing", "scale", "add")) else value,
-    )
+    number = attribute.startswith(("_", "missing", "scale", "add"))
+    return variable, attribute, _moment(value) if number else value
 
 
 def _moment(said: str) -> Any:
@@ -133,9 +124,7 @@ def velocity_names(given: str | Sequence[str]) -> Any:
 
 def moment_of(said: Any, epoch: Epoch | None, option: str) -> float:
     """A time or a date, as a command line or a TOML file says it, as a time."""
-    if isinstance(said, str):
-        with contextlib.suppress(ValueError):
-            said = float(said)
+    said = _moment(said) if isinstance(said, str) else said
     if not is_date(said):
         if not np.isfinite(said):
             raise ValueError(f"`{option}` must be finite times or dates, such as 2015-11-16; got {said}.")
@@ -155,13 +144,13 @@ def box_of(name: str, field: Any, bounds: Sequence[float]) -> np.ndarray:
             raise ValueError(
                 f"`bounds` must be {2 * field.dim} numbers, the lower corner and then the upper; got {len(bounds)}."
             )
-        box = np.asarray(bounds, np.float64).reshape(2, field.dim)
+        box, said = np.asarray(bounds, np.float64).reshape(2, field.dim), list(map(float, bounds))
         if not np.isfinite(box).all():
-            raise ValueError(f"`bounds` must be finite; got {list(map(float, bounds))}.")
+            raise ValueError(f"`bounds` must be finite; got {said}.")
         if not (box[0] <= box[1]).all():
             raise ValueError(
-                f"`bounds` must be the lower corner and then the upper; got {list(map(float, bounds))}. The other way "
-                f"round: {' '.join(f'{b:g}' for b in np.sort(box, axis=0).ravel())}."
+                f"`bounds` must be the lower corner and then the upper; got {said}. The other way round: "
+                f"{' '.join(f'{b:g}' for b in np.sort(box, axis=0).ravel())}."
             )
         return box
     if name in FLOWS:
@@ -177,7 +166,5 @@ def span_of(name: str, field: Any, span: Sequence[Any] | None) -> tuple[float, f
     if name in FLOWS:
         return FLOWS[name][2]
     if len(field.times) < 2:
-        raise ValueError(
-            "`span` must be given for a field of one time: the first and the last time; got none."
-        )
+        raise ValueError("`span`, the first and the last time, must be given for a field of one time.")
     return float(field.times[0]), float(field.times[-1])

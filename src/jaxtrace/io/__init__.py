@@ -4,6 +4,6 @@ from .cf.trajectories import trajectory_dataset as trajectory_dataset
 from .dataset import load_optimized_dataset as load_optimized_dataset
 from .dataset import open_dataset as open_dataset
 from .files import DatasetError as DatasetError
-from .saving import load_trajectory as load_trajectory
-from .saving import save_trajectory as save_trajectory
 from .slices import OpenedDataset as OpenedDataset
+from .trajectory_files import load_trajectory as load_trajectory
+from .trajectory_files import save_trajectory as save_trajectory

@@ -1,6 +1,5 @@
 """Files to fields: `load_optimized_dataset` reads VTK series, NetCDF and Zarr as a time series on the device."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,7 +8,7 @@ from jaxtyping import DTypeLike
 
 from jaxworlds.memory import device_memory_limit
 
-from ..fields.base import Interpolation
+from ..fields.base import Interpolation, check_choice
 from ..fields.grid_series import Extrapolation
 from ..fields.land import LandValues
 from ..fields.sphere import EARTH_RADIUS
@@ -83,21 +82,24 @@ def load_optimized_dataset(
         dtype=dtype,
         **options,
     )
-    _refuse_large(opened, max_memory_per_timestep_mb)
-    streamed = _should_stream(opened, stream, memory_limit_gb)
+    limit = max_memory_per_timestep_mb
+    if limit is not None and opened.slice_bytes > limit * 1e6:
+        raise ValueError(
+            f"`max_memory_per_timestep_mb` allows {limit:g} MB, but one slice takes {opened.grid.size:,} values × "
+            f"{opened.grid.dim} × {opened.dtype.itemsize} bytes = {opened.slice_bytes / 1e6:.4g} MB. Raise it, or halve "
+            "the slice with `dtype='float16'`."
+        )
+    streamed = should_stream(opened, stream, memory_limit_gb)
     if verbose:
         print(f"jaxtrace: {opened}{', streamed' if streamed else ''}.")
-    kept: dict[str, Any] = {
-        "time_interpolation": time_interpolation,
-        "extrapolation": extrapolation,
-        "epoch": opened.epoch,
-    }
+    kept: dict[str, Any] = {"grid": opened.grid, "epoch": opened.epoch, "extrapolation": extrapolation}
+    kept["time_interpolation"] = time_interpolation
     if streamed:
-        return StreamedField(opened, opened.times, grid=opened.grid, memory_limit_gb=memory_limit_gb, **kept)
+        return StreamedField(opened, opened.times, memory_limit_gb=memory_limit_gb, **kept)
     data = np.empty((len(opened), opened.grid.size, opened.grid.dim), opened.dtype)
     for k in range(len(opened)):
         data[k] = opened.read(k)
-    return TimeSeriesField(data, opened.times, grid=opened.grid, **kept)
+    return TimeSeriesField(data, opened.times, **kept)
 
 
 def open_dataset(
@@ -138,13 +140,12 @@ def open_dataset(
     error: `missing="fill"` takes it. `epoch` is the date of time 0 where the files say none (VTK), or where `times` are given as
     numbers.
     """
-    for name, given, known in (
-        ("missing", missing, ("land", "zero", "fill")),
-        ("partly_missing", partly_missing, ("land", "zero")),
-        ("cell_data", cell_data, (None, "linear", "average", "nearest")),
-    ):
-        if given not in known:
-            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {given!r}.")
+    check_choice("missing", missing, ("land", "zero", "fill"))
+    check_choice("partly_missing", partly_missing, ("land", "zero"))
+    if cell_data is not None:
+        check_choice("cell_data", cell_data, ("linear", "average", "nearest"))
+    if not (earth_radius > 0 and np.isfinite(earth_radius)):
+        raise ValueError(f"`earth_radius` must be a positive number of metres; got {earth_radius:g}.")
     chosen = ReadOptions(
         velocity=velocity,
         times=times,
@@ -164,38 +165,27 @@ def open_dataset(
         earth_radius=earth_radius,
         epoch=epoch,
     )
-    if not (earth_radius > 0 and np.isfinite(earth_radius)):
-        raise ValueError(f"`earth_radius` must be a positive number of metres; got {earth_radius:g}.")
     if hasattr(pattern, "data_vars"):
         return open_xarray(pattern, chosen)
     entries = find_files(pattern)
     suffix = entries[0].paths[0].suffix.lower()
-    if suffix in SUFFIXES:
-        if chosen.attributes:
-            raise ValueError(
-                "`attributes` must be left out for VTK files, which have none; it is for NetCDF and Zarr."
-            )
-        return open_vtk(entries, chosen)
-    if suffix in NETCDF_SUFFIXES:
-        return open_netcdf([path for entry in entries for path in entry.paths], chosen)
-    if is_store(entries[0].paths[0]):
-        return open_zarr([path for entry in entries for path in entry.paths], chosen)
-    known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES))
-    raise DatasetError(
-        f"{os.fspath(entries[0].paths[0])}: files ending in {suffix!r} are not read; known are {known}."
-    )
-
-
-def _refuse_large(opened: OpenedDataset, limit_mb: float | None) -> None:
-    if limit_mb is not None and opened.slice_bytes > limit_mb * 1e6:
+    if suffix in SUFFIXES and chosen.attributes:
         raise ValueError(
-            f"`max_memory_per_timestep_mb` allows {limit_mb:g} MB, but one slice takes {opened.grid.size:,} values × "
-            f"{opened.grid.dim} × {opened.dtype.itemsize} bytes = {opened.slice_bytes / 1e6:.4g} MB. Raise it, or halve "
-            "the slice with `dtype='float16'`."
+            "`attributes` must be left out for VTK files, which have none; it is for NetCDF and Zarr."
         )
+    if suffix in SUFFIXES:
+        return open_vtk(entries, chosen)
+    paths = [path for entry in entries for path in entry.paths]
+    if suffix in NETCDF_SUFFIXES:
+        return open_netcdf(paths, chosen)
+    if is_store(paths[0]):
+        return open_zarr(paths, chosen)
+    known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES))
+    raise DatasetError(f"{paths[0]}: files ending in {suffix!r} are not read; known are {known}.")
 
 
-def _should_stream(opened: OpenedDataset, stream: bool | None, limit_gb: float | None) -> bool:
+def should_stream(opened: OpenedDataset, stream: bool | None = None, limit_gb: float | None = None) -> bool:
+    """Whether slices are read from the disk as needed: as `stream` says, else where all need more than half of the memory."""
     if stream is not None or len(opened) < 3:
         return bool(stream) and len(opened) > 1
     limit = device_memory_limit() if limit_gb is None else limit_gb * 2**30

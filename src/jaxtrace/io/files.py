@@ -1,5 +1,6 @@
 """Which files make a series, in which order, and at which times their slices hold."""
 
+import contextlib
 import glob
 import json
 import math
@@ -8,7 +9,7 @@ import re
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,31 @@ _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a drive of Windows has 
 
 class DatasetError(ValueError):
     """A file cannot be read as a velocity field; the message names the file and, where one is meant, the variable."""
+
+
+@contextlib.contextmanager
+def named_errors(
+    where: str,
+    kinds: type[Exception] | tuple[type[Exception], ...] = ValueError,
+    remedy: str = "",
+    longest: int | None = None,
+) -> Iterator[None]:
+    """Raise an error of these kinds as a `DatasetError`: `where`, its message up to `longest` letters, and a remedy."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except kinds as error:
+        raise DatasetError(f"{where}: {str(error)[:longest].rstrip('.')}.{remedy}") from error
+
+
+@contextlib.contextmanager
+def naming_package(what: str) -> Iterator[None]:
+    """Say what to install where an import inside fails; `what` is "NetCDF files need the package xarray"."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f'{what}: pip install "jaxworlds[trace]".') from error
 
 
 class Entry(NamedTuple):
@@ -94,24 +120,20 @@ def _matches(pattern: str) -> list[Path]:
             f"`pattern` must name files of this machine; {pattern} is an address. Open it with xarray in "
             "Python and pass the data set, `load_optimized_dataset(xarray.open_zarr(address))`, or copy it to this machine."
         )
-    if os.path.isdir(pattern) and is_store(Path(pattern)):
-        return [Path(pattern)]
-    if os.path.isdir(pattern):
-        raise DatasetError(f"`pattern` must name files; {pattern} is a folder. {_in_folder(Path(pattern))}")
+    path = Path(pattern)
+    if os.path.isdir(pattern) and not is_store(path):
+        raise DatasetError(f"`pattern` must name files; {pattern} is a folder. {_in_folder(path)}")
     if os.path.exists(pattern):
-        demand_file(pattern)
-        return [Path(pattern)]
+        if not path.is_dir():
+            demand_file(pattern)
+        return [path]
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
-    found = [path for path in found if path.is_file() or (path.is_dir() and is_store(path))]
+    found = [one for one in found if one.is_file() or (one.is_dir() and is_store(one))]
     if not found:
-        folder = Path(pattern).parent
+        folder = path.parent
         while glob.has_magic(str(folder)):
             folder = folder.parent
-        seen = (
-            sorted((p.name for p in folder.iterdir()), key=lambda path: natural_key(str(path)))[:5]
-            if folder.is_dir()
-            else []
-        )
+        seen = sorted((p.name for p in folder.iterdir()), key=natural_key)[:5] if folder.is_dir() else []
         there = f"{folder} holds {', '.join(seen)}" if seen else f"{folder} is empty or missing"
         raise FileNotFoundError(f"no file matches `pattern` {pattern!r}; {there}.")
     return found
@@ -123,23 +145,18 @@ def _in_folder(folder: Path) -> str:
     from .vtk.frames import SUFFIXES
 
     inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    kinds = Counter(
-        path.suffix.lower()
-        for path in inside
-        if path.suffix.lower() in (*SUFFIXES, *NETCDF_SUFFIXES, *ZARR_SUFFIXES, ".pvd", ".series")
-    )
+    known = (*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES)
+    kinds = Counter(suffix for path in inside if (suffix := path.suffix.lower()) in (*known, ".series"))
     if not kinds:
-        known = ", ".join((*SUFFIXES, ".pvd", *NETCDF_SUFFIXES, *ZARR_SUFFIXES))
         deeper = next((path for path in sorted(inside) if path.is_dir()), None)
         further = "" if deeper is None else f" Is it a folder further in, such as {deeper}?"
         there = f"{len(inside):,} other files and folders" if inside else "nothing"
-        return f"It holds {there}, and no file that is read ({known}).{further}"
+        return f"It holds {there}, and no file that is read ({', '.join(known)}).{further}"
     listed = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common())
     # A collection lists the files beside it, with their times; pieces are read through the file that lists them.
-    first = next((suffix for suffix in (".pvd", ".series") if suffix in kinds), None)
-    if first is None:
-        whole = [suffix for suffix in kinds if suffix.startswith(".pv")]
-        first = max(whole or kinds, key=lambda suffix: kinds[suffix])
+    lists = [suffix for suffix in (".pvd", ".series") if suffix in kinds]
+    whole = [suffix for suffix in kinds if suffix.startswith(".pv")]
+    first = lists[0] if lists else max(whole or kinds, key=lambda suffix: kinds[suffix])
     names = sorted(path.name for path in inside if path.suffix.lower() == first)
     name = names[0] if len(names) == 1 else f"*{Path(names[0]).suffix}"
     return f"It holds {listed}. Write '{folder / name}'."
@@ -148,7 +165,7 @@ def _in_folder(folder: Path) -> str:
 def read_collection(path: Path) -> list[Entry]:
     """The files and times that a ParaView collection lists, in the order of time."""
     try:
-        rows = _series_rows(path) if path.suffix.lower() == ".series" else _pvd_rows(path)
+        rows = _listed_rows(path)
     except (ElementTree.ParseError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise DatasetError(
             f"{path}: the collection cannot be read ({str(error)[:200]}). Is it cut off or not one?"
@@ -159,10 +176,8 @@ def read_collection(path: Path) -> list[Entry]:
     for time, name in rows:
         if not math.isfinite(time):
             raise DatasetError(f"{path}: the collection gives {name} the time {time}; it must be finite.")
-        try:
+        with named_errors(str(path)):
             file = inside(path, name)
-        except ValueError as error:
-            raise DatasetError(f"{path}: {error}.") from error
         if not file.is_file():
             raise FileNotFoundError(
                 f"{path}: the collection lists {name} at time {time:g}, which is missing."
@@ -185,7 +200,11 @@ def inside(path: Path, name: str) -> Path:
     return path.parent / name
 
 
-def _pvd_rows(path: Path) -> list[tuple[float, str]]:
+def _listed_rows(path: Path) -> list[tuple[float, str]]:
+    """The times and files in a collection."""
+    if path.suffix.lower() == ".series":
+        listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return [(float(row["time"]), str(row["name"])) for row in listed]
     root = ElementTree.parse(path).getroot()
     if root.tag != "VTKFile" or root.get("type") != "Collection":
         raise ValueError(f"it starts with <{root.tag} type={root.get('type')!r}>, not with a Collection")
@@ -193,11 +212,6 @@ def _pvd_rows(path: Path) -> list[tuple[float, str]]:
     if len(rows) > 1 and any(time is None for time, _ in rows):
         raise ValueError("a DataSet has no `timestep`")
     return [(float(time or 0.0), name) for time, name in rows]
-
-
-def _series_rows(path: Path) -> list[tuple[float, str]]:
-    with open(path, encoding="utf-8") as file:
-        return [(float(row["time"]), str(row["name"])) for row in json.load(file)["files"]]
 
 
 def settle_times(
@@ -219,7 +233,6 @@ def settle_times(
             warnings.warn(
                 f"{names[0]} and the {count - 1} slices after it hold no time: the slice numbers 0 … {count - 1} stand in. "
                 "Pass `times=` in seconds.",
-                UserWarning,
                 stacklevel=3,
             )
         return np.arange(count, dtype=np.float64), np.arange(count), "no times in the files: slice numbers"
@@ -262,14 +275,11 @@ def choose_slices(
     if max_time_steps is None or len(kept) <= max_time_steps:
         return kept
     if max_time_steps < 1:
-        raise ValueError(
-            f"`max_time_steps` must be at least 1; got {max_time_steps}. Leave it out for all of them."
-        )
+        raise ValueError(f"`max_time_steps` must be at least 1; got {max_time_steps}. Leave it out for all.")
     chosen = kept[np.round(np.linspace(0, len(kept) - 1, max_time_steps)).astype(int)]
     warnings.warn(
         f"`max_time_steps={max_time_steps}` keeps {len(chosen)} of {len(kept)} slices, evenly spread. "
         "Leave it out for all of them; what does not fit the memory is then streamed.",
-        UserWarning,
         stacklevel=3,
     )
     return chosen

@@ -86,28 +86,16 @@ def same(one: Geometry, other: Geometry) -> bool:
         return False
     if isinstance(one, Cells) and isinstance(other, Cells) and list(one.cells) != list(other.cells):
         return False
-    pairs = zip(jax.tree.leaves(_parts(one)), jax.tree.leaves(_parts(other)), strict=False)
-    if jax.tree.structure(_parts(one)) != jax.tree.structure(_parts(other)):
-        return False
-    return all(_close(np.asarray(a), np.asarray(b)) for a, b in pairs)
+    (mine, structure), (others, its) = (jax.tree.flatten(vars(geometry)) for geometry in (one, other))
+    return structure == its and all(map(_close, mine, others))
 
 
-def _parts(geometry: Geometry) -> dict[str, Any]:
-    return {field.name: getattr(geometry, field.name) for field in dataclasses.fields(geometry)}
-
-
-def _close(a: np.ndarray, b: np.ndarray) -> bool:
+def _close(one: Any, other: Any) -> bool:
+    a, b = np.asarray(one), np.asarray(other)
     if a.shape != b.shape or a.dtype.kind != "f" or b.dtype.kind != "f":
         return np.array_equal(a, b)
-    return (
-        bool(np.all(np.abs(a - b) <= FLAT * max(float(np.ptp(a)), np.finfo(float).tiny))) if a.size else True
-    )
-
-
-def constant_axes(points: Float[np.ndarray, "n dim"]) -> list[int]:
-    """The coordinates that all points share."""
-    extent = np.ptp(points, axis=0)
-    return [k for k in range(points.shape[1]) if extent[k] <= FLAT * extent.max()]
+    slack = FLAT * max(float(np.ptp(a)), np.finfo(float).tiny) if a.size else 0.0
+    return bool(np.all(np.abs(a - b) <= slack))
 
 
 def in_dimensions(geometry: Geometry, dim: int | None) -> tuple[Geometry, tuple[int, ...]]:
@@ -121,15 +109,15 @@ def in_dimensions(geometry: Geometry, dim: int | None) -> tuple[Geometry, tuple[
             return geometry, (0, 1, 2)
         if len(flat) > width - 2:
             raise ValueError(f"the grid {geometry.shape} has fewer than two dimensions; pass `dim=3`")
-    elif isinstance(geometry, Curved):
-        if min(geometry.points.shape[:-1]) == 1:
+    else:
+        if isinstance(geometry, Curved):
             lattice = tuple(n for n in geometry.points.shape[:-1] if n > 1)
             geometry = dataclasses.replace(geometry, points=geometry.points.reshape(*lattice, -1))
+            spans = len(lattice)
+        else:
+            spans = 2 if {"triangle", "quad"} & set(geometry.cells) else 3
         width = geometry.points.shape[-1]
-        flat = _flat_surface(geometry.points, geometry.points.ndim - 1)
-    else:
-        width = geometry.points.shape[1]
-        flat = _flat_surface(geometry.points, 2 if {"triangle", "quad"} & set(geometry.cells) else 3)
+        flat = _flat_surface(geometry.points, spans)
     if dim == 3 and width == 2:
         raise ValueError("`dim=3` needs three coordinates; the file gives two")
     if not flat and width == 3 and dim == 2:
@@ -145,7 +133,8 @@ def _flat_surface(points: Float[np.ndarray, "*n dim"], spans: int) -> list[int]:
     width = points.shape[-1]
     if width == spans:
         return []
-    flat = constant_axes(points.reshape(-1, width))
+    extent = np.ptp(points.reshape(-1, width), axis=0)
+    flat = [k for k in range(width) if extent[k] <= FLAT * extent.max()]
     if width - len(flat) != 2:
         raise ValueError(
             "the grid is a surface that does not lie in a plane of constant x, y or z; only such planes and "
@@ -209,25 +198,19 @@ def place(
         return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, to_nodes=nodal)
     to_nodes = functools.partial(lattice_averages, geometry) if average else None
     centring = "node" if average else centring
+    options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "land_values": land_values}
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))
         if found is None or found.layout.rows is not None:
             if chosen == "cubic":
                 raise ValueError("`interpolation` must be 'linear' or 'nearest' on a curvilinear grid")
-            mask = _mask(geometry, geometry.points.shape[:-1], tuple(range(geometry.points.ndim - 1)))
-            points = geometry.points.astype(dtype)
-            return Placed(
-                CurvilinearGrid(
-                    points, interpolation=chosen, centring=centring, mask=mask, land_values=land_values
-                ),
-                to_nodes=to_nodes,
-            )
+            lattice = geometry.points.shape[:-1]
+            options["mask"] = _mask(geometry, lattice, tuple(range(len(lattice))))
+            return Placed(CurvilinearGrid(geometry.points.astype(dtype), **options), to_nodes=to_nodes)
         axes = tuple(np.asarray(axis, np.float64) for axis in found.axes)
         geometry = Lattice(axes, found.layout.order, geometry.hidden_nodes, geometry.hidden_cells)
-    mask = _mask(geometry, geometry.shape, geometry.order)
-    options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "order": geometry.order}
-    box = _box_grid(geometry.axes, dtype, {**options, "mask": mask, "land_values": land_values})
-    return Placed(box, to_nodes=to_nodes)
+    options |= {"mask": _mask(geometry, geometry.shape, geometry.order), "order": geometry.order}
+    return Placed(_box_grid(geometry.axes, dtype, options), to_nodes=to_nodes)
 
 
 def lattice_averages(

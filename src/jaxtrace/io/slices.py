@@ -11,7 +11,6 @@ from jaxtyping import Float, Int, Shaped
 from ..fields.base import AbstractGrid, Interpolation
 from ..fields.epoch import Epoch, as_epoch, first_and_seconds, has_dates, in_seconds
 from ..fields.land import LandValues
-from ..fields.sphere import EARTH_RADIUS
 from ..fields.streams.slices import AbstractSlices
 from .files import DatasetError, choose_slices, settle_times
 from .geometry import CellData
@@ -20,29 +19,29 @@ from .velocity import VelocityNames
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """How a data set is read; the fields are the arguments of `load_optimized_dataset` of the same names."""
+    """How a data set is read; the fields are the arguments of `open_dataset` of the same names."""
 
-    velocity: VelocityNames | None = None
-    times: Sequence[Any] | np.ndarray | None = None
-    time_range: Sequence[Any] | None = None
-    max_time_steps: int | None = None
-    dim: int | None = None
-    interpolation: Interpolation | None = None
-    dtype: np.dtype = dataclasses.field(default_factory=lambda: np.dtype(np.float32))
-    origin: Sequence[float] | None = None
-    land_values: LandValues = "keep"
-    missing: Literal["land", "zero", "fill"] = "land"
-    partly_missing: Literal["land", "zero"] = "land"
-    cell_data: CellData | None = None
-    select: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    attributes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    convert_units: bool = True
-    earth_radius: float = EARTH_RADIUS
-    epoch: Any = None
+    velocity: VelocityNames | None
+    times: Sequence[Any] | np.ndarray | None
+    time_range: Sequence[Any] | None
+    max_time_steps: int | None
+    dim: int | None
+    interpolation: Interpolation | None
+    dtype: np.dtype
+    origin: Sequence[float] | None
+    land_values: LandValues
+    missing: Literal["land", "zero", "fill"]
+    partly_missing: Literal["land", "zero"]
+    cell_data: CellData | None
+    select: Mapping[str, int]
+    attributes: Mapping[str, Mapping[str, Any]]
+    convert_units: bool
+    earth_radius: float
+    epoch: Any
 
     @property
     def coordinate_dtype(self) -> np.dtype:
-        """Coordinates are never shorter than 32 bits."""
+        """The type of coordinates: at least 32 bits."""
         return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
 
     def shifted(self, points: np.ndarray) -> np.ndarray:
@@ -61,7 +60,7 @@ class ReadOptions:
 
 @dataclasses.dataclass(frozen=True)
 class OpenedDataset(AbstractSlices):
-    """What a field is made from. `read(k)` gives slice `k` (rows, dim); a `StreamedField` takes it as its source."""
+    """An open data set. `read(k)` gives slice `k` (rows, dim); a `StreamedField` takes it as its source."""
 
     grid: AbstractGrid
     times: Float[np.ndarray, " times"]
@@ -72,7 +71,7 @@ class OpenedDataset(AbstractSlices):
     storage: np.dtype
     notes: tuple[str, ...]
     epoch: Epoch | None = None
-    """The date of time 0, where the files or the caller say one."""
+    """The date of time 0, from the files or the caller; None without one."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -114,9 +113,9 @@ class OpenedDataset(AbstractSlices):
 def selected_times(
     found: Sequence[float | None], names: Sequence[str], options: ReadOptions, epoch: Epoch | None = None
 ) -> tuple[Float[np.ndarray, " kept"], Int[np.ndarray, " kept"], str, Epoch | None]:
-    """Times and numbers of the slices that the options choose, where the times come from, and the date of time 0.
+    """Times and numbers of the slices that the options choose, the source of the times, and the date of time 0.
 
-    `epoch` is that of the times found in the files; times that the caller gives count from what the caller says.
+    `epoch` belongs to the times found in the files; times that the caller gives count from the epoch of the caller.
     """
     given = options.times
     wanted = as_epoch(options.epoch)
@@ -141,7 +140,7 @@ def selected_times(
 
 
 def checked_dtype(dtype: Any) -> np.dtype:
-    """The storage type of the velocities; double precision only where JAX has it."""
+    """The storage type of the velocities; double precision only if it is on in JAX."""
     found = jnp.dtype(dtype)
     if found.name not in ("float16", "bfloat16", "float32", "float64"):
         raise ValueError(f"`dtype` must be float16, bfloat16, float32 or float64; got {dtype!r}.")

@@ -1,40 +1,23 @@
-"""Which arrays of a file are the velocity: those named by the user, or the ones a short list of rules finds."""
+"""Find the velocity among the arrays of a file: those that the user names, or those that a few rules find."""
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 VelocityNames = str | Sequence[str | None]
 """One vector array, or one array for each component; None stands for a component that is zero."""
 
 KNOWN = (
-    "velocity",
-    "velocities",
-    "velocityfield",
-    "flowvelocity",
-    "fluidvelocity",
-    "vel",
-    "u",
-    "uvw",
-    "wind",
-    "current",
+    *("velocity", "velocities", "velocityfield", "flowvelocity", "fluidvelocity", "vel"),
+    *("u", "uvw", "wind", "current"),
 )
-"""Names of vectors that are taken for a velocity; case, blanks and punctuation do not matter."""
+"""Names of vectors that count as a velocity, without case, blanks and punctuation."""
 OTHERS = (
-    "normal",
-    "vorticit",
-    "displacement",
-    "gradient",
-    "grad",
-    "force",
-    "traction",
-    "coord",
-    "position",
-    "color",
-    "stress",
+    *("normal", "vorticit", "displacement", "grad", "force", "traction", "stress"),
+    *("coord", "position", "color"),
 )
-"""Beginnings of the names of vectors that are never taken for a velocity unasked."""
+"""Vectors whose names begin so are a velocity only if the user names them."""
 COMPONENTS = (
     ("u", "v", "w"),
     ("uo", "vo", "wo"),
@@ -56,7 +39,7 @@ COMPONENTS = (
 )
 """Names of the components along x, y and z, normalised in the same way."""
 MOST_SETS = 8
-"""So many sets of components are listed where several fit."""
+"""At most this many sets of components are listed if several fit."""
 _DIRECTIONS = (("eastward", "northward"), ("x", "y"))
 
 
@@ -75,8 +58,8 @@ def plain(name: str) -> str:
 def choose_vector(widths: Mapping[str, int], wanted: VelocityNames | None, where: str) -> Choice:
     """The velocity among arrays with `widths` components each, as the user named it or by rule.
 
-    Rules: the only vector with a known name; else the only vector at all, those that are plainly something else left
-    out; else one set of scalars with known component names.
+    Rules: the only vector with a known name; else the only vector that is not plainly something else; else the only set of
+    scalars with known component names.
     """
     if wanted is not None:
         return _as_named(widths, wanted, where)
@@ -85,7 +68,7 @@ def choose_vector(widths: Mapping[str, int], wanted: VelocityNames | None, where
     if len(known) == 1:
         return Choice((known[0],), "the only vector named like a velocity")
     usable = [name for name in vectors if not plain(name).startswith(OTHERS)]
-    sets = component_sets({name: name for name, width in widths.items() if width == 1})
+    sets = component_sets(name for name, width in widths.items() if width == 1)
     if not known and len(usable) == 1 and not sets:
         return Choice((usable[0],), "the only vector")
     if not known and not usable and len(sets) == 1:
@@ -106,16 +89,12 @@ def _as_named(widths: Mapping[str, int], wanted: VelocityNames, where: str) -> C
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if len(names) > 3 or not any(names):
         raise ValueError(f"`velocity` must name one vector, or two or three components; got {wanted!r}.")
-    for name in names:
-        if name is not None and name not in widths:
+    for name in (name for name in names if name is not None):
+        if name not in widths:
             raise ValueError(f"{where}: there is no array {name!r} as `velocity` demands. {_list_of(widths)}")
-    if len(names) > 1:
-        for name in names:
-            if name is not None and widths[name] != 1:
-                raise ValueError(
-                    f"{where}: array {name!r} has {widths[name]} components; a component has one."
-                )
-    elif (width := max(widths.get(name or "", 0) for name in names)) not in (2, 3):
+        if len(names) > 1 and widths[name] != 1:
+            raise ValueError(f"{where}: array {name!r} has {widths[name]} components; a component has one.")
+    if len(names) == 1 and (width := widths[names[0] or ""]) not in (2, 3):
         raise ValueError(
             f"{where}: array {wanted!r} has {width} components; a velocity has 2 or 3. "
             "Name the components one by one: `velocity=('u', 'v', 'w')`."
@@ -128,23 +107,19 @@ def is_component(name: str) -> bool:
     return any(plain(name) in names[:2] for names in COMPONENTS)
 
 
-def component_sets(labels: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Sets of two or three scalars whose names (the keys, by their labels) are those of components, x first."""
-    by_label: dict[str, list[str]] = {}
-    for name, label in labels.items():
-        by_label.setdefault(plain(label), []).append(name)
+def component_sets(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Sets of two or three scalars whose names are those of components, x first."""
+    known = _by_label({name: plain(name) for name in names})
     found = []
-    for names in COMPONENTS:
-        if names[0] in by_label and names[1] in by_label:
-            found += itertools.product(*(by_label[name] for name in names if name in by_label))
+    for components in COMPONENTS:
+        if components[0] in known and components[1] in known:
+            found += itertools.product(*(known[one] for one in components if one in known))
     return found[:MOST_SETS]
 
 
 def standard_sets(standard_names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Sets of variables whose CF standard names differ only in the direction: eastward, northward and upward."""
-    known: dict[str, list[str]] = {}
-    for name, standard in standard_names.items():
-        known.setdefault(standard, []).append(name)
+    known = _by_label(standard_names)
     found = []
     for east, north in _DIRECTIONS:
         for standard, named in known.items():
@@ -152,15 +127,20 @@ def standard_sets(standard_names: Mapping[str, str]) -> list[tuple[str, ...]]:
             if east not in words or not {"velocity", "wind"} & set(words):
                 continue
             others = known.get("_".join(north if word == east else word for word in words), [])
-            found += itertools.product(named, others, *_upward(known, words))
+            # The vertical velocities of the same medium, such as upward_sea_water_velocity, where there are any.
+            medium = "_".join([word for word in words if word in ("sea", "water", "ice", "air")] or ["air"])
+            vertical = [f"{way}_{medium}_velocity" for way in ("upward", "downward")]
+            upward = [known[name] for name in vertical if name in known][:1]
+            found += itertools.product(named, others, *upward)
     return found[:MOST_SETS]
 
 
-def _upward(known: Mapping[str, list[str]], words: list[str]) -> list[list[str]]:
-    """The vertical velocities of the same medium, such as upward_sea_water_velocity, where there are any."""
-    medium = [word for word in words if word in ("sea", "water", "ice", "air")] or ["air"]
-    names = [f"{way}_{'_'.join(medium)}_velocity" for way in ("upward", "downward")]
-    return [known[name] for name in names if name in known][:1]
+def _by_label(labels: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names that share each label."""
+    found: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        found.setdefault(label, []).append(name)
+    return found
 
 
 def _list_of(widths: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Seeing trajectories: paths and positions as figures, animations as files or as a page that plays by itself."""
+"""Pictures of trajectories: figures of paths and positions, animations as files or as a page with a player."""
 
 from .animation import animate as animate
 from .fields import plot_speed as plot_speed

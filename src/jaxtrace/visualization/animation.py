@@ -1,4 +1,4 @@
-"""Animations of particles, by the file's name: a page that plays by itself, a GIF or an animated PNG."""
+"""Animations of particles: a page with a player, a GIF or an animated PNG, by the suffix of the file."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,11 @@ from ..boundaries.base import AbstractBoundary
 from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of
 from ..tracking.trajectory import Trajectory
-from .drawing import Look, draw_particles, explain, ground, heading
+from .colors import Look
+from .figure_parts import draw_particles, explain, ground, heading
 from .outlines import periods_of
 from .player import player_html
-from .shown import Dims, select
+from .shown import Dims, Shown, select
 
 MOST_DOTS = 3000
 
@@ -34,10 +35,9 @@ def animate(
 ) -> Path:
     """Write an animation that lasts about `seconds`, and return its path.
 
-    `.html` is one page with a player inside and needs nothing else; `.gif` and `.png` (or `.apng`) go where pages do
-    not. At most `frames` recorded times are kept: 160 in a page, which moves particles smoothly between them, 80 in a
-    picture. In pictures the field behind stands still at its middle time. The other arguments are those of
-    `plot_paths`.
+    `.html` is a page with a player that needs no other file; `.gif` and `.png` (or `.apng`) are pictures. At most
+    `frames` recorded times are kept: by default 160 in a page, which moves particles smoothly between them, and 80 in a
+    picture. Pictures show the field at its middle time only. The other arguments are those of `plot_paths`.
 
     ```python
     animate(trajectory, "flow.html", color="age", field=field, boundary=boundary, time_unit="s")
@@ -51,69 +51,49 @@ def animate(
         raise ValueError(f"`frames` must be at least 2; got {frames}.")
     if not seconds > 0:
         raise ValueError(f"`seconds` must be positive; got {seconds}.")
-    look = Look(color, length_unit, time_unit, title, epoch_of(trajectory))
+    labels = {"length_unit": length_unit, "time_unit": time_unit, "title": title}
     if kind in (".html", ".htm"):
+        frames = frames or 160
         page = player_html(
-            trajectory,
-            dims,
-            color,
-            field,
-            every,
-            boundary=boundary,
-            frames=frames or 160,
-            seconds=seconds,
-            length_unit=length_unit,
-            time_unit=time_unit,
-            title=title,
+            trajectory, dims, color, field, every, boundary=boundary, frames=frames, seconds=seconds, **labels
         )
         with atomic_write(path, "w") as file:
             file.write(page)
         return path
-    pictures = _pictures(trajectory, look, dims, field, every, boundary, frames or 80)
+    periods = periods_of(boundary)
+    shown = select(trajectory, color, dims, every, most=MOST_DOTS, times=frames or 80, periods=periods)
+    look = Look(color, **labels, epoch=epoch_of(trajectory))
+    pictures = _pictures(trajectory, shown, look, field, boundary)
+    duration = max(20, round(1000 * seconds / len(pictures)))
+    series = {"save_all": True, "append_images": pictures[1:], "duration": duration, "loop": 0}
     with atomic_write(path) as file:
-        pictures[0].save(
-            file,
-            format="GIF" if kind == ".gif" else "PNG",
-            save_all=True,
-            append_images=pictures[1:],
-            duration=max(20, round(1000 * seconds / len(pictures))),
-            loop=0,
-        )
+        pictures[0].save(file, format="GIF" if kind == ".gif" else "PNG", **series)
     return path
 
 
 def _pictures(
     trajectory: Trajectory,
+    shown: Shown,
     look: Look,
-    dims: Dims,
     field: AbstractField | None,
-    every: int | None,
     boundary: AbstractBoundary | None,
-    frames: int,
 ) -> list[Any]:
     """One picture for each kept time, all with the palette of the last."""
-    shown = select(
-        trajectory, look.color, dims, every, most=MOST_DOTS, times=frames, periods=periods_of(boundary)
-    )
-    middle = float(shown.times[len(shown.times) // 2])
-    figure, ax = ground(shown, look, field, boundary, middle)
+    figure, ax = ground(shown, look, field, boundary, float(shown.times[len(shown.times) // 2]))
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     canvas = FigureCanvasAgg(figure)
     explain(figure, ax, trajectory, shown, look, look.frames(shown.times)[-1])
     canvas.draw()
-    figure.set_layout_engine(
-        "none"
-    )  # the layout stands; finding it anew for every frame takes most of the time
+    figure.set_layout_engine("none")  # finding the layout again for every frame takes most of the time
     pictures = []
     for row, words in enumerate(look.frames(shown.times)):
         drawn = draw_particles(ax, shown, look, row)
         heading(ax, shown, look, words)
         canvas.draw()
-        pictures.append(
-            Image.frombuffer("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
-        )
+        picture = Image.frombuffer("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))
+        pictures.append(picture.convert("RGB"))
         for artist in drawn:
             artist.remove()
     palette = pictures[-1].quantize(255)

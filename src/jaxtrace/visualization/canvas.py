@@ -1,4 +1,4 @@
-"""Figures without a global state: axes of the right shape, labelled, written whole or not at all."""
+"""Figures without global state: axes in the right proportions, their labels, and the file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 MISSING = 'Pictures need matplotlib, which is not installed: `pip install "jaxworlds[trace]"`.'
 OWN = "three axes of jaxtrace"
-"""Label of three-dimensional axes in a figure made here, where the place of the scale is known."""
+"""Label of three-dimensional axes that were made here, so that there is room for the scale."""
 WIDTH = 8.0  # inches; a page's width at 100 dots per inch
 
 
 def axes_for(extent: Float[np.ndarray, "2 axes"], ax: Any = None) -> "tuple[Figure, Any]":
-    """A figure and its axes in the proportions of what is drawn; those of `ax` where one is given."""
+    """A figure and its axes in the proportions of `extent`, or those of `ax` if it is given."""
     if ax is not None:
         if hasattr(ax, "get_zlim") != (extent.shape[1] == 3):
             raise ValueError(
@@ -46,7 +46,7 @@ def axes_for(extent: Float[np.ndarray, "2 axes"], ax: Any = None) -> "tuple[Figu
 
 
 def scale_place(figure: "Figure", ax: Any) -> dict[str, Any]:
-    """Where the scale of colours stands: in two dimensions exactly as high as the axes."""
+    """The place of the colour scale: in two dimensions exactly as high as the axes."""
     if not hasattr(ax, "get_zlim"):
         return {"cax": ax.inset_axes((1.015, 0, 0.022, 1))}
     if ax.get_label() == OWN:
@@ -81,7 +81,7 @@ def frame(ax: Any, extent: Float[np.ndarray, "2 axes"]) -> None:
 
 
 def free_style(axes: int) -> dict[str, Any]:
-    """In three dimensions a turned box reaches beyond the rectangle of its axes, which must not cut it."""
+    """The style of lines and dots that may leave the rectangle of their axes, as a turned box does."""
     return {} if axes == 2 else {"clip_on": False}
 
 
@@ -96,13 +96,8 @@ def draw_outlines(ax: Any, lines: list[Outline]) -> None:
             ax.plot(*line.points.T, color=color, linestyle=dashes, linewidth=width, zorder=1.5, **free)
 
 
-def names_file(value: Any) -> bool:
-    """Whether a value is a file's name: a path, or a text that is no date."""
-    return isinstance(value, Path) or (isinstance(value, str) and bool(Path(value).suffix[1:].isalpha()))
-
-
 def finish(figure: "Figure", path: str | Path | None) -> "Figure":
-    """The figure, written to `path` (its suffix names the format) where one is given."""
+    """Write the figure to `path`, if it is given, in the format of its suffix; returns the figure."""
     if path is not None:
         kind = Path(path).suffix.lstrip(".").lower()
         known = figure.canvas.get_supported_filetypes()

@@ -1,7 +1,10 @@
-"""Colours that read with any colour vision: a scale for numbers, and a few distinct ones for kinds."""
+"""Colours that people with any colour vision can tell apart, a scale for numbers and a palette for kinds; and their labels."""
+
+import dataclasses
+from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Float, Int, Shaped, UInt8
 
 from jaxworlds.pictures import palette
 
@@ -12,56 +15,32 @@ OUTCOME_COLORS = ("#0072B2", "#D55E00", "#000000", "#999999", "#CC79A7", "#009E7
 SCALE_LABELS = {"speed": "speed", "age": "age", "time": "time", "id": "particle"}
 KINDS = ("outcome", "patch")
 NONE = "#BBBBBB"
-"""No kind at all."""
+"""The colour of no kind at all."""
+KIND_COLORS = (*OUTCOME_COLORS, NONE)
 ENDED = "#D55E00"
-"""The cross on a particle that has ended, where colour says something else than how."""
+"""The cross on a particle that has ended, if the colour does not show the outcome."""
 
 
 def scale_colors(dark: bool = False) -> UInt8[np.ndarray, "colors 3"]:
-    """The scale for numbers: viridis, without its end that would drown in a white (or `dark`) ground."""
+    """The scale for numbers: viridis without the end that would be invisible on a white (or `dark`) ground."""
     return palette()[56:] if dark else palette()[:240]
 
 
-def check_color(color: str) -> None:
-    """Refuse a word for `color` that names nothing."""
-    if color not in SCALE_LABELS and color not in KINDS:
-        known = ", ".join([*SCALE_LABELS, *KINDS])
-        raise ValueError(f"`color` must be one of {known}; got {color!r}.")
+def kind_numbers(kinds: Any) -> Any:
+    """The place of outcomes or patches among `KIND_COLORS`; the last for those below 0."""
+    return np.where(kinds < 0, len(OUTCOME_COLORS), kinds % len(OUTCOME_COLORS))
 
 
-def scale_label(color: str, length_unit: str, time_unit: str) -> str:
-    """What stands beside the scale: the quantity and its unit, where one is known."""
-    units = {"age": time_unit, "time": time_unit, "id": ""}
-    unit = units.get(color, f"{length_unit}/{time_unit}" if length_unit and time_unit else "")
-    return with_unit(SCALE_LABELS[color], unit)
-
-
-def scale_ticks(
-    color: str, low: float, high: float, epoch: Epoch | None, time_unit: str
-) -> tuple[str, list[tuple[float, str]]] | None:
-    """What stands beside a scale of times where the date of time 0 is known, and its marks; None for numbers.
-
-    Times become dates. Ages, which are then in seconds, are written in the unit that suits them, unless one is given.
-    """
-    if epoch is None or color not in ("time", "age") or (color == "age" and time_unit):
-        return None
-    if color == "time":
-        marks = epoch.ticks(low, high)
-        return "date", list(zip(marks, epoch.texts(marks), strict=True))
-    size, unit = next(((s, u) for s, u in _UNITS if high - low >= 2 * s), _UNITS[-1])
-    step = nice_step((high - low) / size)
-    first, last = int(np.ceil(low / size / step - 1e-9)), int(np.floor(high / size / step + 1e-9))
-    marks = [(number * step * size, f"{number * step:.4g}") for number in range(first, last + 1)]
-    return with_unit(SCALE_LABELS["age"], unit), marks
+def scale_numbers(
+    values: Float[np.ndarray, "*n"], ends: tuple[float, float], count: int
+) -> Int[np.ndarray, "*n"]:
+    """The place of values among the `count` colours of a scale with these ends."""
+    low, high = ends
+    share = np.nan_to_num((values - low) / (high - low)).clip(0, 1)
+    return np.rint(share * (count - 1)).astype(int)
 
 
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "min"), (1.0, "s"))
-
-
-def nice_step(length: float) -> float:
-    """A round step that cuts a length into some five parts."""
-    power = 10.0 ** np.floor(np.log10(max(length, 1e-30) / 5))
-    return float(power * min((1, 2, 5, 10), key=lambda factor: abs(np.log(length / 5 / power / factor))))
 
 
 def with_unit(name: str, unit: str) -> str:
@@ -70,10 +49,59 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def limits(color: str, values: Shaped[np.ndarray, "..."]) -> tuple[float, float]:
-    """The ends of the scale. The fastest half per cent share a colour, so that one stray does not darken the rest."""
+    """The ends of the scale. The fastest half per cent share a colour, so that an outlier does not darken the rest."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return 0.0, 1.0
     low = 0.0 if color in ("speed", "age") else float(finite.min())
     high = float(np.quantile(finite, 0.995)) if color == "speed" else float(finite.max())
     return low, high if high > low else low + 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How a picture is labelled."""
+
+    color: str
+    length_unit: str = ""
+    time_unit: str = ""
+    title: str = ""
+    epoch: Epoch | None = None
+    """The date of time 0: times are then shown as dates."""
+
+    def time(self, *times: float) -> str:
+        """A time, or a span: as dates, or with its unit."""
+        if self.epoch is not None:
+            span = max(times) - min(times) or max(times)
+            return " to ".join(self.epoch.texts(times, span))
+        return f"t = {' to '.join(f'{time:.4g}' for time in times)} {self.time_unit}".rstrip()
+
+    def scale(self, low: float, high: float) -> tuple[str, list[tuple[float, str]] | None]:
+        """The label of the colour scale, and its marks if they are not plain numbers.
+
+        With a date of time 0, times become dates. Ages are then in seconds, and are shown in a unit that suits them unless
+        one is given.
+        """
+        if self.epoch is not None and self.color == "time":
+            marks = self.epoch.ticks(low, high)
+            return "date", list(zip(marks, self.epoch.texts(marks), strict=True))
+        if self.epoch is None or self.color != "age" or self.time_unit:
+            # Times are in seconds where there are dates.
+            time_unit = self.time_unit or ("" if self.epoch is None else "s")
+            speed_unit = f"{self.length_unit}/{time_unit}" if self.length_unit and time_unit else ""
+            units = {"speed": speed_unit, "age": time_unit, "time": time_unit, "id": ""}
+            return with_unit(SCALE_LABELS[self.color], units[self.color]), None
+        size, unit = next(((s, u) for s, u in _UNITS if high - low >= 2 * s), _UNITS[-1])
+        # A round step that cuts the scale into some five parts.
+        fifth = (high - low) / size / 5
+        power = 10.0 ** np.floor(np.log10(max(fifth, 2e-31)))
+        step = float(power * min((1, 2, 5, 10), key=lambda factor: abs(np.log(fifth / power / factor))))
+        first, last = int(np.ceil(low / size / step - 1e-9)), int(np.floor(high / size / step + 1e-9))
+        marks = [(number * step * size, f"{number * step:.4g}") for number in range(first, last + 1)]
+        return with_unit(SCALE_LABELS["age"], unit), marks
+
+    def frames(self, times: Float[np.ndarray, " times"]) -> list[str]:
+        """The time on each picture of an animation, all in the same format."""
+        if self.epoch is None:
+            return [self.time(float(time)) for time in times]
+        return self.epoch.texts(times.tolist(), float(times[-1] - times[0]))

@@ -1,6 +1,7 @@
-"""What a boundary looks like: lines for its faces, bodies for round walls, and the periods of its axes."""
+"""Outlines of boundaries: lines for faces, bodies for round walls; and the periods of the axes."""
 
 import dataclasses
+import itertools
 from typing import Literal
 
 import numpy as np
@@ -49,17 +50,15 @@ def parts(boundary: AbstractBoundary | None) -> list[AbstractBoundary]:
 
 
 def periods_of(boundary: AbstractBoundary | None) -> Float[np.ndarray, " dim"] | None:
-    """How long each axis is until it repeats, infinite where it does not; None where no box is known."""
-    boxes = [part for part in parts(boundary) if isinstance(part, Box)]
-    if not boxes:
-        return None
+    """The period of each axis, infinite for axes without one; None if the boundary has no box."""
     sizes = [
         np.where(
             [pair[0] == "periodic" for pair in box.faces], np.asarray(box.high) - np.asarray(box.low), np.inf
         )
-        for box in boxes
+        for box in parts(boundary)
+        if isinstance(box, Box)
     ]
-    return np.min(sizes, axis=0).astype(np.float64)
+    return np.min(sizes, axis=0).astype(np.float64) if sizes else None
 
 
 def outlines(boundary: AbstractBoundary | None, dims: tuple[int, ...]) -> list[Outline]:
@@ -74,8 +73,8 @@ def outlines(boundary: AbstractBoundary | None, dims: tuple[int, ...]) -> list[O
 
 
 def _faces(box: Box, dims: tuple[int, ...]) -> list[Outline]:
-    """The four sides of a rectangle, each by what its face does; open faces are not drawn."""
-    corners = np.stack([np.asarray(box.low, np.float64), np.asarray(box.high, np.float64)])[:, list(dims)]
+    """The four sides of a rectangle, in the style of their faces; open faces are not drawn."""
+    corners = np.asarray([box.low, box.high], np.float64)[:, list(dims)]
     found = []
     for place, axis in enumerate(dims):
         for side, face in enumerate(box.faces[axis]):
@@ -88,27 +87,21 @@ def _faces(box: Box, dims: tuple[int, ...]) -> list[Outline]:
 
 def _edges(box: Box, dims: tuple[int, ...]) -> list[Outline]:
     """The twelve edges of a box."""
-    low, high = (np.asarray(corner, np.float64)[list(dims)] for corner in (box.low, box.high))
-    if not np.isfinite([low, high]).all():
-        return []
+    low, high = np.asarray([box.low, box.high], np.float64)[:, list(dims)]
     found = []
-    for axis in range(3):
-        for number in range(4):
-            across = [a for a in range(3) if a != axis]
-            ends = np.stack([low, high])
-            ends[:, across] = np.where([number & 1, number >> 1], high[across], low[across])
-            found.append(Outline(ends, "edge"))
-    return found
+    for axis, number in itertools.product(range(3), range(4)):
+        across = [a for a in range(3) if a != axis]
+        ends = np.stack([low, high])
+        ends[:, across] = np.where([number & 1, number >> 1], high[across], low[across])
+        found.append(Outline(ends, "edge"))
+    return found if np.isfinite([low, high]).all() else []
 
 
 def _circle(wall: Round, dims: tuple[int, ...]) -> list[Outline]:
-    """A circle, or a cylinder seen along its axis; what is kept out is a body."""
+    """A circle, or a cylinder seen along its axis; filled if particles are kept outside."""
     axis = np.asarray(wall.axis, np.float64)
     hidden = [a for a in range(len(axis)) if a not in dims]
-    seen_as_circle = len(dims) == 2 and (
-        len(axis) == 2 or not axis.any() or bool(abs(axis[hidden[0]]) > 0.999)
-    )
-    if not seen_as_circle:
+    if len(dims) != 2 or (len(axis) > 2 and axis.any() and abs(axis[hidden[0]]) <= 0.999):
         return []
     angle = np.linspace(0.0, 2 * np.pi, 97)
     ring = np.stack([np.cos(angle), np.sin(angle)], -1)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from ..boundaries.base import AbstractBoundary
 from ..fields.base import AbstractField
 from ..tracking.trajectory import Trajectory
-from .canvas import finish, names_file
-from .drawing import Look, draw_particles, draw_paths, explain, ground
+from .canvas import finish
+from .colors import Look
+from .figure_parts import draw_particles, draw_paths, explain, ground
 from .outlines import periods_of
 from .shown import Dims, axis_numbers, particle_numbers, positions_of, select
 
@@ -32,12 +33,12 @@ def plot_paths(
     time_unit: str = "",
     title: str = "",
 ) -> "Figure":
-    """The paths of particles; with `path` the figure is also written there (.png, .svg, .pdf).
+    """Draw the paths of particles; with `path` the figure is also written there (.png, .svg, .pdf).
 
-    `dims` chooses two or three axes ("xz"); `color` is "speed", "age", "time", "id", "outcome" or "patch". Behind two
-    axes `field` shows its speed at the last time in grey. Of many particles some are drawn, evenly chosen, or every
-    `every`-th, and the picture says how many. Dots are the heads of paths, crosses mark particles that have ended.
-    `boundary` is drawn too and tells the periods, at which paths are interrupted; without it they are found by rule.
+    `dims` selects two or three axes ("xz"); `color` is "speed", "age", "time", "id", "outcome" or "patch". In two
+    dimensions the speed of `field` at the last time is shown in grey. If there are many particles, an even choice of them
+    is drawn, or every `every`-th, and the picture says how many. Dots mark the ends of paths, crosses particles that have
+    ended. `boundary` is drawn too. Paths are interrupted at its periods; without it periods are guessed from long jumps.
 
     ```python
     plot_paths(trajectory, "paths.png", color="age", boundary=boundary, length_unit="m", time_unit="s")
@@ -70,11 +71,11 @@ def plot_positions(
     time_unit: str = "",
     title: str = "",
 ) -> "Figure":
-    """Where particles are at the recorded time nearest to `at`, the last unless given; the rest as in `plot_paths`.
+    """Draw particles at the recorded time nearest to `at` (default: the last); the other arguments are those of `plot_paths`.
 
-    `at` is a time, or a date where the trajectory has an `epoch`.
+    `at` is a time, or a date if the trajectory has an `epoch`.
     """
-    if names_file(at):
+    if isinstance(at, Path) or (isinstance(at, str) and Path(at).suffix[1:].isalpha()):  # no date ends so
         name = str(at)
         raise TypeError(
             f"`at` must be a time; got {name!r}. Write `path={name!r}`, or a date such as `at='2015-11-16'`."

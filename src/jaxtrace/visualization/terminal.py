@@ -12,10 +12,10 @@ DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
 def terminal_picture(trajectory: Trajectory, at: Any = None, width: int = 72, dims: Dims = None) -> str:
-    """Where particles are at the recorded time nearest to `at` (the last unless given), a time or a date, as lines of text.
+    """Particles at the recorded time nearest to the time or date `at` (default: the last), as lines of text.
 
-    The frame is the box around all positions of all times; a character is about twice as high as wide, so that
-    lengths along both axes compare.
+    The frame is the box around all positions at all times. Lengths along both axes are to scale where characters are
+    twice as high as wide.
     """
     if width < 1:
         raise ValueError(f"`width` must be at least 1 character; got {width}.")

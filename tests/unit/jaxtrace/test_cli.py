@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from vtk_series import write_series
 
-from jaxtrace._commands import running
+from jaxtrace._commands import run as run_module
 from jaxtrace.cli import main
 from jaxtrace.io import load_trajectory
 
@@ -154,14 +154,14 @@ def test_a_problem_file_says_all_of_it_and_options_replace_it(
 def test_ctrl_c_keeps_what_was_computed_and_resume_goes_on(
     paths: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    create, interrupt = running.create_tracker, [True]
+    create, interrupt = run_module.create_tracker, [True]
 
     def press(done: int, total: int) -> None:
         if interrupt.pop() if interrupt else False:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(
-        running, "create_tracker", lambda *given, **more: create(*given, progress_callback=press, **more)
+        run_module, "create_tracker", lambda *given, **more: create(*given, progress_callback=press, **more)
     )
     given = [
         "run",

@@ -307,11 +307,11 @@ def test_files_for_paraview_say_their_dates(run, tmp_path, suffix):
 
 def test_files_of_older_versions_keep_the_date_in_their_unit(run, tmp_path, monkeypatch):
     pytest.importorskip("h5netcdf", reason="h5netcdf is not installed")
-    from jaxtrace.io import saving
+    from jaxtrace.io import trajectory_files
     from jaxtrace.io.cf import trajectories as cf_trajectories
 
     def older(trajectory, extra):
-        header = json.loads(saving.header_text(trajectory, extra))
+        header = json.loads(trajectory_files.header_text(trajectory, extra))
         del header["epoch"]
         return json.dumps(header)
 

@@ -56,7 +56,7 @@ def test_the_section_shows_and_says_what_happened(tmp_path: Path) -> None:
     assert report
     assert html.escape(report[0].strip()) in section.body
     numbers = re.search(
-        r"([\d,]+) particle-steps/s; ([\d,]+) left through the outlet and entered anew, "
+        r"([\d,]+) particle-steps/s; ([\d,]+) left through the outlet and entered again, "
         r"the walls turned back ([\d,]+) and the cylinder ([\d,]+)",
         report[0],
     )

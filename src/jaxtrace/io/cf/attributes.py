@@ -4,18 +4,19 @@ One rule for files, Zarr stores and xarray data sets:
 
 - The names `units`, `standard_name`, `positive`, `axis`, `calendar` and `coordinates` are found in any case and with any
   punctuation, `unit` for `units` too.
-- Any other name with the word unit in it (`time_units`, `UnitsOfMeasure`) counts where its value is a known unit.
+- Any other name with the word unit in it (`time_units`, `UnitsOfMeasure`) counts if its value is a known unit.
 - Attributes that contradict each other are refused where the variable is used.
 """
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .units import known_calendar, parse_speed, parse_unit, time_unit
+from .units import known_calendar, parse_speed, parse_unit, split_units, time_unit
 
 _SPELLINGS = {
     "units": ("units", "unit", "udunits"),
@@ -33,9 +34,9 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def tidy_data(
     data: Any, given: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> tuple[Any, dict[str, str]]:
-    """A data set with its variables' attributes under their CF names, and why some variables cannot be used, by name.
+    """A data set with attributes under their CF names, and the reason why some of its variables cannot be used, by name.
 
-    What is `given` for a variable counts in place of what it says itself.
+    Attributes that are `given` for a variable replace its own.
     """
     variables, refused = {}, {}
     for key, variable in data.variables.items():
@@ -44,34 +45,32 @@ def tidy_data(
             if given.get(name):
                 variable = _replace_attributes(variable, given[name])
             found = _decode(name, variable)
-            attributes, reason = cf_attributes(_said_of(found), found.ndim, name)
+            # With the unit and calendar by which xarray made dates of its numbers.
+            used = getattr(found, "encoding", {}) if found.dtype.kind in "MmO" else {}
+            used = {word: used[word] for word in ("units", "calendar") if isinstance(used.get(word), str)}
+            attributes, reason = cf_attributes({**used, **found.attrs}, found.ndim, name)
         except (ValueError, TypeError) as error:
-            refused[name] = str(error)[:300]
-            variables[name] = variable
+            refused[name], variables[name] = str(error)[:300], variable
             continue
-        if found is variable:
-            found = variable.copy(deep=False)
+        variables[name] = found = found.copy(deep=False)
         found.attrs = attributes
-        variables[name] = found
         if reason:
             refused[name] = reason
     return SimpleNamespace(variables=variables, attrs=dict(getattr(data, "attrs", {}))), refused
 
 
 def _replace_attributes(variable: Any, given: Mapping[str, Any]) -> Any:
-    """A variable with attributes in place of its own, also of those with another spelling of their names."""
+    """A variable whose own attributes are replaced, also those with another spelling of the same name."""
     kept = dict(variable.attrs)
     for name, value in given.items():
-        groups = [names for names in _SPELLINGS.values() if _bare(name) in names]
-        groups += [_FILL] if name in ("_FillValue", "missing_value") else []
         if variable.dtype.kind in "MmO" and name in ("units", "calendar"):
             raise ValueError(
                 f"its dates are made already, so that its {name} can no longer be given. Open the data set with "
                 "`decode_times=False`"
             )
-        for other in [one for one in kept if any(_bare(one) in names for names in groups)]:
-            del kept[other]
-        kept[name] = value
+        alike = [spelling for names in _SPELLINGS.values() if _bare(name) in names for spelling in names]
+        alike += _FILL if name in ("_FillValue", "missing_value") else ()
+        kept = {one: old for one, old in kept.items() if _bare(one) not in alike} | {name: value}
     found = variable.copy(deep=False)
     found.attrs = kept
     return found
@@ -82,36 +81,24 @@ def _bare(name: Any) -> str:
     return re.sub(r"[^a-z]", "", str(name).lower())
 
 
-def _said_of(variable: Any) -> dict[Any, Any]:
-    """The attributes of a variable; with them the unit and calendar by which xarray made dates of its numbers."""
-    if variable.dtype.kind not in "MmO":
-        return variable.attrs
-    encoding = getattr(variable, "encoding", {})
-    used = {word: encoding[word] for word in ("units", "calendar") if isinstance(encoding.get(word), str)}
-    return {**used, **variable.attrs}
-
-
 def cf_attributes(
     attributes: Mapping[Any, Any], dimensions: int, variable: str = "NAME"
 ) -> tuple[dict[str, Any], str]:
-    """Attributes with the CF names added, texts cleaned; and the reason why those of a variable contradict, or ""."""
+    """Attributes with the CF names added and texts cleaned; and how they contradict each other, or ""."""
     found = {str(name): _plain_text(value) for name, value in attributes.items()}
     for wanted in _SPELLINGS:
-        if wanted in found and not isinstance(
-            found[wanted], str
+        if not isinstance(
+            found.get(wanted, ""), str
         ):  # units = 1; nothing else is meant by numbers and lists
             number = _single(found.pop(wanted))
             if isinstance(number, int | float):
                 found[wanted] = str(number)
     reasons = []
     for wanted, spellings in _SPELLINGS.items():
-        told = {
-            name: value
-            for name, value in found.items()
-            if isinstance(value, str) and value and _bare(name) in spellings
-        }
+        texts = {name: value for name, value in found.items() if isinstance(value, str) and value}
+        told = {name: value for name, value in texts.items() if _bare(name) in spellings}
         if wanted == "units" and not told:
-            told = {name: value for name, value in found.items() if _says_unit(name, value, dimensions)}
+            told = {name: value for name, value in texts.items() if _says_unit(name, value, dimensions)}
         if not told:
             continue
         meaning = known_calendar if wanted == "calendar" else _meaning
@@ -142,59 +129,40 @@ def date_elsewhere(attributes: Mapping[str, Any]) -> tuple[str, str] | None:
     unit = time_unit(str(attributes.get("units", "")))
     if found is None or unit is None:
         return None
-    other, date = re.split(r"\s+since\s+", found[1], maxsplit=1, flags=re.I)
+    other, date = split_units(found[1])
     return (found[0], date) if time_unit(other) == unit else None
 
 
 def origin_named(attributes: Mapping[str, Any]) -> str | None:
-    """The attribute of a time that names the date it counts from, in no form that is sure to be understood."""
-    for name, value in attributes.items():
-        words = (
-            "timeorigin",
-            "origin",
-            "epoch",
-            "basedate",
-            "basetime",
-            "referencedate",
-            "referencetime",
-            "refdate",
-            "reftime",
-        )
-        if _bare(name) in words and re.search(r"\d", str(value)):
-            return name
-    return None
+    """The attribute of a time that names the date it counts from, in a form that cannot be read reliably."""
+    origin = re.compile(r"(time)?origin|epoch|(base|ref|reference)(date|time)")
+    dated = (name for name, value in attributes.items() if re.search(r"\d", str(value)))
+    return next((name for name in dated if origin.fullmatch(_bare(name))), None)
 
 
 def fill_marks(attributes: Mapping[str, Any]) -> dict[str, float]:
     """Attributes that name a missing value, but not as `_FillValue` or `missing_value`, which are applied already."""
     found = {}
     for name, value in attributes.items():
-        if name in _UNDECODED or _bare(name) not in _FILL:
-            continue
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if np.isfinite(number):
-            found[name] = number
-    return found
+        if name not in _UNDECODED and _bare(name) in _FILL:
+            with suppress(TypeError, ValueError, OverflowError):
+                found[name] = float(value)
+    return {name: number for name, number in found.items() if np.isfinite(number)}
 
 
 def numbers_checked(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes whose scale and offset are single numbers: xarray finds out as late as it multiplies with them."""
+    """Attributes with scale and offset as single numbers, which xarray would check only when it multiplies with them."""
     checked = dict(attributes)
-    for word in ("scale_factor", "add_offset"):
-        value = checked.get(word, 1.0)
-        value = _single(value)
+    for word in [word for word in ("scale_factor", "add_offset") if word in checked]:
+        value = _single(checked[word])
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
             raise ValueError(f"{word!r} must be a finite number; it is {str(value)[:60]!r}")
-        if word in checked:
-            checked[word] = float(value)
+        checked[word] = float(value)
     return checked
 
 
 def _decode(name: str, variable: Any) -> Any:
-    """A variable of which scale, offset and fill value are applied: they are not where a data set was opened without."""
+    """A variable with scale, offset and fill value applied, if the data set was opened without applying them."""
     left = [word for word in _UNDECODED if word in variable.attrs]
     if not left or not np.issubdtype(variable.dtype, np.number):
         return variable
@@ -216,7 +184,7 @@ def _decode(name: str, variable: Any) -> Any:
 
 
 def _plain_text(value: Any) -> Any:
-    """Texts as str, also bytes and arrays of one text; other values as they are."""
+    """Bytes and arrays of one text as str; other values as they are."""
     inner = _single(value)
     value = inner if isinstance(inner, str | bytes) else value
     if isinstance(value, bytes):
@@ -225,7 +193,7 @@ def _plain_text(value: Any) -> Any:
 
 
 def _single(value: Any) -> Any:
-    """The one element of an array or list of one, as a plain number or text where it is one; other values as they are."""
+    """The element of an array or list of one, as a plain number or text; other values as they are."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     while isinstance(value, list | tuple) and len(value) == 1:
@@ -233,17 +201,16 @@ def _single(value: Any) -> Any:
     return value
 
 
-def _says_unit(name: str, value: Any, dimensions: int) -> bool:
-    """Whether an attribute with the word unit in its name holds a unit, of time only on what may be a time."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    if not isinstance(value, str) or not {"unit", "units"} & set(words):
+def _says_unit(name: str, value: str, dimensions: int) -> bool:
+    """Whether an attribute with the word unit in its name holds a unit. Units of time count only in one dimension."""
+    if not {"unit", "units"} & {word.lower() for word in _WORDS.findall(name)}:
         return False
-    known = parse_unit(value) is not None or parse_speed(value) is not None
-    return known or (dimensions < 2 and _meaning(value)[0] == "time")
+    kind = _meaning(value)[0]
+    return kind in ("unit", "speed") or (dimensions < 2 and kind == "time")
 
 
 def _meaning(value: str) -> tuple[Any, ...]:
-    """What two spellings of one unit have in common; other texts count without case."""
+    """The meaning of a text, the same for all spellings of a unit; other texts are compared without case."""
     text = " ".join(value.lower().split())
     for kind, found in (("unit", parse_unit(text)), ("speed", parse_speed(text))):
         if found is not None:

@@ -1,4 +1,4 @@
-"""Which variables of a NetCDF file are time, height, latitude and longitude (or y and x) of another one."""
+"""Coordinates of a NetCDF variable: which variables hold its times, heights, latitudes and longitudes (or y and x)."""
 
 import re
 from collections.abc import Mapping
@@ -11,33 +11,26 @@ from ..velocity import is_component
 from .units import UnitSize, compass_of, parse_speed, parse_unit
 
 Role = Literal["T", "Z", "Y", "X"]
-_STANDARD: dict[str, Role] = {
-    "time": "T",
-    "longitude": "X",
-    "grid_longitude": "X",
-    "projection_x_coordinate": "X",
-    "latitude": "Y",
-    "grid_latitude": "Y",
-    "projection_y_coordinate": "Y",
-    "depth": "Z",
-    "altitude": "Z",
-    "height": "Z",
-    "elevation": "Z",
-    "air_pressure": "Z",
-}
 _NAMES: dict[Role, str] = {
     "T": "time t ocean_time times time_counter valid_time",
     "Z": "depth z lev level deptht depthu depthv depthw layer height altitude zc s_rho sigma plev pressure_level",
     "Y": "lat latitude y j nj yc nav_lat rlat nlat eta_rho south_north lat_rho gphit xlat",
     "X": "lon longitude x i ni xc nav_lon rlon nlon xi_rho west_east lon_rho glamt xlong",
 }
+_STANDARD_NAMES: dict[Role, str] = {
+    "T": "time",
+    "X": "longitude grid_longitude projection_x_coordinate",
+    "Y": "latitude grid_latitude projection_y_coordinate",
+    "Z": "depth altitude height elevation air_pressure",
+}
 _ROLES: dict[str, Role] = {name: role for role, names in _NAMES.items() for name in names.split()}
+_STANDARD: dict[str, Role] = {name: role for role, names in _STANDARD_NAMES.items() for name in names.split()}
 _LONGITUDES = re.compile(
     r"^(nav_|grid_|r)?(lon|lat)(gitude|itude)?(_(rho|u|v|psi|t|f|c|m))?$|^xl(ong|at)(_[muv])?$|^g(lam|phi)[tuvf]$"
 )
 
 _REVERSED = re.compile(r"^deg(ree)?s?([_\s]*(w|west|south)|[_\s]+s)$", re.I)
-"""Degrees that count the other way: taken for the usual ones they would be mirrored."""
+"""Degrees that grow to the west or south; read as usual ones they would mirror the grid."""
 
 _ROWS = ("i", "j", "ni", "nj", "nlon", "nlat", "xi_rho", "eta_rho", "west_east", "south_north")
 _HEIGHTS = ("z", "zc", "height", "altitude")  # metres where nothing else is said
@@ -53,15 +46,20 @@ class Coordinate(NamedTuple):
     dims: tuple[str, ...]
     unit: UnitSize | None
     positive: str
-    """Which way it counts, "up" or "down", where that is known."""
+    """The direction in which it grows, "up" or "down"; empty if unknown."""
     told: str = ""
     """The units as the file writes them."""
     standard: str = ""
     """The CF standard name."""
 
     @property
-    def counted(self) -> bool:
-        """Whether it numbers rows or layers, or measures in what is not known, so that no velocity can be told along it."""
+    def angular(self) -> bool:
+        """Whether it is in degrees."""
+        return self.unit is not None and self.unit.kind == "angle"
+
+    @property
+    def without_length(self) -> bool:
+        """Whether it numbers rows or layers, or has an unknown unit, so that no velocity can be expressed in it."""
         name = self.name.lower()
         if self.unit is not None or self.told:
             return self.unit is None
@@ -71,13 +69,13 @@ class Coordinate(NamedTuple):
 
 
 def named_degrees(name: str, standard: str = "") -> bool:
-    """Whether a coordinate without units is one of degrees by its name or its standard name, as long as its values can be."""
+    """Whether the name or standard name of a coordinate without units is that of a longitude or latitude."""
     known = ("longitude", "latitude", "grid_longitude", "grid_latitude")
     return standard in known or bool(_LONGITUDES.match(name.lower()))
 
 
 def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
-    """What a variable measures, by its attributes `axis`, `standard_name`, `units`, `positive`, and else by its name."""
+    """The role of a variable, by its attributes `axis`, `standard_name`, `units` and `positive`, or else by its name."""
     axis = str(attributes.get("axis", "")).upper()
     if axis in ("T", "Z", "Y", "X"):
         return axis
@@ -87,42 +85,50 @@ def role_of(name: str, attributes: Mapping[str, Any]) -> Role | None:
     units = str(attributes.get("units", "")).lower()
     if " since " in units:
         return "T"
-    toward = compass_of(units)
-    if toward:
+    if toward := compass_of(units):
         return "Y" if toward == "n" else "X"
-    if "positive" in attributes:
-        return "Z"
-    return _ROLES.get(name.lower())
+    return "Z" if "positive" in attributes else _ROLES.get(name.lower())
 
 
-def dimension_roles(dataset: Any, dims: tuple[str, ...]) -> dict[str, Role]:
-    """The role of each dimension, from the coordinate along it or from its name."""
+def dimension_roles(dataset: Any, variable: Any) -> dict[str, Role]:
+    """The role of each dimension of a variable, from the coordinate along it or from its name."""
+    dims = tuple(map(str, variable.dims))
     found: dict[str, Role] = {}
     for dim in dims:
         own = dataset.variables.get(dim)
         role = role_of(dim, {} if own is None else own.attrs)
         if role is not None and role not in found.values():
             found[dim] = role
-    for (
-        variable
-    ) in dataset.variables.values():  # longitudes and latitudes of a curved grid name the other two
-        over = [dim for dim in variable.dims if dim in dims and found.get(dim) not in ("T", "Z")]
-        if len(over) == 2 and role_of("", variable.attrs) in ("X", "Y") and not set(over) & set(found):
+    # Longitudes and latitudes of a curved grid name the other two.
+    for other in dataset.variables.values():
+        over = [dim for dim in other.dims if dim in dims and found.get(dim) not in ("T", "Z")]
+        if len(over) == 2 and role_of("", other.attrs) in ("X", "Y") and not set(over) & set(found):
             found[over[0]], found[over[1]] = "Y", "X"
     if "T" not in found.values():  # dates along a dimension of any name make it time
         dated = [dim for dim in dims if dim not in found and clock_along(dataset, dim) is not None]
         found.update(dict.fromkeys(dated[:1], "T"))
-    for variable in dataset.variables.values():  # and a height over all of them names the third
-        free = [dim for dim in variable.dims if dim in dims and dim not in found]
-        if len(free) == 1 and role_of("", variable.attrs) == "Z" and "Z" not in found.values():
+    for other in dataset.variables.values():  # and a height over all of them names the third
+        free = [dim for dim in other.dims if dim in dims and dim not in found]
+        if len(free) == 1 and role_of("", other.attrs) == "Z" and "Z" not in found.values():
             found[free[0]] = "Z"
     return found
 
 
-def without_time(dataset: Any, select: Mapping[str, int]) -> dict[str, Any]:
-    """All variables; places that are written for every time, as by WRF, for one time where all are alike.
+def time_dim(dataset: Any, variable: Any) -> str | None:
+    """The dimension of time of a variable."""
+    return next((dim for dim, role in dimension_roles(dataset, variable).items() if role == "T"), None)
 
-    Where one time is selected that one counts. Places that move with time stay as they are.
+
+def is_index(index: Any, size: int) -> bool:
+    """Whether a dimension of `size` has this index, from the start or the end."""
+    whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+    return whole and bool(-size <= index < size)
+
+
+def without_time(dataset: Any, select: Mapping[str, int]) -> dict[str, Any]:
+    """All variables. Coordinates that are stored for every time, as by WRF, are taken at one time if they never change.
+
+    If one time is selected, that time is used. Coordinates that change with time stay as they are.
     """
     found = dict(dataset.variables)
     for name, variable in dataset.variables.items():
@@ -130,14 +136,10 @@ def without_time(dataset: Any, select: Mapping[str, int]) -> dict[str, Any]:
         place = role_of(str(name), attributes) in ("X", "Y", "Z") and len(variable.dims) > 1
         if not place or is_component(str(name)) or parse_speed(attributes.get("units")) is not None:
             continue
-        roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
-        dim = next((dim for dim, role in roles.items() if role == "T"), None)
-        if dim is None:
-            continue
-        index, size = select.get(dim), variable.sizes[dim]
-        if isinstance(index, int | np.integer) and -size <= index < size:
-            found[name] = variable.isel({dim: index})
-        elif index is None and _is_still(str(name), variable, dim):
+        dim = time_dim(dataset, variable)
+        if dim is not None and is_index(select.get(dim), variable.sizes[dim]):
+            found[name] = variable.isel({dim: select[dim]})
+        elif dim is not None and select.get(dim) is None and _is_still(str(name), variable, dim):
             found[name] = variable.isel({dim: 0})
     return found
 
@@ -155,9 +157,9 @@ def _is_still(name: str, variable: Any, dim: str) -> bool:
 
 
 def clock_along(dataset: Any, dim: str) -> str | None:
-    """The variable with the times along a dimension: its own, else the only one along it that holds dates.
+    """The variable with the times along a dimension: its own, or else the only one along it that holds dates.
 
-    Of several with dates the one that is a time by its name or its standard name counts.
+    If several hold dates, it is the one whose name or standard name is that of a time.
     """
     own = dataset.variables.get(dim)
     if own is not None and (role_of(dim, own.attrs) == "T" or _holds_dates(own)):
@@ -180,32 +182,32 @@ def _holds_dates(variable: Any) -> bool:
 def spatial_coordinate(
     dataset: Any, role: Role, dims: tuple[str, ...], dim: str, variable_of: Any = None
 ) -> Coordinate:
-    """The coordinate of a role over the spatial dimensions `dims`, `dim` being the one that has this role.
+    """The coordinate of a role over the spatial dimensions `dims`; `dim` is the one that has this role.
 
-    A coordinate along the dimension with a unit comes first, then one over several dimensions, then bare numbers; of several
-    alike the one that the attribute `coordinates` of the velocity `variable_of` names.
+    Coordinates along the dimension with a unit come first, then those over several dimensions, then bare numbers. Among
+    equals the one named in the attribute `coordinates` of the velocity `variable_of` comes first.
     """
-    ranked: list[tuple[int, bool, bool, str]] = []
     named = named_coordinates(variable_of)
-    for name, variable in dataset.variables.items():
-        over = set(variable.dims)
-        if dim not in over or not over <= set(dims) or role_of(name, variable.attrs) != role:
-            continue
-        # Row numbers and sigma levels have no unit: where places are known too, those count.
-        told = parse_unit(variable.attrs.get("units")) is not None
-        ranked.append((1 if len(over) > 1 else 0 if told else 2, name not in named, name != dim, name))
+    alike = {
+        name: one
+        for name, one in dataset.variables.items()
+        if dim in one.dims and role_of(str(name), one.attrs) == role
+    }
+    ranked: list[tuple[int, bool, bool, str]] = []
+    for name, variable in alike.items():
+        if set(variable.dims) <= set(dims):
+            # Row numbers and sigma levels have no unit: where places are known too, those count.
+            told = parse_unit(variable.attrs.get("units")) is not None
+            rank = 1 if len(variable.dims) > 1 else 0 if told else 2
+            ranked.append((rank, name not in named, name != dim, name))
+    if not ranked and alike:
+        name, variable = next(iter(alike.items()))
+        other = next(one for one in variable.dims if one not in dims)
+        raise ValueError(
+            f"coordinate {str(name)!r} changes along {other!r}, and grids that move are not read. Take one index with "
+            f"`select={{{other!r}: 0}}`, or bring the velocity to places that stay"
+        )
     if not ranked:
-        moving = [
-            (str(name), next(one for one in variable.dims if one not in dims))
-            for name, variable in dataset.variables.items()
-            if dim in variable.dims and role_of(str(name), variable.attrs) == role
-        ]
-        if moving:
-            name, other = moving[0]
-            raise ValueError(
-                f"coordinate {name!r} changes along {other!r}, and grids that move are not read. Take one index with "
-                f"`select={{{other!r}: 0}}`, or bring the velocity to places that stay"
-            )
         raise ValueError(
             f"dimension {dim!r} has no coordinate: none of the variables {', '.join(map(str, dataset.variables))} gives "
             f"places along it. Take one index with `select={{{dim!r}: 0}}`, or add the coordinate"
@@ -244,7 +246,7 @@ def spatial_coordinate(
 
 
 def values_of(name: Any, variable: Any) -> np.ndarray:
-    """The values of a variable; what the libraries below raise on its scale, offset or bytes is an error that names it."""
+    """The values of a variable. An error of the libraries below, about its scale, offset or bytes, names it."""
     try:
         return np.asarray(variable.values)
     except (TypeError, OverflowError, AttributeError, RuntimeError, KeyError, IndexError, OSError) as error:
@@ -252,7 +254,7 @@ def values_of(name: Any, variable: Any) -> np.ndarray:
 
 
 def named_coordinates(variable: Any) -> tuple[str, ...]:
-    """What the attribute `coordinates` of a variable names; xarray moves it to the encoding."""
+    """The names in the attribute `coordinates` of a variable, which xarray moves to the encoding."""
     attributes = {**getattr(variable, "encoding", {}), **getattr(variable, "attrs", {})}
     return tuple(str(attributes.get("coordinates") or "").split())
 
@@ -263,16 +265,14 @@ def same_places(one: Any, other: Any) -> bool:
         return False
     a = values_of("of places", one).astype(float)
     b = values_of("of places", other.transpose(*one.dims)).astype(float)
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=1e-3 * _spacing(a), equal_nan=True)
+    if a.shape != b.shape:
+        return False
+    spacing = float(np.nanmax(a) - np.nanmin(a)) / max(max(a.shape) - 1, 1)  # about that of neighbours
+    return np.allclose(a, b, rtol=1e-6, atol=1e-3 * spacing, equal_nan=True)
 
 
-def _spacing(values: Float[np.ndarray, "..."]) -> float:
-    """About how far neighbours are from each other."""
-    return float(np.nanmax(values) - np.nanmin(values)) / max(max(values.shape) - 1, 1)
-
-
-def unwrapped(coordinate: Coordinate) -> Coordinate:
-    """Longitudes without jumps at the date line. Two values make no jump, however far from each other they are."""
+def unwrap(coordinate: Coordinate) -> Coordinate:
+    """Longitudes without jumps at the date line. Two values are never a jump, however far apart they are."""
     values = coordinate.values
     if values.size == 2:
         return coordinate

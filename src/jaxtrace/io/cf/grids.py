@@ -1,6 +1,8 @@
 """The structured grid under a NetCDF variable: its axes, their order in the file, and the units the velocity needs."""
 
 import dataclasses
+import itertools
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,18 +14,19 @@ from jaxtyping import Bool, Float
 from ...fields.sphere import Sphere
 from ..geometry import Curved, Lattice
 from ..slices import ReadOptions
-from .axes import Coordinate, Role, dimension_roles, same_places, spatial_coordinate, unwrapped
-from .degrees import assumed_degrees, settle_degrees, units_remedy
-from .directions import tell_directions
+from .axes import Coordinate, Role, dimension_roles, is_index, same_places, spatial_coordinate, unwrap
+from .degrees import settle_degrees, tell_directions, units_remedy
 from .staggered import REASON
-from .units import UnitSize, parse_speed, speed_factor
+from .units import METRE, UnitSize, parse_speed, speed_factor
+
+_AS_IS = "pass `convert_units=False` to use the velocity as it is"
 
 
 @dataclasses.dataclass(frozen=True)
 class GridOnFile:
     """Dimensions in the order of the file, coordinates x, y (and z) over them, and a factor for each component.
 
-    `seam` is the dimension of longitudes that go once around: its first value is repeated at the end.
+    `seam` is the dimension of longitudes that go once around the globe: its first value is repeated at the end.
     """
 
     dims: tuple[str, ...]
@@ -32,17 +35,16 @@ class GridOnFile:
     scales: tuple[float, ...]
     notes: tuple[str, ...]
     sphere: Sphere | None = None
-    """Where places are longitudes and latitudes and velocities are in m/s."""
+    """The sphere, if places are longitudes and latitudes and velocities are in m/s."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Nodes along each dimension."""
-        sizes = {
-            dim: n for place in self.places for dim, n in zip(place.dims, place.values.shape, strict=True)
-        }
+        pairs = (zip(place.dims, place.values.shape, strict=True) for place in self.places)
+        sizes = dict(itertools.chain.from_iterable(pairs))
         return tuple(sizes[dim] for dim in self.dims)
 
-    def arranged(self, variable: Any) -> np.ndarray:
+    def grid_values(self, variable: Any) -> np.ndarray:
         """The values of a variable, flat and in the order of the grid."""
         spare = [dim for dim in variable.dims if dim not in self.dims]
         values = variable.squeeze(spare).transpose(*self.dims).values
@@ -55,10 +57,10 @@ class GridOnFile:
 
     def zeros(self) -> Float[np.ndarray, " nodes"]:
         """A component that is zero."""
-        return np.zeros(int(np.prod(self.shape)), np.float32)
+        return np.zeros(math.prod(self.shape), np.float32)
 
     def geometry(self, land: Bool[np.ndarray, " nodes"] | None) -> Lattice | Curved:
-        """Where the values sit; `land` marks the nodes without any."""
+        """The places of the values; `land` marks the nodes without any."""
         if all(place.values.ndim == 1 for place in self.places):
             along = [place.dims[0] for place in self.places]
             order = tuple(along.index(dim) for dim in self.dims)
@@ -67,29 +69,30 @@ class GridOnFile:
 
 
 def grid_of(
-    dataset: Any, names: tuple[str | None, ...], options: ReadOptions, homes: Mapping[str, Any] | None = None
+    dataset: Any, names: tuple[str | None, ...], options: ReadOptions, homes: Mapping[str, Any]
 ) -> GridOnFile:
-    """The grid of the velocity's components in one data set; `homes` has the data set of each one, where they are several."""
+    """The grid of the velocity's components, all in one data set; `homes` has the data set that each comes from."""
     main = next(name for name in names if name)
     variable = dataset.variables[main]
     if "mesh" in variable.attrs and "location" in variable.attrs:
-        raise ValueError(
-            f"variable {main!r} lies on an unstructured mesh (UGRID); only structured grids are read"
-        )
-    for dim in options.select:
+        raise ValueError(f"variable {main!r} lies on an unstructured mesh (UGRID), which is not read")
+    for dim, index in options.select.items():
         if dim not in variable.dims:
             raise ValueError(
                 f"`select` names {dim!r}, but variable {main!r} has dimensions {', '.join(variable.dims)}"
             )
-        _demand_index(options.select[dim], dim, variable.sizes[dim])
-    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
+        if not is_index(index, size := variable.sizes[dim]):
+            raise ValueError(
+                f"`select` must name an index of dimension {dim!r}, a whole number from 0 to {size - 1} (or from -{size}, "
+                f"counted from the end); got {index!r}"
+            )
+    roles = dimension_roles(dataset, variable)
     wanted: tuple[Role, ...] = ("X", "Y", "Z")
     dims = []
     for dim, size in variable.sizes.items():
         role = roles.get(dim)
-        if dim in options.select or role == "T":
-            continue
-        if size == 1 and role not in ("X", "Y") and not (role == "Z" and options.dim == 3):
+        single = size == 1 and role not in ("X", "Y") and not (role == "Z" and options.dim == 3)
+        if dim in options.select or role == "T" or single:
             continue
         if role not in wanted:
             raise ValueError(
@@ -105,47 +108,33 @@ def grid_of(
         )
     width = len(by_role)
     if options.dim is not None and options.dim != width:
-        raise ValueError(
-            f"`dim={options.dim}` does not fit variable {main!r}, which spans {width} dimensions of space"
-        )
+        raise ValueError(f"`dim={options.dim}` does not fit variable {main!r}, which has {width} dimensions")
     names = _fitting(names, width, options, by_role.get("Z", ""))
     _same_dimensions(dataset, names, tuple(dims), main)
-    places = [
-        spatial_coordinate(dataset, role, tuple(dims), by_role[role], variable)
+    found: dict[tuple[Role, str], Coordinate] = {
+        (role, dim): spatial_coordinate(dataset, role, tuple(dims), dim, variable)
         for role in wanted
-        if role in by_role
-    ]
-    for name in names:
-        if name is not None and name in dataset.variables and name != main:
-            _same_nodes(dataset, (homes or {}).get(name, dataset), (main, name), places, tuple(dims), by_role)
-    places = settle_degrees(places, options.convert_units)
+        if (dim := by_role.get(role, ""))
+    }
+    for name in filter(None, names):
+        if name != main:
+            _same_nodes(dataset, homes[name], (main, name), found, tuple(dims))
+    places = settle_degrees(list(found.values()), options.convert_units)
     shift = options.shifted(np.zeros(width))
     places, seam = _around(places, by_role["X"])
-    flat = GridOnFile(tuple(dims), tuple(places), seam, (), ())
-    scales, sphere, notes = _scales(dataset, names, flat, options)
-    if options.convert_units and names[0] in dataset.variables:
-        tell_directions(dataset, str(names[0]), places[0], by_role["X"])
+    scales, sphere, notes = _scales(dataset, names, places, options)
+    if options.convert_units and names[0]:
+        tell_directions(dataset, names[0], places[0], by_role["X"])
     if options.origin is not None:
         places = [place._replace(values=place.values + s) for place, s in zip(places, shift, strict=True)]
-    guessed = assumed_degrees(places)
-    names_of = ", ".join(f"{p.name} (taken as degrees)" if p.name in guessed else p.name for p in places)
+    names_of = ", ".join(p.name + " (taken as degrees)" * (p.angular and not p.told) for p in places)
     return GridOnFile(tuple(dims), tuple(places), seam, scales, (f"coordinates {names_of}", *notes), sphere)
-
-
-def _demand_index(index: Any, dim: str, size: int) -> None:
-    """Refuse an index that a dimension does not have."""
-    whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
-    if not whole or not -size <= index < size:
-        raise ValueError(
-            f"`select` must name an index of dimension {dim!r}, a whole number from 0 to {size - 1} (or from -{size}, counted "
-            f"from the end); got {index!r}"
-        )
 
 
 def _fitting(
     names: tuple[str | None, ...], width: int, options: ReadOptions, depth: str
 ) -> tuple[str | None, ...]:
-    """As many components as there are dimensions."""
+    """The components, as many as there are dimensions."""
     if len(names) > width and options.velocity is None:
         return names[:width]  # a vertical velocity on a single layer
     if len(names) == width:
@@ -155,17 +144,12 @@ def _fitting(
         if width > len(names)
         else "Name two"
     )
-    raise ValueError(
-        f"the grid spans {width} dimensions but the velocity has the components {names}. {remedy}"
-    )
+    raise ValueError(f"the grid has {width} dimensions but the velocity has the components {names}. {remedy}")
 
 
 def _same_dimensions(dataset: Any, names: tuple[str | None, ...], dims: tuple[str, ...], main: str) -> None:
-    for name in names:
-        variable = None if name is None else dataset.variables.get(name)
-        if variable is None:  # zero
-            continue
-        own = tuple(str(dim) for dim in variable.dims)
+    for name in filter(None, names):
+        own = tuple(str(dim) for dim in dataset.variables[name].dims)
         if set(dims) <= set(own):
             continue
         lists = f"({', '.join(dataset.variables[main].dims)} and {', '.join(own)})"
@@ -184,15 +168,14 @@ def _same_nodes(
     dataset: Any,
     home: Any,
     pair: tuple[str, str],
-    places: list[Coordinate],
+    places: Mapping[tuple[Role, str], Coordinate],
     dims: tuple[str, ...],
-    by_role: Mapping[str, str],
 ) -> None:
-    """Refuse two components with the same dimensions whose coordinates are others and lie elsewhere."""
-    for role, place in zip(("X", "Y", "Z"), places, strict=False):
+    """Refuse two components with the same dimensions and coordinates at different places."""
+    for (role, dim), place in places.items():
         found = None
         with suppress(ValueError):  # a file without coordinates lies on the same places
-            found = spatial_coordinate(home, role, dims, by_role[role], home.variables[pair[1]])
+            found = spatial_coordinate(home, role, dims, dim, home.variables[pair[1]])
         if found is None or home.variables[found.name] is dataset.variables[place.name]:
             continue
         if not same_places(dataset.variables[place.name], home.variables[found.name]):
@@ -203,35 +186,29 @@ def _same_nodes(
 
 def _spread(place: Coordinate, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
     """A coordinate over all dimensions of the grid."""
-    order = sorted(range(len(place.dims)), key=lambda k: dims.index(place.dims[k]))
-    values = place.values.transpose(order)
-    here = [place.dims[k] for k in order]
-    for axis, dim in enumerate(dims):
-        if dim not in here:
-            values = np.expand_dims(values, axis)
-    return np.broadcast_to(values, shape)
+    values = place.values.transpose(sorted(range(len(place.dims)), key=lambda k: dims.index(place.dims[k])))
+    missing = tuple(axis for axis, dim in enumerate(dims) if dim not in place.dims)
+    return np.broadcast_to(np.expand_dims(values, missing), shape)
 
 
 def _around(places: list[Coordinate], x_dim: str) -> tuple[list[Coordinate], str | None]:
-    """Longitudes without jumps; those that go once around the globe get the first one again at the end."""
-    x = places[0]
-    if x.unit is None or x.unit.kind != "angle":
+    """Longitudes without jumps. If they go once around the globe, the first one is repeated at the end."""
+    if not places[0].angular:
         return places, None
-    x = unwrapped(x)
-    if any(place.values.ndim > 1 for place in places) or x.values.size < 3:
-        return [x, *places[1:]], None
-    step = (x.values[-1] - x.values[0]) / (x.values.size - 1)
-    rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x.values).max())
-    if abs(abs(step) * x.values.size - 360.0) > 1e-3 * abs(step) + rounding:
-        return [x, *places[1:]], None
-    end = x.values[0] + np.asarray(360.0 * np.sign(step), x.values.dtype)
-    return [x._replace(values=np.append(x.values, end)), *places[1:]], x_dim
+    x = unwrap(places[0])
+    if all(place.values.ndim == 1 for place in places) and x.values.size >= 3:
+        step = (x.values[-1] - x.values[0]) / (x.values.size - 1)
+        rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x.values).max())
+        if abs(abs(step) * x.values.size - 360.0) <= 1e-3 * abs(step) + rounding:
+            end = x.values[0] + np.asarray(360.0 * np.sign(step), x.values.dtype)
+            return [x._replace(values=np.append(x.values, end)), *places[1:]], x_dim
+    return [x, *places[1:]], None
 
 
 def _scales(
-    dataset: Any, names: tuple[str | None, ...], grid: GridOnFile, options: ReadOptions
+    dataset: Any, names: tuple[str | None, ...], places: list[Coordinate], options: ReadOptions
 ) -> tuple[tuple[float, ...], Sphere | None, tuple[str, ...]]:
-    """What each component is multiplied with, and a note about it.
+    """The factor of each component, the sphere, and a note about both.
 
     The velocity is then in units of its coordinates per second; or, with a sphere, in m/s on longitudes and latitudes.
     """
@@ -240,72 +217,66 @@ def _scales(
     scales: list[float] = []
     kinds: list[str] = []
     turned = said = False
-    for k, (name, place) in enumerate(zip(names, grid.places, strict=True)):
-        attributes = {} if name is None or name not in dataset.variables else dataset.variables[name].attrs
-        speed = parse_speed(attributes.get("units"))
-        angle = place.unit is not None and place.unit.kind == "angle"
-        if speed is not None and place.counted:
+    for k, (name, place) in enumerate(zip(names, places, strict=True)):
+        if name is None:
+            scales.append(1.0)
+            continue
+        attributes = dataset.variables[name].attrs
+        units, speed = str(attributes.get("units", "")), parse_speed(attributes.get("units"))
+        if speed is not None and place.without_length:
+            without = tuple(None if one == name else one for one in names)
             raise ValueError(
-                f"variable {name!r} is in {attributes.get('units')}, but coordinate {place.name!r} with units {place.told!r} "
-                f"does not say how long it is. If it is metres, pass `attributes={{{place.name!r}: {{'units': 'm'}}}}`; or take "
-                "one index with `select=`, leave this component out with "
-                f"`velocity={tuple(None if one == name else one for one in names)!r}`, or pass `convert_units=False` to use the "
-                "velocity as it is"
+                f"variable {name!r} is in {units}, but coordinate {place.name!r} with units {place.told!r} does not say how "
+                f"long it is. If it is metres, pass `attributes={{{place.name!r}: {{'units': 'm'}}}}`; or take one index with "
+                f"`select=`, leave this component out with `velocity={without!r}`, or {_AS_IS}"
             )
-        bare = str(attributes.get("units", "")).strip() in ("", "1")
-        metres = place.unit is not None and place.unit == UnitSize("length", 1.0)
-        unknown = speed is None and name is not None and not (bare and metres)
-        if unknown and not angle and place.unit is not None and not said:
-            said = True
-            warnings.warn(
-                f"variable {name!r} has units {attributes.get('units', '')!r}, which are not known; it is used as it is, in "
-                f"units of {place.name!r} per second. Convert it first, or pass `convert_units=False`.",
-                UserWarning,
-                stacklevel=2,
-            )
-        if speed is None and angle and name is not None:
+        bare = units.strip() in ("", "1")
+        if speed is None and place.angular:
             if not bare:
                 raise ValueError(
-                    f"variable {name!r} has units {str(attributes['units'])[:60]!r}, which are not known, on degrees. Convert it "
-                    "to m/s first, or pass `convert_units=False` to use it as degrees per second"
+                    f"variable {name!r} has units {units[:60]!r}, which are not known, on degrees. Convert it to m/s first, or "
+                    "pass `convert_units=False` to use it as degrees per second"
                 )
             if not turned:
                 warnings.warn(
-                    f"variable {name!r} has units {attributes.get('units', '')!r}; it is taken as m/s and converted to "
-                    "degrees/s. Pass `convert_units=False` to leave it as it is.",
-                    UserWarning,
+                    f"variable {name!r} has units {units!r}; it is taken as m/s and converted to degrees/s. Pass "
+                    "`convert_units=False` to leave it as it is.",
                     stacklevel=2,
                 )
-            speed = UnitSize("length", 1.0)
-        if k < 2 and angle and speed is not None and name is not None:
-            kinds.append(speed.kind)
+            speed = METRE
+        elif speed is None and place.unit is not None and not (bare and place.unit == METRE) and not said:
+            said = True
+            warnings.warn(
+                f"variable {name!r} has units {units!r}, which are not known; it is used as it is, in units of {place.name!r} "
+                "per second. Convert it first, or pass `convert_units=False`.",
+                stacklevel=2,
+            )
         try:
             factor = speed_factor(speed, place.unit)
         except ValueError as error:
-            remedy = f"Correct the wrong one with `attributes={{{name!r}: {{'units': 'm/s'}}}}` or in the same way for the other"
             raise ValueError(
-                f"variable {name!r} and coordinate {place.name!r}: {error}. {remedy}, or pass `convert_units=False` to use the "
-                "velocity as it is"
+                f"variable {name!r} and coordinate {place.name!r}: {error}. Correct the wrong one with "
+                f"`attributes={{{name!r}: {{'units': 'm/s'}}}}` or in the same way for the other, or {_AS_IS}"
             ) from error
-        if angle and speed is not None and speed.kind == "length":
-            turned = True
-        scales.append(factor * _upward(name, attributes, place, speed) if k == 2 and name else factor)
+        if speed is not None and place.angular:
+            kinds += [speed.kind] if k < 2 else []
+            turned = turned or speed.kind == "length"
+        scales.append(factor * _upward(name, attributes, place, speed) if k == 2 else factor)
     if not turned:
         return tuple(scales), None, ()
-    _check_sphere(names, grid, set(kinds))
+    _check_sphere(names, places, set(kinds))
     equator = 0.0 if options.origin is None else float(options.origin[1])
     sphere = Sphere(options.earth_radius, equator)
     return tuple(scales), sphere, (f"m/s converted to degrees/s at each particle ({sphere})",)
 
 
-def _check_sphere(names: tuple[str | None, ...], grid: GridOnFile, kinds: set[str]) -> None:
-    """Refuse what longitudes and latitudes cannot be, or velocities along them of which one is not in m/s."""
-    x, y = grid.places[:2]
-    if not all(place.unit is not None and place.unit.kind == "angle" for place in (x, y)):
+def _check_sphere(names: tuple[str | None, ...], places: list[Coordinate], kinds: set[str]) -> None:
+    """Refuse latitudes beyond 90 degrees, one coordinate in degrees, and velocities of which only one is in m/s."""
+    x, y = places[:2]
+    if not (x.angular and y.angular):
         raise ValueError(
             f"coordinates {x.name!r} and {y.name!r} must both be in degrees, or none of them, for a velocity in m/s. "
-            f"If they are, {units_remedy(x, y, 'degrees_east', 'degrees_north')}, or pass `convert_units=False` to use the "
-            "velocity as it is"
+            f"If they are, {units_remedy(x, y, 'degrees_east', 'degrees_north')}, or {_AS_IS}"
         )
     if len(kinds) > 1:
         raise ValueError(
@@ -318,7 +289,7 @@ def _check_sphere(names: tuple[str | None, ...], grid: GridOnFile, kinds: set[st
 
 
 def _upward(name: str, attributes: Any, place: Coordinate, speed: UnitSize | None) -> float:
-    """-1 where a positive vertical velocity makes its coordinate smaller."""
+    """-1 if a positive vertical velocity makes its coordinate smaller, else 1."""
     if speed is not None and speed.kind == "pressure":
         return 1.0
     standard = str(attributes.get("standard_name", ""))
@@ -327,7 +298,6 @@ def _upward(name: str, attributes: Any, place: Coordinate, speed: UnitSize | Non
         warnings.warn(
             f"variable {name!r} does not say whether it points up; it is taken as upward, against {place.name!r}. "
             f"Otherwise pass `attributes={{{name!r}: {{'standard_name': 'downward_sea_water_velocity'}}}}`.",
-            UserWarning,
             stacklevel=2,
         )
     return -1.0 if down != standard.startswith("downward") else 1.0

@@ -1,7 +1,8 @@
-"""What NetCDF files declare, compared with what they hold, before a library allocates or follows it."""
+"""Sizes that NetCDF files declare, checked against their length before a library allocates memory for them."""
 
 import math
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from ..files import DatasetError
 
 SPARSE = 1 << 26
-"""Bytes that a variable may declare without holding them: a part of it that was never written is legal."""
+"""Bytes that a variable may declare without holding them: it may have parts that were never written."""
 RATIO = 1100
-"""Deflate makes at most 1,032 bytes of one."""
+"""Deflate expands one byte to at most 1,032."""
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8}
 
 
@@ -31,8 +32,7 @@ def check_hdf5(path: Path) -> None:
                 )
             if isinstance(link, h5py.SoftLink) and name not in file:
                 raise DatasetError(f"{where} is a link to nothing. The file is damaged.")
-            found = file[name]
-            if isinstance(found, h5py.Dataset):
+            if isinstance(found := file[name], h5py.Dataset):
                 _check_variable(where, found, size)
 
 
@@ -41,41 +41,37 @@ def _check_heaps(path: Path, size: int) -> None:
 
     They lie among the metadata; of a large file only the beginning and the end are looked at.
     """
+    half = SPARSE // 2
     with open(path, "rb") as file:
-        parts = [(0, file.read(SPARSE // 2))]
-        if size > SPARSE // 2:
-            start = max(size - SPARSE // 2, SPARSE // 2) // 8 * 8
+        for start in (0, max(size - half, half) // 8 * 8) if size > half else (0,):
             file.seek(start)
-            parts.append((start, file.read(SPARSE // 2)))
-    for start, data in parts:
-        at = data.find(_HEAP)
-        while at >= 0:
-            if not _walks(data, at):
-                raise DatasetError(f"{path}: the heap at byte {start + at} is broken. The file is damaged.")
-            at = data.find(_HEAP, at + 1)
+            data = file.read(half)
+            for found in re.finditer(re.escape(_HEAP), data):
+                if not _walks(data, found.start()):
+                    raise DatasetError(
+                        f"{path}: the heap at byte {start + found.start()} is broken. The file is damaged."
+                    )
 
 
 _HEAP = b"GCOL\1\0\0\0"
 
 
 def _walks(data: bytes, at: int) -> bool:
-    """Whether the objects of a heap lead from its beginning to its end; true where the end is not in `data`."""
+    """Whether the objects of a heap lead from its beginning to its end; true if the end is not in `data`."""
     if len(data) - at < 16:
         return True
     length = int.from_bytes(data[at + 8 : at + 16], "little")
     end, at = at + length, at + 16
-    if length < 16:
-        return False
-    while end - at >= 16:
+    while length >= 16 and end - at >= 16:
         if at + 16 > len(data):
             return True
         number = int.from_bytes(data[at : at + 2], "little")
         own = int.from_bytes(data[at + 8 : at + 16], "little")
-        step = own if number == 0 else 16 + -(-own // 8) * 8
-        if step < 16 or step > end - at or (number == 0 and step != end - at):
+        step = 16 + -(-own // 8) * 8 if number else own
+        if not 16 <= step <= end - at or (number == 0 and step != end - at):
             return False
         at += step
-    return True
+    return length >= 16
 
 
 def _check_variable(where: str, found: Any, size: int) -> None:
@@ -95,7 +91,7 @@ def _check_variable(where: str, found: Any, size: int) -> None:
 
 
 def check_netcdf3(path: Path) -> None:
-    """Refuse a NetCDF 3 file whose header runs over its end, or declares more than there is."""
+    """Refuse a NetCDF 3 file whose header is cut off or declares more data than the file holds."""
     try:
         _Header(path).check()
     except struct.error:
@@ -118,12 +114,12 @@ class _Header:
             raise ValueError(f"it is NetCDF of version {self.data[3]}; versions 1, 2 and 4 are read")
 
     def check(self) -> None:
-        """Read all of it; ValueError where it contradicts itself or the length of the file."""
+        """Read the whole header; ValueError if it contradicts itself or the length of the file."""
         records = self.number()
-        dims = [(self.name(), self.number())[1] for _ in range(self.listed(10))]
+        dims = [(self.name(), self.number())[1] for _ in range(self.list_length(10))]
         self.attributes()
         variables = []
-        for _ in range(self.listed(11)):
+        for _ in range(self.list_length(11)):
             name = self.name()
             ids = [self.number() for _ in range(self.count(4))]
             if any(one >= len(dims) for one in ids):
@@ -134,7 +130,7 @@ class _Header:
             self.at += 8 if self.wide else 4
             shape = [dims[one] for one in ids]
             own = math.prod(n for k, n in enumerate(shape) if n or k) * kind
-            variables.append((name, bool(shape) and shape[0] == 0, own, begin))
+            variables.append((name, shape[:1] == [0], own, begin))
         row = sum(-(-own // 4) * 4 for _, recorded, own, _ in variables if recorded)
         for name, recorded, own, begin in variables:
             length = (row * max(records - 1, 0) + own if records else 0) if recorded else own
@@ -143,52 +139,54 @@ class _Header:
                     f"variable {name!r} needs {length:,} bytes from {begin:,} on; the file has {self.size:,}"
                 )
 
+    def fault(self, what: str) -> ValueError:
+        """What is wrong with the number just read."""
+        return ValueError(f"at byte {self.at - 4} of its header {what}")
+
     def number(self, signed: bool = True) -> int:
         found = struct.unpack_from(">i" if signed else ">I", self.data, self.at)[0]
         self.at += 4
         if found < 0:
-            raise ValueError(f"at byte {self.at - 4} of its header stands {found}")
+            raise self.fault(f"stands {found}")
         return found
 
     def count(self, width: int) -> int:
-        """How many things follow, each of at least `width` bytes."""
+        """The number of things that follow, each of at least `width` bytes."""
         found = self.number()
         if found * width > len(self.data) - self.at:
-            raise ValueError(
-                f"at byte {self.at - 4} of its header {found} entries are declared, more than it holds"
-            )
+            raise self.fault(f"{found} entries are declared, more than it holds")
         return found
 
-    def listed(self, tag: int) -> int:
-        """The length of a list with this tag; 0 where it is absent."""
+    def skip(self, length: int) -> bytes:
+        """The next bytes; they are filled up to whole words."""
+        start, self.at = self.at, self.at - (-length // 4) * 4
+        return self.data[start : start + length]
+
+    def list_length(self, tag: int) -> int:
+        """The length of a list with this tag; 0 if it is absent."""
         found = self.number()
         if found not in (0, tag):
-            raise ValueError(f"at byte {self.at - 4} of its header stands {found} instead of {tag}")
+            raise self.fault(f"stands {found} instead of {tag}")
         length = self.count(8)
         if not found and length:
-            raise ValueError(f"at byte {self.at - 4} of its header an absent list has {length} entries")
+            raise self.fault(f"an absent list has {length} entries")
         return length
 
     def name(self) -> str:
-        length = self.count(1)
-        text = self.data[self.at : self.at + length]
-        self.at += -(-length // 4) * 4
         try:
-            return text.decode("utf-8")[:60]
+            return self.skip(self.count(1)).decode("utf-8")[:60]
         except UnicodeDecodeError:
             raise ValueError(f"at byte {self.at} of its header stands a name that is no text") from None
 
     def kind(self) -> int:
+        """The bytes of one number of the type that is declared."""
         kind = self.number()
         if kind not in _SIZES:
-            raise ValueError(
-                f"at byte {self.at - 4} of its header stands {kind}, which is no type of numbers"
-            )
+            raise self.fault(f"stands {kind}, which is no type of numbers")
         return _SIZES[kind]
 
     def attributes(self) -> None:
-        for _ in range(self.listed(12)):
+        for _ in range(self.list_length(12)):
             self.name()
             width = self.kind()
-            length = self.count(width) * width
-            self.at += -(-length // 4) * 4
+            self.skip(self.count(width) * width)

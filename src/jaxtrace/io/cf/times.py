@@ -1,4 +1,4 @@
-"""When and where the slices of a NetCDF or Zarr variable are stored: in one file or several, with physical times or without."""
+"""Slices of a NetCDF or Zarr variable: their times, and the file and index of each."""
 
 import warnings
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ...fields.epoch import Epoch
-from ..files import DatasetError
+from ..files import DatasetError, named_errors
 from ..slices import ReadOptions
 from .attributes import date_elsewhere, origin_named, since_elsewhere
-from .axes import clock_along, dimension_roles, role_of, values_of
+from .axes import clock_along, is_index, role_of, time_dim, values_of
 from .units import decode_times, rounding_of
 
 
@@ -31,20 +31,20 @@ class SlicePlace(NamedTuple):
     source: NamedDataset
     number: int | None
     epoch: Epoch | None = None
-    """The date of the first slice, from which `time` counts; None where the file says no date."""
+    """The date of the first slice, from which `time` counts; None if the file has no date."""
 
 
 def warn_once(text: str, said: set[str]) -> None:
-    """Warn unless this text is among those `said` before: several components share their time."""
+    """Warn, but only once of components that share their time; `said` holds the warnings so far."""
     if text not in said:
         said.add(text)
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warnings.warn(text, stacklevel=3)
 
 
 def moments_of(
     sources: list[NamedDataset], name: str, options: ReadOptions, said: set[str]
 ) -> list[SlicePlace]:
-    """All slices of one component, in the order of time where there is one. What was `said` is not warned of again."""
+    """All slices of one component, in the order of time if there is one. Warnings in `said` are not repeated."""
     found: list[SlicePlace] = []
     reference: Epoch | str | None = None
     without_units: dict[str, str] = {}
@@ -52,71 +52,48 @@ def moments_of(
         if name not in source.data.variables:
             continue
         variable = source.data.variables[name]
-        dim = time_dim(source.data, variable, options)
-        numbers: list[int | None] = [None] if dim is None else list(range(variable.sizes[dim]))
-        chosen = _selected_time_dim(source.data, variable, options) if dim is None else None
-        told = (
-            _single_time(source.data)
-            if dim is None and chosen is None
-            else clock_along(source.data, chosen or str(dim))
-        )
+        dim = time_dim(source.data, variable)
+        chosen = dim if dim in options.select else None
+        count = 1 if dim is None or chosen else variable.sizes[dim]
+        numbers: list[int | None] = [None] if dim is None or chosen else list(range(count))
+        if dim is None or (chosen and not is_index(options.select[chosen], variable.sizes[chosen])):
+            # The one time of a file whose fields have no dimension of time.
+            alone = {str(key): one.attrs for key, one in source.data.variables.items() if one.size == 1}
+            told, chosen = next((key for key, a in alone.items() if role_of(key, a) == "T"), None), None
+        else:
+            told = clock_along(source.data, dim)
         if told is None:
             found += [SlicePlace(None, source, number) for number in numbers]
             continue
-        clock = source.data.variables[told]
+        what, clock = f"{source.name}: variable {told!r}", source.data.variables[told]
         if told in source.refused and options.times is None and chosen is None:
-            raise DatasetError(f"{source.name}: variable {told!r}: {source.refused[told]}.")
+            raise DatasetError(f"{what}: {source.refused[told]}.")
         try:
             values = np.atleast_1d(values_of(told, clock))
             if chosen is not None:
                 values = values[[options.select[chosen]]]
-            if values.shape != (len(numbers),):
-                raise ValueError(f"it has {values.shape} values for {len(numbers)} slices of {name!r}")
-            seconds, since, bare = decode_times(values, clock.attrs)
-            elsewhere = since_elsewhere(clock.attrs) if bare else None
-            if elsewhere is not None:
-                seconds, since, bare = decode_times(values, {**clock.attrs, "units": elsewhere[1]})
-                warn_once(
-                    f"{source.name}: variable {told!r} has no units, but {elsewhere[0]} = {clock.attrs[elsewhere[0]]!r}: it is "
-                    f"read as {elsewhere[1]!r}. Set the units so, or pass `times=`.",
-                    said,
-                )
-            elif since is None and not bare and (dated := date_elsewhere(clock.attrs)) is not None:
-                seconds, since, bare = decode_times(
-                    seconds, {**clock.attrs, "units": f"seconds since {dated[1]}"}
-                )
-                warn_once(
-                    f"{source.name}: variable {told!r} has units {clock.attrs['units']!r} without a date, but {dated[0]} = "
-                    f"{clock.attrs[dated[0]]!r}: its times count from {dated[1]}. Set the units so, or pass `times=`.",
-                    said,
-                )
-            elif since is None and options.epoch is None and (named := origin_named(clock.attrs)) is not None:
-                warn_once(
-                    f"{source.name}: variable {told!r} has no date in its units, but {named} = {str(clock.attrs[named])[:60]!r}: "
-                    "that is not read, and times have no dates. Pass `epoch='YYYY-MM-DD'`, the date of time 0, for them.",
-                    said,
-                )
-            _tell_rounding(f"{source.name}: variable {told!r}", clock, seconds, options, said)
+            if values.shape != (count,):
+                raise ValueError(f"it has {values.shape} values for {count} slices of {name!r}")
+            seconds, since, bare = _seconds_of(values, clock, what, options, said)
         except DatasetError:
             raise
         except ValueError as error:
-            if (
-                options.times is not None or chosen is not None
-            ):  # the remedy of this very error: the caller says when, in the order of the files; one slice needs no time
+            # The remedy of this very error: the caller says when, in the order of the files; one slice needs no time.
+            if options.times is not None or chosen is not None:
                 found += [SlicePlace(None, source, number) for number in numbers]
                 continue
-            raise DatasetError(f"{source.name}: variable {told!r}: {error}.") from error
+            raise DatasetError(f"{what}: {error}.") from error
         if bare:
             without_units.setdefault(told, source.name)
         if found and since != reference:
             raise DatasetError(
-                f"{source.name}: variable {told!r} has {_dates_words(since)}, but that of {found[0].source.name} has "
-                f"{_dates_words(reference)}. Bring them to one calendar first."
+                f"{what} has {_dates_words(since)}, but that of {found[0].source.name} has {_dates_words(reference)}. "
+                "Bring them to one calendar first."
             )
         if isinstance(since, str) and since != reference and options.times is None and "(none)" not in since:
             warn_once(
-                f"{source.name}: variable {told!r} counts from {since}, a calendar that is not known: times are seconds from "
-                "the first slice, without dates. Pass `times=` with dates otherwise.",
+                f"{what} counts from {since}, a calendar that is not known: times are seconds from the first slice, without "
+                "dates. Pass `times=` with dates otherwise.",
                 said,
             )
         reference = since
@@ -128,25 +105,45 @@ def moments_of(
             said,
         )
     if not found:
-        raise DatasetError(
-            f"{sources[0].name}: variable {name!r} has no slice; its dimension of time is empty."
-        )
+        raise DatasetError(f"{sources[0].name}: variable {name!r} has no slice; its time dimension is empty.")
     if all(moment.time is not None for moment in found):
         found.sort(key=lambda moment: moment.time or 0.0)
         if reference is not None:
             start = found[0].time or 0.0
-            try:
+            with named_errors(f"{found[0].source.name}: variable {name!r}", remedy=" Pass `times=`."):
                 epoch = reference.later_by(start) if isinstance(reference, Epoch) else None
-            except ValueError as error:
-                raise DatasetError(
-                    f"{found[0].source.name}: variable {name!r}: {error} Pass `times=`."
-                ) from error
             # Seconds from 1970 hold microseconds, as dates do, and noise below them.
-            times = [round((moment.time or 0.0) - start, 6) for moment in found]
-            found = [
-                moment._replace(time=time, epoch=epoch) for moment, time in zip(found, times, strict=True)
-            ]
+            found = [m._replace(time=round((m.time or 0.0) - start, 6), epoch=epoch) for m in found]
     return found
+
+
+def _seconds_of(
+    values: np.ndarray, clock: Any, what: str, options: ReadOptions, said: set[str]
+) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
+    """The result of `decode_times`, with the date from another attribute if the units have none; warns about doubtful dates."""
+    seconds, since, bare = decode_times(values, clock.attrs)
+    if bare and (elsewhere := since_elsewhere(clock.attrs)) is not None:
+        seconds, since, bare = decode_times(values, {**clock.attrs, "units": elsewhere[1]})
+        warn_once(
+            f"{what} has no units, but {elsewhere[0]} = {clock.attrs[elsewhere[0]]!r}: it is read as {elsewhere[1]!r}. Set the "
+            "units so, or pass `times=`.",
+            said,
+        )
+    elif since is None and not bare and (dated := date_elsewhere(clock.attrs)) is not None:
+        seconds, since, bare = decode_times(seconds, {**clock.attrs, "units": f"seconds since {dated[1]}"})
+        warn_once(
+            f"{what} has units {clock.attrs['units']!r} without a date, but {dated[0]} = {clock.attrs[dated[0]]!r}: its times "
+            f"count from {dated[1]}. Set the units so, or pass `times=`.",
+            said,
+        )
+    elif since is None and options.epoch is None and (named := origin_named(clock.attrs)) is not None:
+        warn_once(
+            f"{what} has no date in its units, but {named} = {str(clock.attrs[named])[:60]!r}: that is not read, and times "
+            "have no dates. Pass `epoch='YYYY-MM-DD'`, the date of time 0, for them.",
+            said,
+        )
+    _tell_rounding(what, clock, seconds, options, said)
+    return seconds, since, bare
 
 
 # Steps between slices are known worse than this part of them where times have lost digits.
@@ -156,7 +153,7 @@ _LOST = 0.01
 def _tell_rounding(
     what: str, clock: Any, seconds: Float[np.ndarray, " n"], options: ReadOptions, said: set[str]
 ) -> None:
-    """Warn of times that float32 did not hold. Uneven steps show it: round numbers are exact however large."""
+    """Warn of times that float32 rounded. Uneven steps show it: whole numbers stay exact even if large."""
     stored = np.dtype(getattr(clock, "encoding", {}).get("dtype") or clock.dtype)
     if options.times is not None or stored != np.float32 or len(seconds) < 3:
         return
@@ -171,38 +168,14 @@ def _tell_rounding(
 
 
 def _dates_words(since: Epoch | str | None) -> str:
-    """How messages call the dates of a file."""
+    """The dates of a file, as messages call them."""
     return f"dates of the calendar {since.calendar!r}" if isinstance(since, Epoch) else since or "no dates"
-
-
-def time_dim(dataset: Any, variable: Any, options: ReadOptions) -> str | None:
-    """The dimension along which the slices lie, unless one of them was selected."""
-    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
-    return next((dim for dim, role in roles.items() if role == "T" and dim not in options.select), None)
-
-
-def _selected_time_dim(dataset: Any, variable: Any, options: ReadOptions) -> str | None:
-    """The dimension of time of which one valid index was selected."""
-    roles = dimension_roles(dataset, tuple(map(str, variable.dims)))
-    dim = next((dim for dim, role in roles.items() if role == "T" and dim in options.select), None)
-    if dim is None:
-        return None
-    index, size = options.select[dim], variable.sizes[dim]
-    return dim if isinstance(index, int | np.integer) and -size <= index < size else None
-
-
-def _single_time(dataset: Any) -> str | None:
-    """The variable that says the one time of a file whose fields have no dimension of time."""
-    alone = (name for name, variable in dataset.variables.items() if variable.size == 1)
-    return next(
-        (str(name) for name in alone if role_of(str(name), dataset.variables[name].attrs) == "T"), None
-    )
 
 
 def common_times(
     lists: list[list[SlicePlace] | None], names: tuple[str | None, ...], options: ReadOptions
 ) -> tuple[list[float | None], list[str], Epoch | None]:
-    """The times that all components share, what to call each slice, and the date of the first."""
+    """The times that all components share, the name of each slice for messages, and the date of the first."""
     known = [(name, moments) for name, moments in zip(names, lists, strict=True) if moments is not None]
     main, first = known[0]
     for name, other in known:

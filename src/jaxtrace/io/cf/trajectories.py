@@ -1,7 +1,6 @@
 """Trajectories by the CF conventions (featureType trajectory): as xarray data sets, as NetCDF, and back from either."""
 
 import io
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,18 +14,9 @@ from jaxworlds.store import atomic_write
 from ...fields.base import check_choice
 from ...fields.epoch import Epoch, as_epoch
 from ...tracking.trajectory import Trajectory
-from ..files import DatasetError
-from ..saving import ARRAYS, from_parts, header_text
+from ..files import DatasetError, named_errors, naming_package
+from ..trajectory_files import ARRAYS, from_parts, header_text
 
-# Name, long name, CF standard name and axis of each coordinate.
-_PLACES = {
-    "m": (("x", "x", None, "X"), ("y", "y", None, "Y"), ("z", "z", None, "Z")),
-    "degrees": (
-        ("lon", "longitude", "longitude", "X"),
-        ("lat", "latitude", "latitude", "Y"),
-        ("z", "vertical coordinate", None, "Z"),
-    ),
-}
 _TOLD: dict[str, tuple[str, str]] = {
     "alive": ("whether the particle is on its way", ""),
     "ages": ("time since release", "s"),
@@ -45,38 +35,36 @@ def trajectory_dataset(
 
     Positions and `time` have both dimensions; `obs` holds the recorded times in seconds from time 0. `units` are those of the
     positions; "degrees" makes the first two longitude and latitude. `since` is the date of time 0 ("2015-11-16 06:00") for a
-    trajectory that has none; without one `time` is in plain seconds, which CF counts as no time coordinate. `positive` is the
-    direction in which the third coordinate grows, "down" for depths.
+    trajectory that has none. Without a date, `time` is in plain seconds, which CF does not accept as a time coordinate.
+    `positive` is the direction in which the third coordinate grows, "down" for depths.
     """
     check_choice("positive", positive, ("up", "down"))
     epoch = _epoch_of(trajectory, since)
-    try:
+    with naming_package("NetCDF and Zarr need the package xarray"):
         import xarray
-    except ImportError as error:
-        raise ImportError(
-            'NetCDF and Zarr need the package xarray: pip install "jaxworlds[trace]".'
-        ) from error
-    places = _PLACES.get(units, _PLACES["m"])
-    both, one = ("trajectory", "obs"), ("trajectory",)
+    places = _places(units, positive)
+    both = ("trajectory", "obs")
     coordinates = _moments(trajectory, epoch)
-    if trajectory.positions is not None:
-        for k in range(trajectory.positions.shape[-1]):
-            told = _place_attributes(places[k], units, positive)
-            coordinates[places[k][0]] = (both, trajectory.positions[..., k].T, told)
     data: dict[str, Any] = {}
+    if trajectory.positions is not None:
+        for (name, told), values in zip(
+            places.items(), np.moveaxis(trajectory.positions, -1, 0), strict=False
+        ):
+            coordinates[name] = (both, values.T, told)
     if trajectory.velocities is not None:
-        for k in range(trajectory.velocities.shape[-1]):
-            told = {"long_name": f"velocity along {places[k][0]}", "units": f"{units} s-1"}
-            data["uvw"[k]] = (both, trajectory.velocities[..., k].T, told)
+        for letter, name, values in zip(
+            "uvw", places, np.moveaxis(trajectory.velocities, -1, 0), strict=False
+        ):
+            data[letter] = (both, values.T, {"long_name": f"velocity along {name}", "units": f"{units} s-1"})
     for name, (long, unit) in _TOLD.items():
         values = _narrow(getattr(trajectory, name))
         if values is not None:
             told: dict[str, Any] = {"long_name": long} | ({"units": unit} if unit else {})
-            data[name] = (both, values.T, told) if values.ndim > 1 else (one, values, told)
-    data["outcomes"][2]["flag_values"] = np.arange(
-        len(trajectory.outcome_names), dtype=data["outcomes"][1].dtype
-    )
-    data["outcomes"][2]["flag_meanings"] = " ".join(map(_flag, trajectory.outcome_names))
+            data[name] = (both, values.T, told) if values.ndim > 1 else (both[:1], values, told)
+    codes = np.arange(len(trajectory.outcome_names), dtype=data["outcomes"][1].dtype)
+    # Each name as one word of the letters that CF knows in the meanings of flags.
+    words = [re.sub(r"[^A-Za-z0-9_.+@-]+", "_", name).strip("_") for name in trajectory.outcome_names]
+    data["outcomes"][2].update(flag_values=codes, flag_meanings=" ".join(words))
     extra: dict[str, np.ndarray] = {}
     header = header_text(trajectory.with_epoch(epoch), extra)
     for name, values in extra.items():
@@ -100,50 +88,42 @@ def trajectory_dataset(
 
 
 def _moments(trajectory: Trajectory, epoch: Epoch | None) -> dict[str, Any]:
-    """Identities, recorded times in seconds, and the time of each observation, as a date where there is one."""
+    """Identities, recorded times in seconds, and the time of each observation, as a date if there is one."""
     # What has the standard name or the axis of time must count from a date; seconds from none are another coordinate.
     clock = {"long_name": "time since time 0, which has no date", "units": "s"}
-    since = "time 0"
     if epoch is not None:
         clock = {"long_name": "time", "standard_name": "time", "axis": "T", "units": epoch.units}
         clock["calendar"] = epoch.calendar
-        since = str(epoch)
     number = {"long_name": "identity of the particle", "cf_role": "trajectory_id"}
-    recorded = {"long_name": f"recorded time, counted from {since}", "units": "s"}
+    recorded = {"long_name": f"recorded time, counted from {epoch or 'time 0'}", "units": "s"}
     shape = (trajectory.particles, len(trajectory))
     ids = _narrow(trajectory.ids)
+    # CF demands of a variable with the name of its dimension that its values rise or fall.
+    steps = np.diff(ids.astype(np.float64)) if ids.dtype.kind in "iu" else np.ones(1)
+    ordered = np.all(steps > 0) or np.all(steps < 0)
     return {
-        _ids_name(ids): ("trajectory", ids, number),
+        "trajectory" if ordered else "trajectory_id": ("trajectory", ids, number),
         "obs": ("obs", trajectory.times, recorded),
         "time": (("trajectory", "obs"), np.broadcast_to(trajectory.times, shape), clock),
     }
 
 
-def _ids_name(ids: np.ndarray) -> str:
-    """The name of the identities: that of their dimension only where they rise or fall, as CF demands of it."""
-    steps = np.diff(ids.astype(np.float64)) if ids.dtype.kind in "iu" else np.ones(1)
-    return "trajectory" if np.all(steps > 0) or np.all(steps < 0) else "trajectory_id"
-
-
-def _place_attributes(place: tuple[str, str, str | None, str], units: str, positive: str) -> dict[str, str]:
-    """Attributes of one coordinate of the positions."""
-    _, long, standard, axis = place
-    unit = {"X": "degrees_east", "Y": "degrees_north"}.get(axis, "m") if units == "degrees" else units
-    told = {"long_name": long, "units": unit} | ({"standard_name": standard} if standard else {})
-    if units == "degrees" or axis == "Z":  # the checker takes other axes X and Y for longitude and latitude
-        told["axis"] = axis
-    if axis == "Z":
-        told |= {"positive": positive} | ({"long_name": "depth"} if positive == "down" else {})
-    return told
-
-
-def _flag(name: str) -> str:
-    """A name as one word of the letters that CF knows in the meanings of flags."""
-    return re.sub(r"[^A-Za-z0-9_.+@-]+", "_", name).strip("_")
+def _places(units: str, positive: str) -> dict[str, dict[str, str]]:
+    """The coordinates of the positions with their attributes."""
+    long, unit = ("vertical coordinate", "m") if units == "degrees" else ("z", units)
+    long = "depth" if positive == "down" else long
+    z = {"long_name": long, "units": unit, "axis": "Z", "positive": positive}
+    if units != "degrees":  # no axes: the compliance checker takes X and Y for longitude and latitude
+        return {**{name: {"long_name": name, "units": units} for name in "xy"}, "z": z}
+    return {
+        "lon": {"long_name": "longitude", "units": "degrees_east", "standard_name": "longitude", "axis": "X"},
+        "lat": {"long_name": "latitude", "units": "degrees_north", "standard_name": "latitude", "axis": "Y"},
+        "z": z,
+    }
 
 
 def _narrow(values: Any) -> Any:
-    """Whole numbers in 32 bits with a sign where they fit: CF 1.8 has no longer ones and none without, CF 1.9 has."""
+    """Whole numbers as int32 if they fit: CF 1.8 has no longer and no unsigned ones, CF 1.9 has."""
     if values is None or values.dtype.kind not in "iu" or values.dtype.itemsize < 4:
         return values
     if not values.size or (int(values.min()) >= -(2**31) and int(values.max()) < 2**31):
@@ -163,17 +143,9 @@ def _epoch_of(trajectory: Trajectory, since: Any) -> Epoch | None:
     return own if given is None else given
 
 
-def write_netcdf(
-    trajectory: Trajectory,
-    path: Path,
-    *,
-    units: str = "m",
-    since: Any = None,
-    positive: str = "up",
-    compress: bool = False,
-) -> None:
-    """Write a trajectory to a NetCDF 4 file."""
-    dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
+def write_netcdf(trajectory: Trajectory, path: Path, *, compress: bool = False, **options: Any) -> None:
+    """Write a trajectory to a NetCDF 4 file; `options` are those of `trajectory_dataset`."""
+    dataset = trajectory_dataset(trajectory, **options)
     squeezed = {"zlib": True, "complevel": 1}
     encoding = {
         str(name): {
@@ -186,10 +158,8 @@ def write_netcdf(
     }
     # In memory first: on a full disk HDF5 ends the process instead of raising (h5py 3.16).
     made = io.BytesIO()
-    try:
+    with naming_package("NetCDF needs h5netcdf and h5py"):
         dataset.to_netcdf(made, engine="h5netcdf", encoding=encoding)
-    except ImportError as error:
-        raise ImportError('NetCDF needs h5netcdf and h5py: pip install "jaxworlds[trace]".') from error
     with atomic_write(path) as file:
         file.write(made.getbuffer())
 
@@ -199,14 +169,10 @@ def read_netcdf(path: Path) -> Trajectory:
     from .dataset import READING_ERRORS, open_file
 
     with open_file(path) as dataset:
-        try:
+        with named_errors(f"{path}: the file cannot be read", READING_ERRORS, " It is damaged.", 300):
             stored = {str(name): variable.values for name, variable in dataset.variables.items()}
-        except READING_ERRORS as error:
-            raise DatasetError(
-                f"{path}: the file cannot be read: {str(error)[:300]}. It is damaged."
-            ) from error
         header = dataset.attrs.get("jaxtrace")
-        clock = dict(dataset.variables["time"].attrs) if "time" in dataset.variables else {}
+        clock = dict(dataset.variables["time"].attrs) if "time" in stored else {}
     return from_variables(path, stored, header, clock)
 
 
@@ -215,21 +181,14 @@ def from_variables(
 ) -> Trajectory:
     """The trajectory from the variables of its data set, by their names, and the attribute `jaxtrace`.
 
-    `clock` are the attributes of the time: files of older versions say the date of time 0 there alone, and have one time for
-    all particles in place of `obs`.
+    `clock` holds the attributes of the time. Files of older versions have the date of time 0 only there, and one time for all
+    particles in place of `obs`.
     """
     if header is None:
         raise DatasetError(
             f"{path}: the file was not written by `save_trajectory`; it has no attribute 'jaxtrace'."
         )
     stored = {"trajectory": stored.get("trajectory_id"), **stored}  # where they are in no order
-    kept = _types(header)
-    stored = {
-        name: values.astype(kept[name])
-        if name in kept and getattr(values, "dtype", None) == np.int32
-        else values
-        for name, values in stored.items()
-    }
     arrays: dict[str, Any] = {name: stored.get(name) for name in ARRAYS}
     arrays["ids"], arrays["times"] = stored.get("trajectory"), stored.get("obs", stored.get("time"))
     for name in ("alive", "ages", "generation"):
@@ -243,21 +202,8 @@ def from_variables(
     return from_parts(path, arrays, str(header), stored, _since(clock or {}))
 
 
-def _types(header: Any) -> dict[str, np.dtype]:
-    """The types that whole numbers had in memory, where a file may keep them in fewer bits."""
-    try:
-        found = json.loads(str(header))["types"].items()
-    except (ValueError, AttributeError, RecursionError, KeyError, TypeError):
-        return {}
-    return {
-        "trajectory" if name == "ids" else str(name): np.dtype(kind)
-        for name, kind in found
-        if kind in ("int64", "uint32", "uint64")
-    }
-
-
 def _since(clock: Mapping[str, Any]) -> Epoch | None:
-    """The date of time 0 from "seconds since 2015-11-16"; None where there is none that can be read."""
+    """The date of time 0 from "seconds since 2015-11-16"; None if no date can be read."""
     words = str(clock.get("units", "")).split("since", 1)
     if len(words) < 2 or words[0].strip() != "seconds":
         return None

@@ -1,4 +1,4 @@
-"""Units of coordinates, velocities and times as NetCDF files spell them, and what turns one into another."""
+"""Units of coordinates, velocities and times as NetCDF files spell them, and factors between them."""
 
 import functools
 import re
@@ -19,12 +19,8 @@ from ...fields.epoch import (
 )
 
 _METRES = {
-    "m": 1.0,
-    "metre": 1.0,
-    "meter": 1.0,
-    "km": 1e3,
-    "kilometre": 1e3,
-    "kilometer": 1e3,
+    **dict.fromkeys(("m", "metre", "meter"), 1.0),
+    **dict.fromkeys(("km", "kilometre", "kilometer"), 1e3),
     **dict.fromkeys(("cm", "centimetre", "centimeter"), 1e-2),
     **dict.fromkeys(("mm", "millimetre", "millimeter"), 1e-3),
 }
@@ -50,8 +46,11 @@ class UnitSize(NamedTuple):
     size: float
 
 
+METRE = UnitSize("length", 1.0)
+
+
 def parse_unit(text: Any) -> UnitSize | None:
-    """The unit of a coordinate, or None where it is not known."""
+    """The unit of a coordinate, or None if it is unknown."""
     return _unit_of(str(text or "").strip().lower())
 
 
@@ -59,24 +58,24 @@ def parse_unit(text: Any) -> UnitSize | None:
 def _unit_of(word: str) -> UnitSize | None:
     if _ANGLE.match(word):
         return UnitSize("angle", 1.0)
-    for kind, table in (("length", _METRES), ("pressure", _PASCALS)):
-        for name in (word, word.removesuffix("s")):
-            if name in table:
-                return UnitSize(kind, table[name])
+    for name in (word, word.removesuffix("s")):
+        if name in _METRES:
+            return UnitSize("length", _METRES[name])
+        if name in _PASCALS:
+            return UnitSize("pressure", _PASCALS[name])
     return None
 
 
 def compass_of(text: Any) -> str:
-    """ "n" or "e" where a unit says that it counts degrees of latitude or longitude, else an empty text."""
+    """ "n" or "e" if a unit is degrees of latitude or longitude by its name, else an empty text."""
     found = _ANGLE.match(str(text or "").strip().lower())
     return (found[1] or "")[:1].strip("t") if found else ""
 
 
 def parse_speed(text: Any) -> UnitSize | None:
-    """The unit of a velocity, its size per second, or None where it is not known: m/s, m s-1, cm s**-1, hPa/h, knots."""
-    return _speed_of(
-        str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ").strip(" ()[]").lower()
-    )
+    """The unit of a velocity with its size per second, or None if it is unknown: m/s, m s-1, cm s**-1, hPa/h, knots."""
+    words = str(text or "").replace("⁻¹", "-1").replace("−", "-").replace("·", " ")
+    return _speed_of(words.strip(" ()[]").lower())
 
 
 @functools.lru_cache(1024)
@@ -98,6 +97,12 @@ def time_unit(text: str) -> float | None:
     return _SECONDS.get(word, _SECONDS.get(word.removesuffix("s")))
 
 
+def split_units(units: str) -> tuple[str, str]:
+    """The unit and the date of "days since 1950-01-01"; no date is an empty text."""
+    unit, date, *_ = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")
+    return unit, date
+
+
 def decode_times(
     values: np.ndarray, attributes: Mapping[str, Any]
 ) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
@@ -107,14 +112,8 @@ def decode_times(
     years are all alike from the year 0, so that files with different dates fit together. A date in a calendar that is
     not known comes back as the text of the file.
     """
-    if np.issubdtype(values.dtype, np.datetime64):
-        _demand_common(attributes)
-        seconds = _seconds(values - np.datetime64("1970-01-01"))
-        return seconds, _reference(seconds, "proleptic_gregorian"), False
-    if np.issubdtype(values.dtype, np.timedelta64):
-        return _seconds(values), None, False
-    if values.dtype == object:  # cftime: dates in a calendar that NumPy does not have
-        return _decode_objects(values.reshape(-1))
+    if values.dtype.kind in "MmO":
+        return _decode_dates(values.reshape(-1), attributes)
     if not np.issubdtype(values.dtype, np.number):
         raise ValueError(f"times of type {values.dtype} cannot be read")
     numbers, units = values.astype(np.float64), str(attributes.get("units", "")).strip()
@@ -122,7 +121,7 @@ def decode_times(
         raise ValueError("times are missing")
     if units in ("", "1"):
         return numbers, None, True
-    unit, date = (*re.split(r"\s+since\s+", units, maxsplit=1, flags=re.IGNORECASE), "")[:2]
+    unit, date = split_units(units)
     seconds, calendar = time_unit(unit), parse_calendar(attributes.get("calendar"))
     if seconds is None and calendar == "360_day" and unit.strip().lower() in ("month", "months"):
         seconds = 30 * 86400.0  # nowhere else have months one length
@@ -144,10 +143,7 @@ def decode_times(
 
 def rounding_of(seconds: Float[np.ndarray, " n"], attributes: Mapping[str, Any]) -> float:
     """To how many seconds times are known that stand in a file in float32, counted as `decode_times` does."""
-    unit, date = (
-        *re.split(r"\s+since\s+", str(attributes.get("units", "")).strip(), maxsplit=1, flags=re.I),
-        "",
-    )[:2]
+    unit, date = split_units(str(attributes.get("units", "")).strip())
     size = time_unit(unit) or 1.0
     try:
         calendar = checked_calendar(parse_calendar(attributes.get("calendar")))
@@ -157,16 +153,6 @@ def rounding_of(seconds: Float[np.ndarray, " n"], attributes: Mapping[str, Any])
     return float(np.spacing(np.float32(np.abs(seconds - begin).max() / size))) * size
 
 
-def _demand_common(attributes: Mapping[str, Any]) -> None:
-    """Refuse dates that xarray made by the standard calendar where the file names another one in a spelling of its own."""
-    said = attributes.get("calendar")
-    if said and known_calendar(said) not in ("standard", "proleptic_gregorian"):
-        raise ValueError(
-            f"its dates were made by the standard calendar, but it says calendar = {str(said)[:60]!r}. Open the data set with "
-            "`decode_times=False`, so that this calendar is used"
-        )
-
-
 def _reference(seconds: Float[np.ndarray, " n"], calendar: str) -> Epoch:
     """What dates of a calendar count from. From 1582 on the Gregorian calendars are one."""
     if calendar == "proleptic_gregorian" and not np.any(seconds < REFORM):
@@ -174,8 +160,22 @@ def _reference(seconds: Float[np.ndarray, " n"], calendar: str) -> Epoch:
     return zero_of(calendar)
 
 
-def _decode_objects(values: np.ndarray) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
-    """Dates of Python or cftime in seconds."""
+def _decode_dates(
+    values: np.ndarray, attributes: Mapping[str, Any]
+) -> tuple[Float[np.ndarray, " n"], Epoch | str | None, bool]:
+    """Dates and durations of NumPy, Python or cftime in seconds, as `decode_times` returns them."""
+    if np.issubdtype(values.dtype, np.datetime64):
+        # xarray took the standard calendar where the file names another one in a spelling of its own.
+        said = attributes.get("calendar")
+        if said and known_calendar(said) not in ("standard", "proleptic_gregorian"):
+            raise ValueError(
+                f"its dates were made by the standard calendar, but it says calendar = {str(said)[:60]!r}. Open the data set "
+                "with `decode_times=False`, so that this calendar is used"
+            )
+        seconds = _seconds(values - np.datetime64("1970-01-01"))
+        return seconds, _reference(seconds, "proleptic_gregorian"), False
+    if np.issubdtype(values.dtype, np.timedelta64):
+        return _seconds(values), None, False
     if not values.size:
         return np.zeros(0), None, False
     if not all(is_date(one) and not isinstance(one, str) for one in values):
@@ -193,9 +193,8 @@ def _seconds(values: np.ndarray) -> Float[np.ndarray, " n"]:
         raise ValueError("times are missing")
     # Nanoseconds reach from 1678 to 2262 only, and NumPy does not say when it leaves them.
     fine = np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as")
-    if fine:
-        return values.astype("timedelta64[ns]").astype(np.int64) / 1e9
-    return values.astype("timedelta64[us]").astype(np.int64) / 1e6
+    unit, size = ("ns", 1e9) if fine else ("us", 1e6)
+    return values.astype(f"timedelta64[{unit}]").astype(np.int64) / size
 
 
 def known_calendar(text: Any) -> str:

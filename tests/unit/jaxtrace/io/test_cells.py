@@ -131,7 +131,7 @@ def test_a_method_for_cells_takes_the_cell_data_of_a_name(tmp_path):
         open_dataset(path, cell_data="average")
     with pytest.raises(DatasetError, match=r"`cell_data='nearest'` does not go with `interpolation='cubic'`"):
         open_dataset(vtk(tmp_path / "b.vtr", VALUES), cell_data="nearest", interpolation="cubic")
-    with pytest.raises(ValueError, match=r"`cell_data` must be one of None, 'linear'"):
+    with pytest.raises(ValueError, match=r"`cell_data` must be one of 'linear', 'average', 'nearest'"):
         inspect.unwrap(open_dataset)(path, cell_data="linea")  # types are checked before in tests
 
 

@@ -222,7 +222,7 @@ def test_times_that_are_not_there():
     with pytest.warns(UserWarning, match=r"slice numbers 0 … 3 stand in"):
         np.testing.assert_allclose(open_dataset(box().drop_vars("time")).times, np.arange(4))
     np.testing.assert_allclose(open_dataset(box().drop_vars("time"), times=[0, 1, 4, 9]).times, [0, 1, 4, 9])
-    with pytest.raises(DatasetError, match=r"variable 'u' has no slice; its dimension of time is empty"):
+    with pytest.raises(DatasetError, match=r"variable 'u' has no slice; its time dimension is empty"):
         open_dataset(box().isel(time=slice(0)))
     steady = open_dataset(box(("y", "x")))
     assert len(steady) == 1
@@ -346,7 +346,7 @@ def test_depths_count_downwards():
     with pytest.warns(UserWarning, match=r"'w' does not say whether it points up; it is taken as upward"):
         np.testing.assert_array_equal(open_dataset(deep).read(0), upward)
     with pytest.raises(
-        DatasetError, match=r"spans 3 dimensions but the velocity has the components \('u', 'v'\).*select"
+        DatasetError, match=r"has 3 dimensions but the velocity has the components \('u', 'v'\).*select"
     ):
         open_dataset(deep.drop_vars("w"))
     layer = open_dataset(deep, select={"z": 1}, velocity=("u", "v"))

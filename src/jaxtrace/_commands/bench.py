@@ -1,5 +1,6 @@
 """`jaxtrace bench`: particle-steps a second on this machine, compiling apart."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
     if not integrators:
         raise ValueError("`--integrators` must name at least one; got none.")
     for name in integrators:
-        _demand_ready(name)
+        _demand_no_options(name)
     where, field = machine(), sampled_gyre()
     found = {}
     for name in integrators:
@@ -38,8 +39,7 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
         (
             name,
             f"{row['particle_steps_per_second']:,.0f}",
-            format_seconds(row["seconds"]),
-            format_seconds(row["compile_seconds"]),
+            *map(format_seconds, (row["seconds"], row["compile_seconds"])),
         )
         for name, row in found.items()
     ]
@@ -49,7 +49,7 @@ def bench(particles: int, steps: int, rounds: int, integrators: tuple[str, ...],
     return 0
 
 
-def _demand_ready(name: str) -> None:
+def _demand_no_options(name: str) -> None:
     """Refuse an integrator that cannot be timed by its name alone."""
     try:
         integrator_named(name)
@@ -74,13 +74,11 @@ def time_integrator(name: str, field: Any, particles: int, steps: int, rounds: i
     """The median of `rounds` runs, after one that compiles; positions are kept at the last time alone."""
     tracker = create_tracker(name, field, reflective_boundary(BOUNDS))
     seeds = low_discrepancy_seeds(particles, BOUNDS)
-    runs = [
-        tracker.track_particles(seeds, SPAN, 2, dt=(SPAN[1] - SPAN[0]) / steps, progress=False).info
-        for _ in range(rounds + 1)
-    ]
-    return {
-        "particle_steps_per_second": float(np.median([run["particle_steps_per_second"] for run in runs[1:]])),
-        "seconds": float(np.median([run["seconds"] for run in runs[1:]])),
-        "steps": runs[0]["steps"],
-        "compile_seconds": runs[0]["compile_seconds"],
+    dt = (SPAN[1] - SPAN[0]) / steps
+    track = functools.partial(tracker.track_particles, seeds, SPAN, 2, dt=dt, progress=False)
+    first, *runs = (track().info for _ in range(rounds + 1))
+    medians = {
+        word: float(np.median([run[word] for run in runs]))
+        for word in ("particle_steps_per_second", "seconds")
     }
+    return {**medians, "steps": first["steps"], "compile_seconds": first["compile_seconds"]}

@@ -8,7 +8,7 @@ from jaxworlds.commands import checkpoint_option, demand_suffix, is_first, print
 from jaxworlds.processes.exits import code_of, stopped_by
 
 from ..tracking import create_tracker
-from .looking import trajectory_facts
+from .info import trajectory_facts
 from .problem import Problem, read_problem, ready, with_options
 
 
@@ -36,17 +36,13 @@ def run(
         report = tracker.explain(len(scene.seeds), wanted.times, scene.span, wanted.dt)
         print_json(vars(report)) if json else say(str(report))
         return 0
+    progress = False if json else None
     found = tracker.track_particles(
-        scene.seeds,
-        scene.span,
-        wanted.times,
-        wanted.dt,
-        checkpoint=kept,
-        resume=resume,
-        progress=False if json else None,
+        scene.seeds, scene.span, wanted.times, wanted.dt, checkpoint=kept, resume=resume, progress=progress
     )
     if wanted.out is not None and len(found) and is_first():
-        found.save(wanted.out, **_told_in_files(wanted, scene.field))
+        degrees = wanted.out.suffix.lower() in (".nc", ".zarr") and not wanted.reading.get("origin")
+        found.save(wanted.out, **({"units": "degrees"} if degrees and scene.field.sphere is not None else {}))
     if json:
         print_json({**trajectory_facts(found), "out": wanted.out, "checkpoint": wanted.checkpoint})
     else:
@@ -58,32 +54,18 @@ def run(
     return code_of(found.outcome)
 
 
-def _told_in_files(wanted: Problem, field: Any) -> dict[str, Any]:
-    """What files say of coordinates, by the field: degrees where it lies on a sphere and no origin was subtracted."""
-    assert wanted.out is not None
-    told = wanted.out.suffix.lower() in (".nc", ".zarr")
-    degrees = told and field.sphere is not None and not wanted.reading.get("origin")
-    return {"units": "degrees"} if degrees else {}
-
-
 def _tracker(wanted: Problem, scene: Any, mesh: Any) -> Any:
     try:
         return create_tracker(
             wanted.integrator, scene.field, scene.walls, seed=wanted.seed, mesh=mesh, **dict(wanted.options)
         )
-    except (
-        TypeError,
-        ValueError,
-    ) as error:  # an option that the integrator does not have, or a text for a number
+    except (TypeError, ValueError) as error:  # an option the integrator does not have, or text for a number
         if isinstance(error, ValueError) and "`" in str(error):
             raise
+        # What it lacks or does not know, without the names of Python's own message.
+        lacking = re.search(r"missing \d+ required [^:]*: (.*)", str(error))
+        reason = f"it needs {lacking[1]}" if lacking else str(error)
         example = "`--option diffusivity=0.1`, or `options = {diffusivity = 0.1}` in a problem file"
         raise ValueError(
-            f"`options` must be those of {wanted.integrator}; {_missing(error).rstrip('.')}. Write them as {example}."
+            f"`options` must be those of {wanted.integrator}; {reason.rstrip('.')}. Write them as {example}."
         ) from error
-
-
-def _missing(error: Exception) -> str:
-    """What an integrator lacks or does not know, without the names of Python's own message."""
-    lacking = re.search(r"missing \d+ required [^:]*: (.*)", str(error))
-    return f"it needs {lacking[1]}" if lacking else str(error)

@@ -1,6 +1,7 @@
 """`jaxtrace info`: what a file holds, as a table or as JSON."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from jaxworlds.measuring import format_bytes
 from jaxworlds.memory import device_memory_limit
 
 from ..fields.epoch import Epoch
-from ..io import load_trajectory, open_dataset
-from ..io.dataset import SHARE
+from ..io import open_dataset
+from ..io.cf.dataset import open_file
+from ..io.dataset import should_stream
 from ..io.files import find_files, is_store
-from ..io.vtk.frames import SUFFIXES
+from ..io.vtk.frames import SUFFIXES, read_frame
+from ..io.zarr.dataset import open_data
 from ..tracking.trajectory import Trajectory
-from .sources import FLOWS, dated_as_said, is_trajectory
+from .sources import FLOWS, is_trajectory, read_trajectory
 
 
 def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
@@ -25,44 +28,39 @@ def info(file: str, reading: Mapping[str, Any], json: bool) -> int:
             f"`file` must name a file; {file} is a formula. `jaxtrace run {file}` moves particles through it."
         )
     if is_trajectory(file):
-        found = dated_as_said(load_trajectory(file), reading.get("epoch"))
-        if json:
-            print_json(trajectory_facts(found))
-        else:
-            say(found.summary())
+        found = read_trajectory(file, reading.get("epoch"))
+        print_json(trajectory_facts(found)) if json else say(found.summary())
         return 0
     facts = field_facts(file, **reading)
     if json:
         print_json(facts)
         return 0
+    variables = facts.pop("variables")
     say(file)
     show_facts(
         {
             name: format_bytes(value) if name.startswith("bytes") else _format_value(value)
             for name, value in facts.items()
-            if name != "variables"
         }
     )
     say("variables of the first file")
-    show_facts({f"  {name}": _format_value(shape) for name, shape in facts["variables"].items()})
+    show_facts({f"  {name}": _format_value(shape) for name, shape in variables.items()})
     return 0
 
 
 def field_facts(file: str, **reading: Any) -> dict[str, Any]:
     """Grid, times, memory and variables of a velocity field."""
     opened = open_dataset(file, **reading)
+    low, high = np.asarray(opened.grid.bounds, np.float64).tolist()
     sphere = opened.grid.sphere
-    low, high = np.asarray(opened.grid.bounds, np.float64)
-    total = len(opened) * opened.slice_bytes
-    limit = device_memory_limit()
     return {
         "kind": "field",
         "grid": type(opened.grid).__name__,
         "notes": list(opened.notes),
         "dimensions": opened.grid.dim,
         "values in a slice": opened.grid.size,
-        "lower corner": low.tolist(),
-        "upper corner": high.tolist(),
+        "lower corner": low,
+        "upper corner": high,
         **({} if sphere is None else {"earth radius": sphere.radius}),
         "slices": len(opened),
         "first time": float(opened.times[0]),
@@ -70,9 +68,9 @@ def field_facts(file: str, **reading: Any) -> dict[str, Any]:
         **_dates(opened.epoch, opened.times),
         "steady": opened.steady,
         "bytes of a slice": opened.slice_bytes,
-        "bytes in all": total,
-        "bytes of the device": limit,
-        "will be streamed": len(opened) > 2 and total > SHARE * limit,
+        "bytes in all": len(opened) * opened.slice_bytes,
+        "bytes of the device": device_memory_limit(),
+        "will be streamed": should_stream(opened),
         "files": len(find_files(file)),
         "variables": _variables(file),
     }
@@ -90,28 +88,17 @@ def _variables(file: str) -> dict[str, Any]:
     """The arrays of the first file, with their shapes."""
     first = find_files(file)[0].paths
     if first[0].suffix.lower() in SUFFIXES:
-        from ..io.vtk.frames import read_frame
-
         arrays = read_frame(first).arrays
         return {f"{name} ({place} data)": list(np.shape(values)) for (place, name), values in arrays.items()}
-    if is_store(first[0]):
-        from ..io.zarr.dataset import open_data
-
-        return _shapes(open_data(first[0]))
-    from ..io.cf.dataset import open_file
-
-    with open_file(first[0]) as dataset:
-        return _shapes(dataset)
-
-
-def _shapes(dataset: Any) -> dict[str, Any]:
-    return {
-        str(name): dict(zip(map(str, variable.dims), variable.shape, strict=True))
-        for name, variable in dataset.variables.items()
-    }
+    with nullcontext(open_data(first[0])) if is_store(first[0]) else open_file(first[0]) as dataset:
+        return {
+            str(name): dict(zip(map(str, variable.dims), variable.shape, strict=True))
+            for name, variable in dataset.variables.items()
+        }
 
 
 def trajectory_facts(found: Trajectory) -> dict[str, Any]:
+    """Size, times, outcomes and counts of trajectories."""
     codes, counts = np.unique(found.outcomes, return_counts=True)
     return {
         "kind": "trajectories",

@@ -15,9 +15,9 @@ from ..boundaries.box import AXES
 from ..fields.epoch import epoch_of
 from ..tracking.trajectory import Trajectory
 from ..visualization import animate, plot_paths, plot_positions, plot_speed, terminal_picture
-from ..visualization.drawing import Look
+from ..visualization.colors import Look
 from ..visualization.shown import axis_numbers
-from .sources import box_of, dated_as_said, is_trajectory, moment_of, open_field, read_trajectory
+from .sources import box_of, is_trajectory, moment_of, open_field, read_trajectory
 
 STILL, MOVING = (".png", ".svg", ".pdf"), (".html", ".gif")
 
@@ -28,38 +28,36 @@ def plot(
     field: str | None,
     color: str,
     at: str | None,
-    dims: str | None,
     bounds: tuple[float, ...],
-    length_unit: str,
-    time_unit: str,
     reading: dict[str, Any],
+    **axes: Any,
 ) -> int:
-    """Draw what is in a file."""
-    units: dict[str, Any] = {"length_unit": length_unit, "time_unit": time_unit}
+    """Draw what is in a file; `axes` are which ones (`dims`) and the units on them."""
     kind = None if out is None else demand_suffix(out, (*STILL, *MOVING), "out")
     if not is_trajectory(file):
         if out is None or kind == ".gif":
             raise ValueError("`--out` must name a picture of the field: .png, .svg, .pdf or .html.")
-        draw_field(file, out, at, dims, bounds, units, reading)
+        draw_field(file, out, at, bounds, reading, **axes)
         say(f"wrote {out}")
         return 0
-    found = dated_as_said(read_trajectory(file), reading.pop("epoch", None))
+    found = read_trajectory(file, reading.pop("epoch", None), positions=True)
     moment = None if at is None else float(found.times[found.row_of(moment_of(at, found.epoch, "at"))])
     if out is None:
         columns = shutil.get_terminal_size().columns
-        say(terminal_picture(found, moment, min(72, columns), dims))
-        say(frame_words(found, moment, dims))
+        say(terminal_picture(found, moment, min(72, columns), axes["dims"]))
+        say(frame_words(found, moment, axes["dims"]))
         say(found.summary())
         return 0
-    behind = None if field is None else open_field(field, **reading)
-    if kind in MOVING and at is None:
-        animate(found, out, dims, color, behind, title=Path(file).stem, **units)
-    elif at is None:
-        plot_paths(found, out, dims, color, behind, **units)
-    else:
+    axes |= {"color": color, "field": None if field is None else open_field(field, **reading)}
+    if at is None:
         if kind in MOVING:
-            raise ValueError(f"`--at` is one time and {out.name} is an animation. Leave one of them out.")
-        plot_positions(found, moment, out, dims, color, behind, **units)
+            animate(found, out, title=Path(file).stem, **axes)
+        else:
+            plot_paths(found, out, **axes)
+    elif kind in MOVING:
+        raise ValueError(f"`--at` is one time and {out.name} is an animation. Leave one of them out.")
+    else:
+        plot_positions(found, moment, out, **axes)
     say(f"wrote {out}")
     return 0
 
@@ -76,20 +74,14 @@ def frame_words(found: Trajectory, at: float | None, dims: str | None) -> str:
 
 
 def draw_field(
-    name: str,
-    out: Path,
-    at: str | None,
-    dims: str | None,
-    bounds: tuple[float, ...],
-    units: dict[str, Any],
-    reading: dict[str, Any],
+    name: str, out: Path, at: str | None, bounds: tuple[float, ...], reading: dict[str, Any], **axes: Any
 ) -> None:
     """The speed of a field at one time; on a page as SVG."""
     field = open_field(name, **reading)
     first = float(field.times[0]) if hasattr(field, "times") else 0.0
     box = box_of(name, field, bounds)
     time = first if at is None else moment_of(at, epoch_of(field), "at")
-    figure = plot_speed(field, time=time, bounds=box, dims=dims, **units)
+    figure = plot_speed(field, time=time, bounds=box, **axes)
     page = out.suffix.lower() == ".html"
     made = io.BytesIO()
     figure.savefig(made, format="svg" if page else out.suffix[1:].lower(), dpi=150)
