@@ -20,8 +20,6 @@ SHORT_SHARE = 0.97
 # Parcels 0.5 %, gymnax 0.4 %, BayBE 0.1 %.
 PARTICIPLES = 23
 GERUND_MODULES = 3
-PARTICIPLES = 23
-GERUND_MODULES = 3
 CROWDED: dict[str, int] = {}
 
 PARTICIPLE = re.compile(r"_*[a-z]+(ed|awn|own|un|ept|old|aid|ade|ought|osen|aken|iven|een|itten|ound)")
