@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -28,7 +28,7 @@ _ZERO = {"proleptic_gregorian": 719_528, "julian": 719_530}
 _DATE = re.compile(
     r"^\s*([+-]?\d{1,6})-(\d{1,2})-(\d{1,2})"
     r"(?:(?:T|\s+)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d*))?)?)?)?"
-    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?\s*$",
+    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2})(?::?(\d{2}))?)?\s*$",
     re.IGNORECASE,
 )
 _DAY = 86_400_000_000  # microseconds
@@ -186,7 +186,10 @@ def has_dates(values: Any) -> bool:
     if is_date(values):
         return True
     if isinstance(values, np.ndarray) or hasattr(values, "dtype"):
-        kind = np.dtype(values.dtype).kind if not _is_extended(values) else "f"
+        try:
+            kind = np.dtype(values.dtype).kind
+        except TypeError:  # a type that NumPy does not know, such as keys
+            return False
         return kind in "MU" or (kind == "O" and any(is_date(one) for one in np.asarray(values).flat))
     return isinstance(values, list | tuple) and any(has_dates(one) for one in values)
 
@@ -245,19 +248,9 @@ def _is_cftime(value: Any) -> bool:
     return hasattr(value, "calendar") and hasattr(value, "microsecond") and hasattr(value, "dayofwk")
 
 
-def _is_extended(values: Any) -> bool:
-    """Whether an array has a type that NumPy does not know, such as keys or bfloat16."""
-    try:
-        np.dtype(values.dtype)
-    except TypeError:
-        return True
-    return False
-
-
 def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
     """Microseconds to a date, from 1970-01-01, or from the year 0 where all years are alike."""
-    if isinstance(date, np.ndarray) and date.ndim == 0:
-        date = date[()]
+    date = cast(Any, date[()] if isinstance(date, np.ndarray) and date.ndim == 0 else date)
     if _is_cftime(date) and date.calendar and checked_calendar(date.calendar) != calendar:
         raise ValueError(
             f"`{name}` must be in the calendar {calendar!r} of the field; {date} is in {date.calendar!r}. Write it as "
@@ -279,21 +272,13 @@ def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
         raise ValueError(
             f"`{name}` must be a date such as 2015-11-16, '2015-11-16 06:00' or 2015-11-16T06:00:00Z; got {short(date)}."
         )
-    *numbers, fraction, zone = found.groups()
+    *numbers, fraction, sign, hours, minutes = found.groups()
+    ahead = (int(hours or 0) * 60 + int(minutes or 0)) * 60_000_000 * (-1 if sign == "-" else 1)  # of UTC
     parts = [*(int(number or 0) for number in numbers), round(float(f"0.{fraction or 0}") * 1e6)]
-    return _microseconds_of_parts(parts, calendar, name, date) - _offset(zone)
+    return _microseconds_of_parts(parts, calendar, name, date) - ahead
 
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
-
-
-def _offset(zone: str | None) -> int:
-    """Microseconds by which a zone is ahead of UTC."""
-    if not zone or zone.upper() in ("Z", "UTC", "GMT"):
-        return 0
-    digits = zone[1:].replace(":", "")
-    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
-    return (hours * 3600 + minutes * 60) * 1_000_000 * (-1 if zone[0] == "-" else 1)
 
 
 def _microseconds_of_parts(fields: Any, calendar: str, name: str, text: str) -> int:
