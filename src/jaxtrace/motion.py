@@ -5,11 +5,11 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import PyTree
 
-from .boundaries.base import AbstractBoundary, Bounced, Vector
+from .boundaries.base import AbstractBoundary, Bounced
 from .boundaries.round import dot
-from .fields.base import AbstractField, AbstractMoment, Sample
+from .fields.base import AbstractField, AbstractMoment, Flag, Index, Sample, Scalar, Vector
 from .fields.grid_series import AbstractSeries
 from .fields.isolation import isolate
 from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
@@ -36,15 +36,15 @@ class Moved(eqx.Module):
     rest: Vector
     hint: PyTree
     memory: PyTree
-    inside: Bool[Array, ""]
+    inside: Flag
     """Whether the field held the particle before the step."""
-    exhausted: Bool[Array, ""]
+    exhausted: Flag
     """Whether the integrator gave up before the step's end."""
-    broken: Bool[Array, ""]
+    broken: Flag
     """Whether it gave up because the field has no finite velocity further on."""
-    finite: Bool[Array, ""]
+    finite: Flag
     """Whether the step ends at a finite place, so that it counts."""
-    share: Float[Array, ""]
+    share: Scalar
     """The part of the step's time before the particle ended; 1 for one that goes on."""
 
 
@@ -55,10 +55,10 @@ def move(
     velocity: Vector | None,
     hint: PyTree,
     memory: PyTree,
-    identity: Int32[Array, ""],
-    row: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
+    identity: Index,
+    row: Index,
+    t: Scalar,
+    dt: Scalar,
 ) -> Moved:
     """Take step `row`, from `t` to `t + dt`, and bring it back into the domain."""
     integrator = motion.integrator
@@ -103,12 +103,12 @@ def move(
     return Moved(bounced, rest, state.hint, state.memory, inside, early, broken, finite, share)
 
 
-def all_finite(x: Vector) -> Bool[Array, ""]:
+def all_finite(x: Vector) -> Flag:
     """Whether all components are finite, written out: a reduction would break the loop over particles on a CPU."""
     return functools.reduce(jnp.logical_and, [jnp.isfinite(x[k]) for k in range(x.shape[0])])
 
 
-def share_of_time(bounced: Bounced, old: Vector, new: Vector, first: Vector | None) -> Float[Array, ""]:
+def share_of_time(bounced: Bounced, old: Vector, new: Vector, first: Vector | None) -> Scalar:
     """The part of the step's time before the particle ended at a wall.
 
     The path is the parabola from `old` to `new` that begins with the slope `first` (velocity times step). Beside a straight
@@ -143,10 +143,10 @@ class Around(AbstractField):
     def start(self, x: Vector) -> PyTree:
         return self.field.start(self.origin + x)
 
-    def sample(self, x: Vector, t: Float[Array, ""], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, t: Scalar, hint: PyTree) -> Sample:
         return self.field.sample(self.origin + x, t, hint)
 
-    def at(self, t: Float[Array, ""]) -> AbstractMoment:
+    def at(self, t: Scalar) -> AbstractMoment:
         return MomentAround(self.field.at(t), self.origin)
 
 

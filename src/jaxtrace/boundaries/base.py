@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, Flag, Index, Scalar, Vector
 from ..fields.chart import on_turn_of
 
 Points = Float[np.ndarray, "n dim"]
 Flags = Bool[np.ndarray, " n"]
-Vector = Float[Array, " dim"]
 
 
 class Bounced(eqx.Module):
@@ -24,13 +23,13 @@ class Bounced(eqx.Module):
     """Inside the domain, or on its edge where the particle ended."""
     velocity: Vector
     """The particle's own velocity, mirrored or stopped as its position was; tracers may ignore it."""
-    alive: Bool[Array, ""]
+    alive: Flag
     """False for a particle that left through an absorbing part; its position is where it left."""
     hits: Int32[Array, " patches"]
     """How often the step met each patch, in the order of the boundary's `patches`."""
-    patch: Int32[Array, ""]
+    patch: Index
     """The patch that ended the particle, else -1."""
-    share: Float[Array, ""] = eqx.field(converter=lambda share: jnp.asarray(share, float), default=1.0)
+    share: Scalar = eqx.field(converter=lambda share: jnp.asarray(share, float), default=1.0)
     """Of the straight way from `old` to `new`, the part before the particle ended; 1 for one that goes on."""
     normal: Vector | None = None
     """A direction across the wall where the particle ended, of any length; zeros or None where none is known."""
@@ -81,17 +80,17 @@ class AbstractBoundary(eqx.Module):
 
 
 @eqx.filter_jit
-def _lie_inside(grid: AbstractGrid, points: Float[Array, "n dim"]) -> Bool[Array, " n"]:
-    def inside(x: Vector) -> Bool[Array, ""]:
+def _lie_inside(grid: AbstractGrid, points: Float[Array, "n dim"], hints: PyTree) -> Bool[Array, " n"]:
+    def inside(x: Vector, hint: PyTree) -> Flag:
         x = on_turn_of(grid, x)
-        return grid.stencil(x, grid.start(x)).inside
+        return grid.stencil(x, grid.start(x) if hint is None else hint).inside
 
-    return jax.vmap(inside)(points)
+    return jax.vmap(inside)(points, hints)
 
 
-def lie_inside(grid: AbstractGrid, points: Points) -> Flags:
-    """Which points lie in the grid and not on land."""
-    return np.asarray(_lie_inside(grid, jnp.asarray(points, float)))
+def lie_inside(grid: AbstractGrid, points: Points, hints: PyTree = None) -> Flags:
+    """Which points lie in the grid and not on land; `hints` says where to look for them first."""
+    return np.asarray(_lie_inside(grid, jnp.asarray(points, float), hints))
 
 
 class Unbounded(AbstractBoundary):

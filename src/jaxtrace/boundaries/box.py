@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, Index, Scalar, Vector
 from ..fields.isolation import isolate
-from .base import AbstractBoundary, Bounced, Flags, Points, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points
 
 Face = Literal["periodic", "reflective", "clamping", "absorbing", "open"]
 FACES = ("periodic", "reflective", "clamping", "absorbing", "open")
@@ -49,7 +49,7 @@ class Box(AbstractBoundary):
         end, face, cut = self._absorb(old, new, low, high)
         position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
         for kind in dict.fromkeys(self.faces):
-            done = _AXIS[kind[0] if kind[0] == kind[1] else "mixed"](end, low, high, kind)
+            done = _between_faces(end, low, high, kind)
             here = [faces == kind for faces in self.faces]
             if all(here):
                 position, factor, below, above = done
@@ -75,7 +75,7 @@ class Box(AbstractBoundary):
     def _wrap(self, x: Vector) -> tuple[Vector, Int32[Array, " patches"]]:
         along = self._has_period
         low, high = self.low.astype(x.dtype), self.high.astype(x.dtype)
-        place, _, below, above = _periodic(x, low, high, ("periodic", "periodic"))
+        place, _, below, above = _periodic(x, low, high)
         hits = jnp.where(along[:, None], jnp.stack([below, above], axis=-1), 0).reshape(-1)
         return jnp.where(along, place, x), hits
 
@@ -87,9 +87,7 @@ class Box(AbstractBoundary):
         low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
         held = np.ones(len(points), bool)
         for axis, pair in enumerate(self.faces):
-            if (
-                low[axis] == high[axis]
-            ):  # an axis without extent pins its coordinate, wherever a particle begins
+            if low[axis] == high[axis]:  # the coordinate is pinned, wherever a particle begins
                 continue
             x, ends = points[:, axis], np.array([low[axis], high[axis]])
             slack = 4 * np.finfo(points.dtype).eps * np.abs(ends[np.isfinite(ends)]).max(initial=0.0)
@@ -108,9 +106,7 @@ class Box(AbstractBoundary):
     def _has_period(self) -> Bool[np.ndarray, " dim"]:
         return np.array([pair == ("periodic", "periodic") for pair in self.faces])
 
-    def _absorb(
-        self, old: Vector, new: Vector, low: Vector, high: Vector
-    ) -> tuple[Vector, Int32[Array, ""], Float[Array, ""]]:
+    def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Index, Scalar]:
         """End of the path at its first absorbing face, the number of that face (-1 for none), and the share until there."""
         drains = [
             (axis, side)
@@ -129,7 +125,7 @@ class Box(AbstractBoundary):
 
     def _first(
         self, drains: list[tuple[int, int]], old: Vector, new: Vector, low: Vector, high: Vector
-    ) -> tuple[Float[Array, ""], Int32[Array, ""]]:
+    ) -> tuple[Scalar, Index]:
         """The share of the way to the first absorbing face and that face's number; -1 where none is met."""
         # Face by face and written out: a reduction over so few entries would break the loop over particles on a CPU.
         cut, face = jnp.full((), jnp.inf, new.dtype), jnp.full((), -1, jnp.int32)
@@ -139,9 +135,7 @@ class Box(AbstractBoundary):
             cut = jnp.minimum(cut, share)
         return jnp.where(face < 0, 1.0, cut).astype(new.dtype), face
 
-    def _share(
-        self, axis: int, side: int, old: Vector, new: Vector, low: Vector, high: Vector
-    ) -> Float[Array, ""]:
+    def _share(self, axis: int, side: int, old: Vector, new: Vector, low: Vector, high: Vector) -> Scalar:
         """The share of the way after which an absorbing face is passed; infinite where it is not."""
         planes = [((low, high)[side][axis], side == 1)]
         if self.faces[axis][1 - side] == "reflective":
@@ -160,7 +154,14 @@ class Box(AbstractBoundary):
 Folded = tuple[Vector, Vector, Int32[Array, " dim"], Int32[Array, " dim"]]
 
 
-def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+def _between_faces(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+    """Places brought back between two faces, factors of the velocity, and how often each face was met."""
+    if kind == ("periodic", "periodic"):
+        return _periodic(x, low, high)
+    return _reflective(x, low, high) if kind == ("reflective", "reflective") else _mixed(x, low, high, kind)
+
+
+def _periodic(x: Vector, low: Vector, high: Vector) -> Folded:
     """Wrap into [low, high)."""
     size = _extent(low, high)
     inside = (x >= low) & (x < high)
@@ -174,7 +175,7 @@ def _periodic(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> 
     return jnp.where(inside, x, wrapped), jnp.ones_like(x), jnp.maximum(-count, 0), jnp.maximum(count, 0)
 
 
-def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
+def _reflective(x: Vector, low: Vector, high: Vector) -> Folded:
     """The path folded at both mirrors as often as it meets them."""
     size = _extent(low, high)
     inside = (x >= low) & (x <= high)
@@ -190,28 +191,12 @@ def _reflective(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -
     return jnp.where(inside, x, folded), sign, jnp.where(up, far, near), jnp.where(up, near, far)
 
 
-def _clamping(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Clip to the box; the velocity across the face becomes 0."""
-    below, above = x < low, x > high
-    held = jnp.where(below | above, 0.0, 1.0).astype(x.dtype)
-    return jnp.clip(x, low, high), held, below.astype(jnp.int32), above.astype(jnp.int32)
-
-
-def _absorbing(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Already cut at the face; rounding is clipped."""
-    none = jnp.zeros(x.shape, jnp.int32)
-    return jnp.clip(x, low, high), jnp.ones_like(x), none, none
-
-
-def _open(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Keep the position; count the crossings."""
-    return x, jnp.ones_like(x), (x < low).astype(jnp.int32), (x > high).astype(jnp.int32)
-
-
 def _mixed(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Folded:
-    """Two different faces: the mirror first, then the other face."""
-    ones, none = jnp.ones_like(x), jnp.zeros(x.shape, jnp.int32)
-    factor, counts = ones, [none, none]
+    """Faces that fold nothing, or two different ones: mirrors first, then the others.
+
+    An absorbing face has cut the path already, so that only rounding is clipped; an open one counts the crossings.
+    """
+    factor, counts = jnp.ones_like(x), [jnp.zeros(x.shape, jnp.int32)] * 2
     for side, face in enumerate(kind):
         if face == "reflective":
             past = x < low if side == 0 else x > high
@@ -232,16 +217,6 @@ def _mixed(x: Vector, low: Vector, high: Vector, kind: tuple[Face, Face]) -> Fol
 def _extent(low: Vector, high: Vector) -> Vector:
     """Size of the box, 1 where it has none."""
     return jnp.where(high > low, high - low, 1.0).astype(low.dtype)
-
-
-_AXIS = {
-    "periodic": _periodic,
-    "reflective": _reflective,
-    "clamping": _clamping,
-    "absorbing": _absorbing,
-    "open": _open,
-    "mixed": _mixed,
-}
 
 
 def box_boundary(bounds: Bounds, faces: str | Sequence[str | Sequence[str]] = "reflective") -> Box:
@@ -297,3 +272,18 @@ def axis_number(axis: str | int, dim: int, name: str = "axis") -> int:
     if not isinstance(number, int) or not 0 <= number < dim:
         raise ValueError(f"`{name}` must be one of {', '.join(AXES[:dim])} or 0 to {dim - 1}; got {axis!r}.")
     return number
+
+
+def checked_point(given: Any, name: str) -> np.ndarray:
+    """One point of finite coordinates."""
+    point = np.asarray(given, np.float64)
+    if point.ndim != 1 or not np.isfinite(point).all():
+        raise ValueError(f"`{name}` must be one point of finite coordinates; got {given!r}.")
+    return point
+
+
+def checked_size(value: float, name: str = "radius") -> float:
+    """A finite length above 0."""
+    if not 0 < value < np.inf:
+        raise ValueError(f"`{name}` must be {'finite' if value > 0 else 'positive'}; got {value}.")
+    return value

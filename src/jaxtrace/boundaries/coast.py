@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import PyTree
 
-from ..fields.base import AbstractGrid, check_choice
+from ..fields.base import AbstractGrid, Flag, Index, Scalar, Vector, check_choice
 from ..fields.chart import on_turn_of
-from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
+from .base import AbstractBoundary, Bounced, Flags, Points, lie_inside
 from .mesh import BEHAVIOURS, Behaviour
 
 OpenEdge = Literal["leave", "slip", "stick", "bounce"]
@@ -58,13 +58,12 @@ class MaskedWalls(AbstractBoundary):
         ashore = ~free & self._within(jnp.where(self._within(old), first.beyond, new))
         afar = ~free & ~ashore
         end, factor, along = self._held(old, new, free, ashore)
-        ends_here = jnp.zeros((), bool)
+        gone, share = jnp.zeros((), bool), first.low
         if self.behaviour == "absorb":
-            ends_here = ends_here | ashore
+            gone = gone | ashore
         if self.open_edge == "leave":
-            ends_here = ends_here | afar
-        gone, share = ends_here, first.low
-        position = jnp.where(ends_here, first.held, end)
+            gone = gone | afar
+        position = jnp.where(gone, first.held, end)
         if self.open_edge == "leave" and self.behaviour in ("slip", "bounce"):
             # A particle that slips along a coast may cross the edge by that.
             over = ashore & along.leaves
@@ -72,23 +71,15 @@ class MaskedWalls(AbstractBoundary):
             gone, share = gone | over, jnp.where(over, late.low, share)
             position = jnp.where(over, late.held, position)
             afar = afar | over
+        velocity = (velocity * jnp.where(gone, 1.0, factor)).astype(new.dtype)
         strikes = jnp.stack([ashore, afar]).astype(jnp.int32)
-        patch = jnp.where(afar, 1, 0)
-        return Bounced(
-            position,
-            (velocity * jnp.where(gone, 1.0, factor)).astype(new.dtype),
-            ~gone,
-            strikes,
-            jnp.where(gone, patch, -1).astype(jnp.int32),
-            jnp.where(gone, share, 1.0),
-        )
+        patch = jnp.where(gone, jnp.where(afar, 1, 0), -1).astype(jnp.int32)
+        return Bounced(position, velocity, ~gone, strikes, patch, jnp.where(gone, share, 1.0))
 
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
         return super()._holds(points) if self.grid is checked else lie_inside(self.grid, points)
 
-    def _held(
-        self, old: Vector, new: Vector, free: Bool[Array, ""], ashore: Bool[Array, ""]
-    ) -> tuple[Vector, Vector, "_Part"]:
+    def _held(self, old: Vector, new: Vector, free: Flag, ashore: Flag) -> tuple[Vector, Vector, "_Part"]:
         """Where a step leads of a particle that does not end, what becomes of each velocity component, and a part of the step
         that leads from a coast over the open edge."""
         end, factor, along = new, jnp.ones_like(new), _Part(jnp.zeros((), bool), old, new)
@@ -116,30 +107,30 @@ class MaskedWalls(AbstractBoundary):
                 first = _Part(leaves, here, tried)
                 over = jax.tree.map(lambda a, b, now=leaves: jnp.where(now, a, b), first, over)
                 goes = goes | over.leaves
+            stays = here
             if rule == "bounce":
                 turned = jnp.where(axis, here - way, here)
-                back = self._wet(turned)
-                here = jnp.where(goes, tried, jnp.where(back, turned, here))
-                factor = jnp.where(axis & ~goes, -1.0, factor)
-            else:
-                here = jnp.where(goes, tried, here)
-                factor = jnp.where(axis & ~goes, 0.0, factor)
+                stays = jnp.where(self._wet(turned), turned, here)
+            here = jnp.where(goes, tried, stays)
+            factor = jnp.where(axis & ~goes, -1.0 if rule == "bounce" else 0.0, factor)
         return here, factor, over
 
-    def _wet(self, x: Vector) -> Bool[Array, ""]:
+    def _wet(self, x: Vector) -> Flag:
         x = on_turn_of(self.grid, x)
         return self.grid.stencil(x, self.grid.start(x)).inside
 
-    def _within(self, x: Vector) -> Bool[Array, ""]:
+    def _within(self, x: Vector) -> Flag:
         """Whether a place lies in the grid, land or not."""
-        grid, x = without_land(self.grid), on_turn_of(self.grid, x)
+        grid, x = self.grid, on_turn_of(self.grid, x)
+        if getattr(getattr(grid, "layout", None), "land", None) is not None:
+            grid = eqx.tree_at(lambda g: g.layout.land, grid, None)
         return grid.stencil(x, grid.start(x)).inside
 
 
 class _Part(NamedTuple):
     """A part of a step along one axis, and whether it leads over the open edge."""
 
-    leaves: Bool[Array, ""]
+    leaves: Flag
     begin: Vector
     end: Vector
 
@@ -147,17 +138,15 @@ class _Part(NamedTuple):
 class _Halved(NamedTuple):
     """A way between a share that holds and a share that does not, with the places there."""
 
-    low: Float[Array, ""]
-    high: Float[Array, ""]
+    low: Scalar
+    high: Scalar
     held: Vector
     beyond: Vector
     tried: Vector
-    turn: Int32[Array, ""]
+    turn: Index
 
 
-def _bisect(
-    holds: Callable[[Vector], Bool[Array, ""]], old: Vector, new: Vector, needed: Bool[Array, ""]
-) -> _Halved:
+def _bisect(holds: Callable[[Vector], Flag], old: Vector, new: Vector, needed: Flag) -> _Halved:
     """Where the straight way from `old`, which holds, ceases to hold; `old` and `new` themselves unless needed.
 
     A batch of which nobody needs it takes no turn.
@@ -181,14 +170,6 @@ def _bisect(
     turn = jnp.where(needed, 0, _HALVINGS).astype(jnp.int32)
     begin = _Halved(zero, jnp.ones_like(zero), old, new, old + 0.5 * (new - old), turn)
     return jax.lax.while_loop(lambda state: state.turn < _HALVINGS, halve, begin)
-
-
-def without_land(grid: AbstractGrid) -> AbstractGrid:
-    """The same grid with all its cells in the water."""
-    layout = getattr(grid, "layout", None)
-    if getattr(layout, "land", None) is None:
-        return grid
-    return eqx.tree_at(lambda g: g.layout.land, grid, None)
 
 
 def masked_walls(grid: AbstractGrid, behaviour: str = "slip", open_edge: str = "leave") -> MaskedWalls:

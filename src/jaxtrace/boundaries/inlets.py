@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Index
 from ..fields.sphere import area_weights
 from .base import Vector
 from .box import AXES, Bounds, box_corners
@@ -19,7 +19,7 @@ class AbstractInlet(eqx.Module):
     """Where a particle is born: a pure function of three random words and of the place where it left."""
 
     @abc.abstractmethod
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """A position, from four numbers uniform in [0, 1), the place the slot's last particle left, and the slot."""
 
 
@@ -29,7 +29,7 @@ class UniformInlet(AbstractInlet):
     low: Vector
     high: Vector
 
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """`low + u (high - low)`."""
         share = words[: left.shape[0]].astype(left.dtype)
         return self.low.astype(left.dtype) + share * (self.high - self.low).astype(left.dtype)
@@ -44,7 +44,7 @@ class GaussianInlet(AbstractInlet):
 
     quantiles: Float[Array, "dim count"]
 
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """A quantile drawn at random, along each axis."""
         last = self.quantiles.shape[1] - 1
         table = self.quantiles.astype(left.dtype)
@@ -69,7 +69,7 @@ class GridInlet(AbstractInlet):
     counts: tuple[int, ...] = eqx.field(static=True)
     order: Literal["nearest", "cycle"] = eqx.field(static=True, default="nearest")
 
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """A lattice point."""
         low, spacing = self.low.astype(left.dtype), self.spacing.astype(left.dtype)
         if self.order == "cycle":
@@ -91,7 +91,7 @@ class FluxInlet(AbstractInlet):
     keep: Float[Array, " cells"]
     other: Int32[Array, " cells"]
 
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """A cell by its share of the flow, then a place in it."""
         dim, cells = left.shape[0], self.keep.shape[0]
         drawn = jnp.minimum((words[3] * cells).astype(jnp.int32), cells - 1)
@@ -107,7 +107,7 @@ class GeneratedInlet(AbstractInlet):
 
     function: Callable[[Array, Array, Array], Array]
 
-    def place(self, words: Float[Array, " 4"], left: Vector, slot: Int32[Array, ""]) -> Vector:
+    def place(self, words: Float[Array, " 4"], left: Vector, slot: Index) -> Vector:
         """The function's result."""
         return jnp.asarray(self.function(words, left, slot), left.dtype)
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import while_loop
-from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
+from jaxtyping import Array, Float, Int, Int32, PyTree
 
-from ..fields.base import AbstractGrid, check_choice
+from ..fields.base import AbstractGrid, Flag, Index, Scalar, Vector, check_choice
 from ..fields.chart import on_turn_of
 from ..fields.isolation import isolate
 from ..fields.meshes.bins import clear_balls
@@ -19,12 +19,11 @@ from ..fields.meshes.shapes import sum_products
 from ..fields.subset import LARGE_BATCH, apply_to_subset
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import take
-from .base import AbstractBoundary, Bounced, Flags, Points, Vector, lie_inside
+from .base import AbstractBoundary, Bounced, Flags, Points, lie_inside
 
 Behaviour = Literal["stick", "bounce", "slip", "absorb"]
 BEHAVIOURS = ("stick", "bounce", "slip", "absorb")
 STICK, BOUNCE, SLIP, ABSORB = range(4)
-Scalar = Float[Array, ""]
 
 
 class _Path(eqx.Module):
@@ -33,13 +32,13 @@ class _Path(eqx.Module):
     here: Vector
     end: Vector
     velocity: Vector | None
-    simplex: Int32[Array, ""]
+    simplex: Index
     """The one that holds the end, or whose wall the path meets."""
-    ahead: Bool[Array, ""]
+    ahead: Flag
     """Whether there is such a wall."""
-    crossed: Int32[Array, ""]
+    crossed: Index
     hits: Int32[Array, " patches"]
-    patch: Int32[Array, ""]
+    patch: Index
     """The patch that ended the particle, else -1."""
     taken: Scalar
     """The share of the step that lies behind `here`, or before the end where a patch ended the particle."""
@@ -53,7 +52,7 @@ class _Result(NamedTuple):
     position: Vector
     velocity: Vector | None
     hits: Int32[Array, " patches"]
-    patch: Int32[Array, ""]
+    patch: Index
     share: Scalar | None
     """As `Bounced` has it, and the direction across the wall; None where no patch ends particles."""
     normal: Vector | None
@@ -123,7 +122,7 @@ class MeshWalls(AbstractBoundary):
     def _holds(self, points: Points, checked: AbstractGrid | None = None) -> Flags:
         return super()._holds(points) if self.grid is checked else lie_inside(self.grid, points)
 
-    def may_meet(self, old: Vector, new: Vector, hint: Int32[Array, ""]) -> Bool[Array, ""]:
+    def may_meet(self, old: Vector, new: Vector, hint: Index) -> Flag:
         """Whether a step may meet a wall: False where both its ends lie in a ball without one."""
         near = jnp.clip(hint, 0, self.balls.shape[0] - 1)
         ball = isolate(self.grid.search.always, lambda near: take(self.balls, near), near)
@@ -132,7 +131,7 @@ class MeshWalls(AbstractBoundary):
         within = [sum_products(offset, offset) < square for offset in ends]
         return ~(within[0] & within[1])
 
-    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Int32[Array, ""]) -> _Result:
+    def follow(self, old: Vector, new: Vector, velocity: Vector | None, hint: Index) -> _Result:
         """The whole path of one particle."""
         begin, inside = self.grid.search.locate(old, hint)
         none = jnp.full((), -1, jnp.int32)
@@ -142,18 +141,17 @@ class MeshWalls(AbstractBoundary):
         # A particle that begins outside meets no wall: its step is left as it is.
         path = self._walk(path)
         kind = "checkpointed" if self.differentiable else "lax"
-        done = while_loop(self._more, self._on, path, max_steps=self.crossings, kind=kind)
+        done = while_loop(
+            lambda path: path.ahead & (path.crossed < self.crossings),
+            lambda path: self._walk(self._strike(path)),
+            path,
+            max_steps=self.crossings,
+            kind=kind,
+        )
         position = jnp.where(done.ahead, old, done.end)
         share = jnp.where(done.patch < 0, 1.0, done.taken).astype(new.dtype) if self._ends_some else None
         normal = done.normal if self._ends_some else None
         return _Result(position, done.velocity, done.hits, done.patch, share, normal)
-
-    def _more(self, path: _Path) -> Bool[Array, ""]:
-        return path.ahead & (path.crossed < self.crossings)
-
-    def _on(self, path: _Path) -> _Path:
-        """Leave the wall, and follow the path to the next one or to the end."""
-        return self._walk(self._strike(path))
 
     def _walk(self, path: _Path) -> _Path:
         """From cell to cell along the path, to its end or to a wall."""
@@ -175,7 +173,7 @@ class MeshWalls(AbstractBoundary):
         simplex, ahead = (-1 - state) // 2, (-1 - state) % 2 == 1
         return eqx.tree_at(lambda p: (p.simplex, p.ahead, p.crossed), path, (simplex, ahead, crossed))
 
-    def _exit_face(self, simplex: Int32[Array, ""], here: Vector, end: Vector) -> _Face:
+    def _exit_face(self, simplex: Index, here: Vector, end: Vector) -> _Face:
         # In scalars: XLA turns small matrix products under `vmap` into slow batched ones.
         inverse, corner, links = self.grid.search.row(simplex)
         tolerance = rounding(inverse, corner)
@@ -237,9 +235,8 @@ class MeshWalls(AbstractBoundary):
         return jax.tree.map(lambda a, b: jnp.where(strikes, a, b), then, path)
 
 
-@jax.custom_jvp
-def _bounce(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
-    return _treat(walls, old, new, velocity, hint)
+_treat = jax.custom_batching.custom_vmap(MeshWalls.follow)
+_bounce = jax.custom_jvp(_treat)
 
 
 @_bounce.defjvp
@@ -247,11 +244,6 @@ def _bounce_change(primals: Any, tangents: Any) -> Any:
     """Derivatives forwards follow every path."""
     walls, *step, hint = primals
     return jax.jvp(lambda *step: walls.follow(*step, hint), step, list(tangents[1:4]))
-
-
-@jax.custom_batching.custom_vmap
-def _treat(walls: MeshWalls, old: Vector, new: Vector, velocity: Vector | None, hint: Array) -> _Result:
-    return walls.follow(old, new, velocity, hint)
 
 
 @_treat.def_vmap

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .base import AbstractBoundary, Composed, Unbounded
-from .box import Bounds, Box, axis_number, box_boundary
+from .box import Bounds, Box, axis_number, box_boundary, checked_point, checked_size
 from .round import Round, Side, Wall
 
 
@@ -49,7 +49,7 @@ def spherical_boundary(
     side: str = "inside",
 ) -> Round:
     """A sphere, in two dimensions a circle, that holds particles inside or keeps them out (`side="outside"`)."""
-    centre = _point(center, "center")
+    centre = checked_point(center, "center")
     _check_round(radius, condition, side)
     return Round(
         jnp.asarray(centre, float),
@@ -76,7 +76,7 @@ def cylindrical_boundary(
     and `side="inside"`.
     """
     direction = _direction(axis)
-    centre = _point(center, "center")
+    centre = checked_point(center, "center")
     along = int(np.argmax(np.abs(direction)))
     if len(centre) == 2:
         if np.count_nonzero(direction) != 1:
@@ -112,16 +112,8 @@ def _direction(axis: str | int | Sequence[float]) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def _point(given: Any, name: str) -> np.ndarray:
-    point = np.asarray(given, np.float64)
-    if point.ndim != 1 or not np.isfinite(point).all():
-        raise ValueError(f"`{name}` must be one point of finite coordinates; got {given!r}.")
-    return point
-
-
 def _check_round(radius: float, condition: str, side: str) -> None:
-    if not 0 < radius < np.inf:
-        raise ValueError(f"`radius` must be {'finite' if radius > 0 else 'positive'}; got {radius}.")
+    checked_size(radius)
     if condition not in ("reflective", "clamping", "absorbing"):
         raise ValueError(f"`condition` must be reflective, clamping or absorbing; got {condition!r}.")
     if side not in ("inside", "outside"):

@@ -10,14 +10,20 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, UInt32
 
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, Index, Scalar, Vector
 from ..integrators.base import AnyKey
-from .base import AbstractBoundary, Bounced, Flags, Points, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points
 from .box import AXES, Bounds, axis_number, box_boundary, box_corners
 from .inlets import AbstractInlet, GeneratedInlet, face_inlet
 
 Ranks = Callable[[Bool[Array, " slots"], Int32[Array, " slots"]], tuple[Array, Array]]
 """The place of each free slot among the free ones, from 1 on, and how many there are; from flags and the slots' numbers."""
+
+
+def ranks_in_place(free: Bool[Array, " slots"], numbers: Int32[Array, " slots"]) -> tuple[Array, Array]:
+    """The place of each free slot among the free ones as they lie, which is by their numbers; and how many there are."""
+    rank = jnp.cumsum(free)
+    return rank, rank[-1]
 
 
 class Reborn(eqx.Module):
@@ -27,9 +33,9 @@ class Reborn(eqx.Module):
     alive: Bool[Array, " slots"]
     born: Bool[Array, " slots"]
     """The slots that hold a new particle, whose age and search hint start again."""
-    carry: Float[Array, ""]
+    carry: Scalar
     """The fraction of a particle that is still owed; pass it to the next call."""
-    missed: Int32[Array, ""]
+    missed: Index
     """Particles that were due and found no free slot, or for which a function gave no finite place; not made up for."""
 
 
@@ -41,7 +47,7 @@ class InletBoundary(AbstractBoundary):
 
     walls: AbstractBoundary
     inlet: AbstractInlet
-    rate: Float[Array, ""] | None = None
+    rate: Scalar | None = None
 
     @property
     def patches(self) -> tuple[str, ...]:
@@ -70,32 +76,20 @@ class InletBoundary(AbstractBoundary):
         self,
         position: Float[Array, "slots dim"],
         alive: Bool[Array, " slots"],
-        dt: Float[Array, ""],
+        dt: Scalar,
         key: AnyKey,
-        carry: Float[Array, ""] | None = None,
+        carry: Scalar | None = None,
         slots: Int32[Array, " slots"] | None = None,
-    ) -> Reborn:
-        """Fill free slots. `key` belongs to the step; `slots` numbers this batch's slots among all (0, 1, ... else)."""
-        count = alive.shape[0]
-        numbers = jnp.arange(count, dtype=jnp.int32) if slots is None else slots
-        owed = jnp.zeros((), position.dtype) if carry is None else carry
-        return self._reinject(position, alive, dt, key, owed, numbers, ranks_in_place)
-
-    def _reinject(
-        self,
-        position: Float[Array, "slots dim"],
-        alive: Bool[Array, " slots"],
-        dt: Float[Array, ""],
-        key: AnyKey,
-        owed: Float[Array, ""],
-        numbers: Int32[Array, " slots"],
-        ranks: Ranks,
+        ranks: Ranks = ranks_in_place,
         devices: tuple[str, ...] = (),
     ) -> Reborn:
-        """The same, with free slots filled in the order that `ranks` gives them by their numbers.
+        """Fill free slots. `key` belongs to the step; `slots` numbers this batch's slots among all (0, 1, ... else).
 
-        Where `devices` names the axes of a mesh, the slots are those of one device, and the rate is that of all.
+        They are filled in the order that `ranks` gives them by their numbers. Where `devices` names the axes of a mesh, the
+        slots are those of one device, and the rate is that of all.
         """
+        numbers = jnp.arange(alive.shape[0], dtype=jnp.int32) if slots is None else slots
+        owed = jnp.zeros((), position.dtype) if carry is None else carry
         free = ~alive
         missed = jnp.zeros((), jnp.int32)
         if self.rate is None:
@@ -114,12 +108,6 @@ class InletBoundary(AbstractBoundary):
             missed = missed + (born & ~placed).sum(dtype=jnp.int32)
             born = born & placed
         return Reborn(jnp.where(born[:, None], fresh, position), alive | born, born, owed, missed)
-
-
-def ranks_in_place(free: Bool[Array, " slots"], numbers: Int32[Array, " slots"]) -> tuple[Array, Array]:
-    """The place of each free slot among the free ones as they lie, which is by their numbers; and how many there are."""
-    rank = jnp.cumsum(free)
-    return rank, rank[-1]
 
 
 def _among_all(

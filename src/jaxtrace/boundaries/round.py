@@ -7,15 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, PyTree
 
-from ..fields.base import AbstractGrid
-from .base import AbstractBoundary, Bounced, Flags, Points, Vector
+from ..fields.base import AbstractGrid, Flag, Index, Scalar, Vector
+from .base import AbstractBoundary, Bounced, Flags, Points
 
 Wall = Literal["reflective", "clamping", "absorbing"]
 Side = Literal["inside", "outside"]
 # Where the path is, what is left of it, where it ends so far, the velocity, and the bounces.
-_Ahead = tuple[Vector, Vector, Vector, Vector, Int32[Array, ""]]
+_Ahead = tuple[Vector, Vector, Vector, Vector, Index]
 
 
 class Round(AbstractBoundary):
@@ -27,7 +27,7 @@ class Round(AbstractBoundary):
     """
 
     centre: Vector
-    radius: Float[Array, ""]
+    radius: Scalar
     axis: Vector
     wall: Wall = eqx.field(static=True, default="reflective")
     side: Side = eqx.field(static=True, default="inside")
@@ -93,7 +93,9 @@ class Round(AbstractBoundary):
         start = (old, new - old, new, velocity, jnp.zeros((), jnp.int32))
         times = self.bounces if self.side == "inside" else 1
         (_, _, end, velocity, hits), _ = jax.lax.scan(bounce, start, length=times)
-        return _result(self._within(end), velocity, jnp.ones((), bool), hits)
+        # What the last bounce left on the forbidden side is put on the wall.
+        end = jnp.where(self._wrong(self._across(end)), self._onto(end), end)
+        return _result(end, velocity, jnp.ones((), bool), hits)
 
     def _across(self, x: Vector) -> Vector:
         """A vector's part that the wall can see: all of it, or what is perpendicular to the cylinder's axis."""
@@ -110,9 +112,10 @@ class Round(AbstractBoundary):
         some = square > 0
         return jnp.where(some, offset, 0.0) / jnp.sqrt(jnp.where(some, square, 1.0))
 
-    def _wrong(self, across: Vector) -> Bool[Array, ""]:
+    def _wrong(self, across: Vector) -> Flag:
         """Whether a place (its seen part, not yet relative to the centre) lies on the forbidden side."""
-        square = _square(across - self._across(self.centre.astype(across.dtype)))
+        away = across - self._across(self.centre.astype(across.dtype))
+        square = dot(away, away)
         limit = self.radius.astype(across.dtype) ** 2
         return square > limit if self.side == "inside" else square < limit
 
@@ -131,11 +134,7 @@ class Round(AbstractBoundary):
         flat = flat / jnp.sqrt(dot(flat, flat))
         return jnp.where(dot(normal, normal) > 0, normal, flat)
 
-    def _within(self, x: Vector) -> Vector:
-        """`x`, or the wall point nearest to it where it lies on the forbidden side."""
-        return jnp.where(self._wrong(self._across(x)), self._onto(x), x)
-
-    def _meet(self, start: Vector, way: Vector) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def _meet(self, start: Vector, way: Vector) -> tuple[Scalar, Flag]:
         """The share of the way until the wall, and whether the way is that long: |start + share way| = radius."""
         start = start - self._across(self.centre.astype(start.dtype))
         a, b = dot(way, way), dot(start, way)
@@ -144,7 +143,8 @@ class Round(AbstractBoundary):
         a = jnp.where(moves, a, 1.0)
         if self.side == "inside":
             c = jnp.minimum(c, 0.0)
-            leaves = moves & (_square(start + way) > self.radius.astype(start.dtype) ** 2)
+            end = start + way
+            leaves = moves & (dot(end, end) > self.radius.astype(start.dtype) ** 2)
             root = _root(b * b - a * c)
             # Two forms of one root; each is free of cancellation on its side.
             share = jnp.where(b > 0, -c / jnp.where(b > 0, b + root, 1.0), (root - b) / a)
@@ -156,21 +156,17 @@ class Round(AbstractBoundary):
         return jnp.where(enters, share, 0.0), enters
 
 
-def dot(a: Vector, b: Vector) -> Float[Array, ""]:
+def dot(a: Vector, b: Vector) -> Scalar:
     """Scalar product written out: on a CPU a reduction over two or three entries would break the loop over particles."""
     return sum((a[i] * b[i] for i in range(1, a.shape[0])), start=a[0] * b[0])
 
 
-def _square(a: Vector) -> Float[Array, ""]:
-    return dot(a, a)
-
-
-def _root(value: Float[Array, ""]) -> Float[Array, ""]:
+def _root(value: Scalar) -> Scalar:
     """Square root of what is positive, with slope 0 elsewhere."""
     positive = value > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, value, 1.0)), 0.0)
 
 
-def _result(position: Vector, velocity: Vector, alive: Bool[Array, ""], hits: Array) -> Bounced:
+def _result(position: Vector, velocity: Vector, alive: Flag, hits: Array) -> Bounced:
     """For a boundary of one patch."""
     return Bounced(position, velocity, alive, hits[None], jnp.where(alive, -1, 0).astype(jnp.int32))

@@ -1,6 +1,5 @@
 """Velocities given by a formula, and the flows with known properties that tests and benchmarks use."""
 
-import dataclasses
 import math
 import re
 import warnings
@@ -11,9 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from .base import AbstractField, FieldAtTime, Sample
+from .base import AbstractField, FieldAtTime, Flag, Sample, Scalar, Vector, copy_with
 from .chart import MomentOfRates
 from .sphere import Sphere
 
@@ -84,17 +83,12 @@ class AnalyticField(AbstractField):
     @property
     def in_metres(self) -> "AnalyticField":
         """On a sphere the function's own values; else the field itself."""
-        if self.globe is None:
-            return self
-        bare = object.__new__(AnalyticField)
-        for part in dataclasses.fields(self):
-            object.__setattr__(bare, part.name, None if part.name == "globe" else getattr(self, part.name))
-        return bare
+        return self if self.globe is None else copy_with(self, globe=None)
 
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
+    def start(self, x: Vector) -> PyTree:
         return ()
 
-    def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree = ()) -> Sample:
+    def sample(self, x: Vector, t: Scalar, hint: PyTree = ()) -> Sample:
         if self.globe is not None:
             return MomentOfRates(FieldAtTime(self.in_metres, t), None, self.globe).sample(x, hint)
         extra = () if self.params is None else (self.params,)
@@ -155,7 +149,7 @@ def try_formula(call: Callable[..., Any], dim: int, name: str) -> None:
         raise untraceable(error, name) from error
 
 
-Vector = Sequence[float] | Float[Array, " dim"]
+Coordinates = Sequence[float] | Vector
 
 
 def _numbers(**values: Any) -> dict[str, Array]:
@@ -164,8 +158,8 @@ def _numbers(**values: Any) -> dict[str, Array]:
 
 def linear_flow(
     matrix: Sequence[Sequence[float]] | Float[Array, "dim dim"],
-    offset: Vector | None = None,
-    rate: Vector | None = None,
+    offset: Coordinates | None = None,
+    rate: Coordinates | None = None,
 ) -> AnalyticField:
     """`matrix @ x + offset + rate * t`: what every interpolation must reproduce exactly."""
     square = jnp.asarray(matrix)
@@ -184,7 +178,7 @@ def _linear(x: Array, t: Array, p: dict[str, Array]) -> Array:
     return p["matrix"] @ x + p["offset"] + p["rate"] * t
 
 
-def constant_flow(velocity: Vector) -> AnalyticField:
+def constant_flow(velocity: Coordinates) -> AnalyticField:
     """The same velocity everywhere and always."""
     return AnalyticField(_constant, len(velocity), _numbers(velocity=velocity))
 
@@ -193,7 +187,7 @@ def _constant(x: Array, t: Array, p: dict[str, Array]) -> Array:
     return jnp.broadcast_to(p["velocity"], x.shape)
 
 
-def solid_rotation(rate: float = 1.0, centre: Vector = (0.0, 0.0)) -> AnalyticField:
+def solid_rotation(rate: float = 1.0, centre: Coordinates = (0.0, 0.0)) -> AnalyticField:
     """Rotation about `centre` with `rate` radians per time, in the plane of the first two axes."""
     return AnalyticField(_rotation, len(centre), _numbers(rate=rate, centre=centre))
 
@@ -276,5 +270,5 @@ def _peninsula(x: Array, t: Array, p: dict[str, Array]) -> Array:
     return p["speed"] * jnp.stack([1 - ratio * (away**2 - y**2), -2 * ratio * away * y])
 
 
-def _off_peninsula(x: Array, p: dict[str, Array]) -> Bool[Array, ""]:
+def _off_peninsula(x: Array, p: dict[str, Array]) -> Flag:
     return ((x[0] - p["centre"]) ** 2 + x[1] ** 2 >= p["radius"] ** 2) & (x[1] >= 0)

@@ -1,19 +1,29 @@
 """What every velocity field and every grid offers: values for one point, and whether the point lies inside."""
 
 import abc
+import dataclasses
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
 
 from .epoch import epoch_of, in_seconds, without_epoch
 from .sphere import Sphere
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 """How values between the nodes are found, in space or in time."""
+
+Vector = Float[Array, " dim"]
+"""A position, a difference between two, or a velocity."""
+Scalar = Float[Array, ""]
+"""One number."""
+Index = Int32[Array, ""]
+"""The number of a cell, a row, a step or a patch."""
+Flag = Bool[Array, ""]
+"""True or False, known when the program runs."""
 
 
 class Stencil(eqx.Module):
@@ -23,9 +33,9 @@ class Stencil(eqx.Module):
     """
 
     rows: tuple[Int[Array, ""], ...]
-    weights: tuple[Float[Array, ""], ...]
+    weights: tuple[Scalar, ...]
     """They sum to one."""
-    inside: Bool[Array, ""]
+    inside: Flag
     """Whether the point lies in the grid and not in a masked cell; outside, the weights are those of a near point."""
     hint: PyTree
     """Where to start looking next time: a cell number for meshes, `()` for grids that need no search."""
@@ -65,7 +75,7 @@ class AbstractGrid(eqx.Module):
         """The lowest and the highest corner of the box around the grid."""
 
     @property
-    def middle(self) -> Float[Array, " dim"]:
+    def middle(self) -> Vector:
         """The middle of that box."""
         low, high = self.bounds
         return low + 0.5 * (high - low)
@@ -76,11 +86,11 @@ class AbstractGrid(eqx.Module):
         """Where the values sit, in the order of the data's rows."""
 
     @abc.abstractmethod
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
+    def start(self, x: Vector) -> PyTree:
         """The hint for a point seen for the first time."""
 
     @abc.abstractmethod
-    def stencil(self, x: Float[Array, " dim"], hint: PyTree) -> Stencil:
+    def stencil(self, x: Vector, hint: PyTree) -> Stencil:
         """Rows and weights for one point. A point outside gets those of a near point, so that values stay finite."""
 
     @property
@@ -96,8 +106,8 @@ class AbstractGrid(eqx.Module):
 class Sample(eqx.Module):
     """The velocity at one point and time."""
 
-    velocity: Float[Array, " dim"]
-    inside: Bool[Array, ""]
+    velocity: Vector
+    inside: Flag
     """Whether the point lies in the field; outside, the velocity is that of a near point."""
     hint: PyTree
 
@@ -126,19 +136,19 @@ class AbstractField(eqx.Module):
         return self
 
     @property
-    def middle_longitude(self) -> Float[Array, ""] | None:
+    def middle_longitude(self) -> Scalar | None:
         """On a sphere the longitude around which the field lies; None where it holds for all."""
         return None
 
     @abc.abstractmethod
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
+    def start(self, x: Vector) -> PyTree:
         """The hint for a particle that is sampled for the first time."""
 
     @abc.abstractmethod
-    def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, t: Scalar, hint: PyTree) -> Sample:
         """The velocity at `x` and `t`, looked for from `hint`."""
 
-    def at(self, t: Float[Array, ""]) -> "AbstractMoment":
+    def at(self, t: Scalar) -> "AbstractMoment":
         """The field at one time. Where `t` is the same for all particles, work that depends on time alone is done once."""
         return FieldAtTime(self, jnp.asarray(t))
 
@@ -160,7 +170,7 @@ class AbstractMoment(eqx.Module):
     """A velocity in space at one time."""
 
     @abc.abstractmethod
-    def sample(self, x: Float[Array, " dim"], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, hint: PyTree) -> Sample:
         """The velocity at `x`, looked for from `hint`."""
 
 
@@ -168,17 +178,15 @@ class FieldAtTime(AbstractMoment):
     """A field and a time."""
 
     field: AbstractField
-    t: Float[Array, ""]
+    t: Scalar
 
-    def sample(self, x: Float[Array, " dim"], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, hint: PyTree) -> Sample:
         return self.field.sample(x, self.t, hint)
 
 
 @eqx.filter_jit
-def _velocities(
-    field: AbstractField, points: Float[Array, "*n dim"], t: Float[Array, ""]
-) -> Float[Array, "*n dim"]:
-    def one(x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def _velocities(field: AbstractField, points: Float[Array, "*n dim"], t: Scalar) -> Float[Array, "*n dim"]:
+    def one(x: Vector) -> Vector:
         found = field.sample(x, t, field.start(x))
         return jnp.where(found.inside, found.velocity, jnp.nan)
 
@@ -189,3 +197,12 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a `value` of the argument `name` that is not among the `choices`."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+def copy_with(module: Any, **changes: Any) -> Any:
+    """The same module with other values in some fields; nothing is checked or computed again."""
+    other = object.__new__(type(module))
+    for field in dataclasses.fields(module):
+        value = changes[field.name] if field.name in changes else getattr(module, field.name)
+        object.__setattr__(other, field.name, value)
+    return other

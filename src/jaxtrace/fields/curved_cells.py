@@ -6,13 +6,13 @@ a face, the neighbour there is tried next.
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 
+from .base import Flag, Index, Scalar, Vector
 from .grid_rows import strides_of
 from .weights import take
 
@@ -26,24 +26,19 @@ class Seen(NamedTuple):
     """The cell in which a walk ended, and the place of the point in the cell's own units."""
 
     cell: Int32[Array, " dim"]
-    local: Float[Array, " dim"]
+    local: Vector
 
 
-def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """How far each axis steps in a flat array whose last axis is the fastest."""
-    return strides_of(tuple(shape), tuple(range(len(shape))))
-
-
-def flat(cell: Int32[Array, " dim"], shape: tuple[int, ...]) -> Int32[Array, ""]:
+def flat(cell: Int32[Array, " dim"], shape: tuple[int, ...]) -> Index:
     """The number of a cell of a grid of `shape` nodes."""
-    return jnp.sum(cell * jnp.asarray(strides([n - 1 for n in shape]), jnp.int32), dtype=jnp.int32)
+    return jnp.sum(cell * jnp.asarray(strides_of([n - 1 for n in shape]), jnp.int32), dtype=jnp.int32)
 
 
 def walk(
     points: Float[Array, "nodes dim"],
     shape: tuple[int, ...],
-    x: Float[Array, " dim"],
-    start: Int32[Array, ""],
+    x: Vector,
+    start: Index,
     seen: Seen | None = None,
 ) -> Seen:
     """From cell to cell towards `x`; a point `seen` before in a cell stays there."""
@@ -76,9 +71,8 @@ def walk(
         stay = held | jnp.all(onward == cell)
         return jnp.where(stay, cell, onward), local, stay, count + 1
 
-    begin = jnp.stack([(start // s) % n for s, n in zip(strides(cells), cells, strict=True)]).astype(
-        jnp.int32
-    )
+    begin = jnp.stack([(start // s) % n for s, n in zip(strides_of(cells), cells, strict=True)])
+    begin = begin.astype(jnp.int32)
     local, done = jnp.full_like(x, 0.5), jnp.bool_(False)
     if seen is not None:
         done = _holds(points, shape, x, seen)
@@ -90,12 +84,8 @@ def walk(
 
 
 def settle(
-    points: Float[Array, "nodes dim"],
-    shape: tuple[int, ...],
-    x: Float[Array, " dim"],
-    seen: Seen,
-    before: int = 0,
-) -> tuple[Int32[Array, " dim"], Float[Array, " dim"], Bool[Array, ""]]:
+    points: Float[Array, "nodes dim"], shape: tuple[int, ...], x: Vector, seen: Seen, before: int = 0
+) -> tuple[Int32[Array, " dim"], Vector, Flag]:
     """The cell, the place in it with its derivatives, and whether the point lies there."""
     corners = _corners(points, shape, seen.cell)
     local = seen.local
@@ -107,15 +97,13 @@ def settle(
     return seen.cell, local, _holds(points, shape, x, Seen(seen.cell, local))
 
 
-def _holds(
-    points: Float[Array, "nodes dim"], shape: tuple[int, ...], x: Float[Array, " dim"], seen: Seen
-) -> Bool[Array, ""]:
+def _holds(points: Float[Array, "nodes dim"], shape: tuple[int, ...], x: Vector, seen: Seen) -> Flag:
     """Whether the place lies in its cell, as nearly as rounding can tell."""
     slack = 8 * _slack(_corners(points, shape, seen.cell), x)
     return jnp.all((seen.local >= -slack) & (seen.local <= 1 + slack))
 
 
-def _slack(corners: Float[Array, "corners dim"], x: Float[Array, " dim"]) -> Float[Array, ""]:
+def _slack(corners: Float[Array, "corners dim"], x: Vector) -> Scalar:
     """What rounding may change in a place: half an ulp far from the origin may be a visible part of a small cell."""
     size = jnp.max(jnp.abs(corners - corners[0]))
     return 8 * jnp.finfo(x.dtype).eps * (1 + jnp.max(jnp.abs(x)) / size)
@@ -124,19 +112,13 @@ def _slack(corners: Float[Array, "corners dim"], x: Float[Array, " dim"]) -> Flo
 def _corners(
     points: Float[Array, "nodes dim"], shape: tuple[int, ...], cell: Int32[Array, " dim"]
 ) -> Float[Array, "corners dim"]:
-    steps = strides(shape)
+    steps, cube = strides_of(shape), itertools.product((0, 1), repeat=len(shape))
     base = jnp.sum(cell * jnp.asarray(steps, jnp.int32), dtype=jnp.int32)
-    offsets = [sum(c * s for c, s in zip(corner, steps, strict=True)) for corner in _cube(len(shape))]
+    offsets = [sum(c * s for c, s in zip(corner, steps, strict=True)) for corner in cube]
     return take(points, base + jnp.asarray(offsets, jnp.int32))
 
 
-def _cube(dim: int) -> list[tuple[int, ...]]:
-    return list(itertools.product((0, 1), repeat=dim))
-
-
-def _newton(
-    corners: Float[Array, "corners dim"], x: Float[Array, " dim"], local: Float[Array, " dim"]
-) -> Float[Array, " dim"]:
+def _newton(corners: Float[Array, "corners dim"], x: Vector, local: Vector) -> Vector:
     """One step of Newton's method towards the place in the cell that the map carries to `x`."""
     # Relative to a corner, so that the distance from the origin costs no digits.
     edges, target = corners - corners[0], x - corners[0]
@@ -158,7 +140,7 @@ def _products(factors: list[Float[Array, " 2"]]) -> Float[Array, " corners"]:
     return result
 
 
-def _solve(columns: list[Float[Array, " dim"]], right: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def _solve(columns: list[Vector], right: Vector) -> Vector:
     """The coefficients that make `right` from the columns; zero where these span no volume."""
     if len(columns) == 2:
         a, b = columns

@@ -6,17 +6,17 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Float, Int32, PyTree
 
-from .base import AbstractGrid, Stencil
-from .curved_cells import NEWTON_STEPS, flat, settle, strides, walk
-from .grid_rows import Centring, GridRows, Mask
+from .base import Index, Stencil, Vector
+from .curved_cells import NEWTON_STEPS, flat, settle, walk
+from .grid_rows import AbstractStructuredGrid, Centring, GridRows, Mask, strides_of
 from .land import LandValues, cell_corners
 from .sphere import Sphere
 from .weights import Place, take
 
 
-class CurvilinearGrid(AbstractGrid):
+class CurvilinearGrid(AbstractStructuredGrid):
     """Quadrilaterals between nodes `points` (nx, ny, 2), or hexahedra between (nx, ny, nz, 3).
 
     Neither the orientation of the axes nor their handedness matters. Data of nodes or cells are interpolated
@@ -31,8 +31,8 @@ class CurvilinearGrid(AbstractGrid):
     """The middles of the cells, where the data are for cells."""
     first: Int32[Array, " bins"]
     """A cell near the middle of each bin."""
-    corner: Float[Array, " dim"]
-    per_unit: Float[Array, " dim"]
+    corner: Vector
+    per_unit: Vector
     bins: tuple[int, ...] = eqx.field(static=True)
     layout: GridRows
 
@@ -74,48 +74,34 @@ class CurvilinearGrid(AbstractGrid):
         middles = np.mean(cell_corners(nodes, dim), axis=0)
         self.middles = jnp.asarray(middles.reshape(-1, dim)) if centring == "cell" else None
         low, high = nodes.reshape(-1, dim).min(0), nodes.reshape(-1, dim).max(0)
-        self.bins = _bin_shape(high - low, math.prod(middles.shape[:-1]))
+        # About two bins per cell, as square as the box allows.
+        side = (float(np.prod(high - low)) / (2 * math.prod(middles.shape[:-1]))) ** (1 / dim)
+        self.bins = tuple(int(n) for n in np.clip(np.ceil((high - low) / side), 1, 2048))
         self.first = jnp.asarray(_nearest_cells(middles.reshape(-1, dim), low, high, self.bins))
         self.corner = jnp.asarray(low)
         self.per_unit = jnp.asarray(np.asarray(self.bins) / (high - low), self.corner.dtype)
-
-    @property
-    def dim(self) -> int:
-        return len(self.layout.shape)
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Values along each axis."""
-        return self.layout.counts
-
-    @property
-    def land_rows(self) -> Bool[Array, " size"] | None:
-        """Which rows of the data lie on land."""
-        return None if self.layout.land is None else self.layout.land.rows
 
     @property
     def bounds(self) -> Float[Array, "2 dim"]:
         return jnp.stack([self.points.min(0), self.points.max(0)])
 
     @property
-    def middle(self) -> Float[Array, " dim"]:
+    def middle(self) -> Vector:
         return self.corner + (0.5 * jnp.asarray(self.bins)).astype(self.corner.dtype) / self.per_unit
 
     @property
     def positions(self) -> Float[Array, "size dim"]:
         return self.points if self.middles is None else self.middles
 
-    def start(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
+    def start(self, x: Vector) -> Index:
         """The cell nearest to the middle of the bin that holds the point."""
         number = jnp.floor((x - self.corner) * self.per_unit).astype(jnp.int32)
         number = jnp.clip(number, 0, jnp.asarray(self.bins, jnp.int32) - 1)
-        return take(self.first, jnp.sum(number * jnp.asarray(strides(self.bins), jnp.int32), dtype=jnp.int32))
+        return take(
+            self.first, jnp.sum(number * jnp.asarray(strides_of(self.bins), jnp.int32), dtype=jnp.int32)
+        )
 
-    def stencil(self, x: Float[Array, " dim"], hint: PyTree) -> Stencil:
+    def stencil(self, x: Vector, hint: PyTree) -> Stencil:
         shape = self.layout.shape
         seen = walk(self.points, shape, x, hint)
         # A walk from an old cell can end in a bay; a second one from the bins decides whether a point is outside.
@@ -123,42 +109,26 @@ class CurvilinearGrid(AbstractGrid):
         cell, local, inside = settle(self.points, shape, x, seen)
         # Inside, a place may lie beyond its cell by rounding; cutting that off would cost linear fields their digits.
         place = jnp.where(inside, local, jnp.clip(local, 0, 1))
+        among = cell
         if self.middles is not None and self.layout.interpolation == "linear":
-            return self._between_middles(x, cell, place, inside)
-        if self.layout.centring == "cell":
-            places: list[Place | None] = [
-                Place(i, jnp.zeros_like(f)) for i, f in zip(cell, place, strict=True)
-            ]
-        else:
-            places = [Place(i, f) for i, f in zip(cell, place, strict=True)]
+            among, place = self._between_middles(self.middles, x, cell, place)
+        elif self.middles is not None:
+            place = jnp.zeros_like(place)
+        places: list[Place | None] = [Place(i, f) for i, f in zip(among, place, strict=True)]
         found = self.layout.stencil(places, list(cell), inside, x.dtype)
         return Stencil(found.rows, found.weights, found.inside, flat(cell, shape))
 
     def _between_middles(
-        self,
-        x: Float[Array, " dim"],
-        cell: Int32[Array, " dim"],
-        place: Float[Array, " dim"],
-        inside: Bool[Array, ""],
-    ) -> Stencil:
-        """Weights from the cells' middles around the point; beyond the outermost the last ones are carried on."""
-        assert self.middles is not None
+        self, middles: Float[Array, "cells dim"], x: Vector, cell: Int32[Array, " dim"], place: Vector
+    ) -> tuple[Int32[Array, " dim"], Vector]:
+        """The place among the cells' middles; beyond the outermost the last ones are carried on."""
         counts = self.layout.counts
         begin = jnp.clip(cell - (place < 0.5), 0, jnp.asarray(counts, jnp.int32) - 2)
-        seen = walk(self.middles, counts, x, flat(begin, counts))
+        seen = walk(middles, counts, x, flat(begin, counts))
         # Beyond the outermost middles the walk stops half a cell away: the rest takes a few steps more.
-        among, local, _ = settle(self.middles, counts, x, seen, before=NEWTON_STEPS)
+        among, local, _ = settle(middles, counts, x, seen, before=NEWTON_STEPS)
         # One cell beyond the outermost middles is further than any point of the grid lies.
-        local = jnp.clip(local, -1, 2)
-        places: list[Place | None] = [Place(i, f) for i, f in zip(among, local, strict=True)]
-        found = self.layout.stencil(places, list(cell), inside, x.dtype)
-        return Stencil(found.rows, found.weights, found.inside, flat(cell, self.layout.shape))
-
-
-def _bin_shape(extent: Float[np.ndarray, " dim"], cells: int) -> tuple[int, ...]:
-    """About two bins per cell, as square as the box allows."""
-    side = (float(np.prod(extent)) / (2 * cells)) ** (1 / len(extent))
-    return tuple(int(n) for n in np.clip(np.ceil(extent / side), 1, 2048))
+        return among, jnp.clip(local, -1, 2)
 
 
 def _nearest_cells(

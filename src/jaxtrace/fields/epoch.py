@@ -1,7 +1,10 @@
 """Dates: which moment time 0 is, in a calendar of the CF conventions, and how dates become seconds and back."""
 
+import bisect
 import dataclasses
 import datetime
+import functools
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,10 +23,12 @@ _MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _LONG_MONTHS = (31, 29, *_MONTHS[2:])
 # Days of each month where every year is alike.
 _EVEN = {"360_day": (30,) * 12, "noleap": _MONTHS, "all_leap": _LONG_MONTHS}
+# 1970-01-01 of the Gregorian calendar in days from the year 0 of each calendar; years that are alike count from the year 0.
+_ZERO = {"proleptic_gregorian": 719_528, "julian": 719_530}
 _DATE = re.compile(
     r"^\s*([+-]?\d{1,6})-(\d{1,2})-(\d{1,2})"
     r"(?:(?:T|\s+)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d*))?)?)?)?"
-    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?\s*$",
+    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2})(?::?(\d{2}))?)?\s*$",
     re.IGNORECASE,
 )
 _DAY = 86_400_000_000  # microseconds
@@ -181,7 +186,10 @@ def has_dates(values: Any) -> bool:
     if is_date(values):
         return True
     if isinstance(values, np.ndarray) or hasattr(values, "dtype"):
-        kind = np.dtype(values.dtype).kind if not _is_extended(values) else "f"
+        try:
+            kind = np.dtype(values.dtype).kind
+        except TypeError:  # a type that NumPy does not know, such as keys
+            return False
         return kind in "MU" or (kind == "O" and any(is_date(one) for one in np.asarray(values).flat))
     return isinstance(values, list | tuple) and any(has_dates(one) for one in values)
 
@@ -219,10 +227,8 @@ def step_seconds(step: Any, epoch: Epoch | None) -> Any:
     """A span of time in seconds, where times count in seconds because they have a date; a number as it is."""
     if epoch is None or not isinstance(step, datetime.timedelta | np.timedelta64):
         return step
-    seconds = np.timedelta64(step) / np.timedelta64(
-        1, "s"
-    )  # months and years have no fixed length: NumPy refuses
-    return float(seconds)
+    # Months and years have no fixed length: NumPy refuses them.
+    return float(np.timedelta64(step) / np.timedelta64(1, "s"))
 
 
 def seconds_since_zero(date: str, calendar: str) -> float:
@@ -242,42 +248,23 @@ def _is_cftime(value: Any) -> bool:
     return hasattr(value, "calendar") and hasattr(value, "microsecond") and hasattr(value, "dayofwk")
 
 
-def _is_extended(values: Any) -> bool:
-    """Whether an array has a type that NumPy does not know, such as keys or bfloat16."""
-    try:
-        np.dtype(values.dtype)
-    except TypeError:
-        return True
-    return False
-
-
 def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
     """Microseconds to a date, from 1970-01-01, or from the year 0 where all years are alike."""
-    if isinstance(date, np.ndarray) and date.ndim == 0:
-        date = date[()]
-    if _is_cftime(date):
-        date = cast(Any, date)
-        if date.calendar and checked_calendar(date.calendar) != calendar:
-            raise ValueError(
-                f"`{name}` must be in the calendar {calendar!r} of the field; {date} is in {date.calendar!r}. Write it as "
-                f"text: '{date}'."
-            )
-        fields = tuple(getattr(date, part) for part in _PARTS)
-        return _microseconds_of_parts(fields, calendar, name, str(date))
+    date = cast(Any, date[()] if isinstance(date, np.ndarray) and date.ndim == 0 else date)
+    if _is_cftime(date) and date.calendar and checked_calendar(date.calendar) != calendar:
+        raise ValueError(
+            f"`{name}` must be in the calendar {calendar!r} of the field; {date} is in {date.calendar!r}. Write it as "
+            f"text: '{date}'."
+        )
     if isinstance(date, np.datetime64):
         if np.isnat(date):
             raise ValueError(f"`{name}` must be a date; got NaT, which marks a missing one.")
         date = str(date.astype("datetime64[us]"))
-    if isinstance(date, datetime.datetime):
-        if date.tzinfo is not None:
-            date = date.astimezone(datetime.UTC).replace(tzinfo=None)
-        return _microseconds_of_parts(
-            tuple(getattr(date, part) for part in _PARTS), calendar, name, str(date)
-        )
-    if isinstance(date, datetime.date):
-        return _microseconds_of_parts(
-            (date.year, date.month, date.day, 0, 0, 0, 0), calendar, name, str(date)
-        )
+    if isinstance(date, datetime.datetime) and date.tzinfo is not None:
+        date = date.astimezone(datetime.UTC).replace(tzinfo=None)
+    if isinstance(date, datetime.date) or _is_cftime(date):
+        parts = [getattr(date, part, 0) for part in _PARTS]  # a day without a time of the day begins at 0:00
+        return _microseconds_of_parts(parts, calendar, name, str(date))
     if not isinstance(date, str):
         raise TypeError(f"`{name}` must be a date, such as '2015-11-16 06:00'; got {short(date)}.")
     found = _DATE.match(date)
@@ -285,30 +272,21 @@ def _microseconds(date: Any, calendar: str, name: str = "date") -> int:
         raise ValueError(
             f"`{name}` must be a date such as 2015-11-16, '2015-11-16 06:00' or 2015-11-16T06:00:00Z; got {short(date)}."
         )
-    *numbers, fraction, zone = found.groups()
-    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
-    micro = round(float(f"0.{fraction}") * 1e6) if fraction else 0
-    return _microseconds_of_parts(
-        (year, month, day, hour, minute, second, micro), calendar, name, date
-    ) - _offset(zone)
+    *numbers, fraction, sign, hours, minutes = found.groups()
+    ahead = (int(hours or 0) * 60 + int(minutes or 0)) * 60_000_000 * (-1 if sign == "-" else 1)  # of UTC
+    parts = [*(int(number or 0) for number in numbers), round(float(f"0.{fraction or 0}") * 1e6)]
+    return _microseconds_of_parts(parts, calendar, name, date) - ahead
 
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
-def _offset(zone: str | None) -> int:
-    """Microseconds by which a zone is ahead of UTC."""
-    if not zone or zone.upper() in ("Z", "UTC", "GMT"):
-        return 0
-    digits = zone[1:].replace(":", "")
-    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
-    return (hours * 3600 + minutes * 60) * 1_000_000 * (-1 if zone[0] == "-" else 1)
-
-
 def _microseconds_of_parts(fields: Any, calendar: str, name: str, text: str) -> int:
     """Microseconds to a date given by its parts; one that its calendar does not have is refused."""
     year, month, day, hour, minute, second, micro = map(int, fields)
-    there = 1 <= month <= 12 and 1 <= day <= _length(year, month, calendar) and abs(year) <= _LATEST
+    rule = _rule(calendar, (year, month, day) < (1582, 10, 15))
+    starts, at = _month_starts(rule), (year * 12 + month - 1) % _CYCLE
+    there = 1 <= month <= 12 and 1 <= day <= starts[at + 1] - starts[at] and abs(year) <= _LATEST
     lost = calendar == "standard" and (1582, 10, 4) < (year, month, day) < (1582, 10, 15)
     if not there or lost:
         raise ValueError(f"`{name}` must be a day of the calendar {calendar!r}; {text[:60]} is not one.")
@@ -317,58 +295,38 @@ def _microseconds_of_parts(fields: Any, calendar: str, name: str, text: str) -> 
     ):
         raise ValueError(f"`{name}` must have a time of the day up to 24:00; got {text[:60]}.")
     clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
-    return _day_number(year, month, day, calendar) * _DAY + clock
+    days = year // _YEARS * starts[-1] + starts[at] + day - 1 - _ZERO.get(rule, 0)
+    return days * _DAY + clock
 
 
-def _length(year: int, month: int, calendar: str) -> int:
-    """Days of a month."""
-    if calendar in _EVEN:
-        return _EVEN[calendar][month - 1]
-    leap = year % 4 == 0 and (_is_julian(year, month, 1, calendar) or year % 100 != 0 or year % 400 == 0)
-    return (_LONG_MONTHS if leap else _MONTHS)[month - 1]
+def _rule(calendar: str, early: bool) -> str:
+    """The calendar whose years count: the standard one is Julian before 1582-10-15."""
+    return calendar if calendar != "standard" else "julian" if early else "proleptic_gregorian"
 
 
-def _is_julian(year: int, month: int, day: int, calendar: str) -> bool:
-    return calendar == "julian" or (calendar == "standard" and (year, month, day) < (1582, 10, 15))
+_YEARS = 400  # after which every calendar begins again
+_CYCLE = 12 * _YEARS
 
 
-def _day_number(year: int, month: int, day: int, calendar: str) -> int:
-    """Days from 1970-01-01 of the Gregorian calendar, or from the year 0 where all years are alike."""
-    if calendar in _EVEN:
-        months = _EVEN[calendar]
-        return year * sum(months) + sum(months[: month - 1]) + day - 1
-    # Years that begin in March end with the day that may be missing.
-    late = year - (month <= 2)
-    within = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    if _is_julian(year, month, day, calendar):
-        return late * 365 + late // 4 + within - 719_470
-    return late * 365 + late // 4 - late // 100 + late // 400 + within - 719_468
+@functools.cache
+def _month_starts(rule: str) -> list[int]:
+    """The day on which each month of 400 years begins, from the year 0 on; the last entry is the day after them."""
+
+    def months(year: int) -> tuple[int, ...]:
+        leap = year % 4 == 0 and (rule == "julian" or year % 100 != 0 or year == 0)
+        return _EVEN.get(rule, _LONG_MONTHS if leap else _MONTHS)
+
+    lengths = itertools.chain.from_iterable(map(months, range(_YEARS)))
+    return list(itertools.accumulate(lengths, initial=0))
 
 
 def _parts_of(days: int, calendar: str) -> tuple[int, int, int]:
     """Year, month and day by the number of a day."""
-    if calendar in _EVEN:
-        months = _EVEN[calendar]
-        year, rest = divmod(days, sum(months))
-        month = 0
-        while rest >= months[month]:
-            rest -= months[month]
-            month += 1
-        return year, month + 1, rest + 1
-    julian = calendar == "julian" or (calendar == "standard" and days < _REFORM)
-    if julian:
-        era, rest = divmod(days + 719_470, 1461)
-        years, base = min(rest // 365, 3), 4 * era
-        within = rest - 365 * years
-    else:
-        era, rest = divmod(days + 719_468, 146_097)
-        years = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
-        base = 400 * era
-        within = rest - (365 * years + years // 4 - years // 100)
-    month = (5 * within + 2) // 153
-    day = within - (153 * month + 2) // 5 + 1
-    month = month + 3 if month < 10 else month - 9
-    return base + years + (month <= 2), month, day
+    rule = _rule(calendar, days < _REFORM)
+    starts = _month_starts(rule)
+    cycle, rest = divmod(days + _ZERO.get(rule, 0), starts[-1])
+    number = bisect.bisect_right(starts, rest) - 1
+    return cycle * _YEARS + number // 12, number % 12 + 1, rest - starts[number] + 1
 
 
 def _unit_of(moments: list[int]) -> str:

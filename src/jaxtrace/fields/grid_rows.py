@@ -9,9 +9,9 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
-from .base import Interpolation, Stencil, check_choice
+from .base import AbstractGrid, Flag, Interpolation, Scalar, Stencil, check_choice
 from .land import Land, LandValues, drop_land
 from .weights import Place, row_weights, take
 
@@ -22,7 +22,7 @@ Order = Literal["C", "F"] | tuple[int, ...]
 Numbers = Int[np.ndarray, " size"] | Int[Array, " size"]
 Mask = Bool[np.ndarray, "..."] | Bool[Array, "..."]
 Rows = list[Int[Array, ""]]
-Weights = list[Float[Array, ""]]
+Weights = list[Scalar]
 
 
 class GridRows(eqx.Module):
@@ -76,22 +76,24 @@ class GridRows(eqx.Module):
         return flat if self.rows is None else self.rows[flat]
 
     def stencil(
-        self,
-        places: list[Place | None],
-        cells: list[Int[Array, ""]],
-        inside: Bool[Array, ""],
-        dtype: jnp.dtype,
+        self, places: list[Place | None], cells: list[Int[Array, ""]], inside: Flag, dtype: jnp.dtype
     ) -> Stencil:
         """Rows and weights from the place along each axis; None marks an axis with a single value."""
         rows, weights = self._product(places, self.interpolation)
         pack = rows[0] if self.packable else None
         if self.land is not None:
             cell_counts = tuple(max(n - 1, 1) for n in self.shape)
-            cell = flat_number(cells, strides_of(cell_counts, tuple(range(len(cell_counts)))))
+            steps = zip(cells, strides_of(cell_counts), strict=True)
+            cell = sum((number * stride for number, stride in steps), jnp.int32(0))
             inside = inside & ~take(self.land.cells, cell)
             if self.land_values == "drop" and self.interpolation != "nearest":
                 rows, weights = self._without_land(self.land, places, rows, weights)
         return Stencil(tuple(rows), tuple(w.astype(dtype) for w in weights), inside, (), pack)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the values are those of nodes, several along each axis, and none on land."""
+        return self.land is None and self.centring == "node" and min(self.shape) >= 2
 
     @property
     def packable(self) -> bool:
@@ -134,6 +136,30 @@ class GridRows(eqx.Module):
         )
 
 
+class AbstractStructuredGrid(AbstractGrid):
+    """A grid whose values lie along axes, in the order of a `layout`."""
+
+    layout: eqx.AbstractVar[GridRows]
+
+    @property
+    def dim(self) -> int:
+        return len(self.layout.shape)
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Values along each axis."""
+        return self.layout.counts
+
+    @property
+    def land_rows(self) -> Bool[Array, " size"] | None:
+        """Which rows of the data lie on land."""
+        return None if self.layout.land is None else self.layout.land.rows
+
+
 def _axes_in_order(order: Order, dim: int) -> tuple[int, ...]:
     if order == "C":
         return tuple(range(dim))
@@ -146,11 +172,7 @@ def _axes_in_order(order: Order, dim: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def flat_number(numbers: list[Int[Array, ""]], strides: tuple[int, ...]) -> Int[Array, ""]:
-    """Position in a flat array of the entry with one number per axis."""
-    return sum((i * stride for i, stride in zip(numbers, strides, strict=True)), jnp.int32(0))
-
-
-def strides_of(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """How far each axis steps in a flat array whose axes run from slowest to fastest in `order`."""
+def strides_of(shape: Sequence[int], order: Sequence[int] | None = None) -> tuple[int, ...]:
+    """How far each axis steps in a flat array whose axes run from slowest to fastest in `order`, by default as they stand."""
+    order = range(len(shape)) if order is None else order
     return tuple(math.prod(shape[a] for a in order[order.index(axis) + 1 :]) for axis in range(len(shape)))

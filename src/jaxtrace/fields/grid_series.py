@@ -1,26 +1,29 @@
 """Fields in time slices, all or a few of them on the device: samples, moments, time weights."""
 
 import abc
-import dataclasses
 from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int32, PyTree, Shaped
+from jaxtyping import Array, Float, Int, Int32, PyTree, Shaped
 
 from .base import (
     AbstractField,
     AbstractGrid,
     AbstractMoment,
     FieldAtTime,
+    Flag,
     Interpolation,
     Sample,
+    Scalar,
+    Vector,
     check_choice,
+    copy_with,
 )
 from .chart import MomentOfRates, on_this_turn
 from .isolation import isolate
-from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, blend, pack_cells, pad_columns, sum_slices
+from .moments import LAYOUTS, BlendedMoment, Layout, PackedMoment, pad_columns, sum_slices, weighted_sum
 from .sphere import Sphere
 from .weights import Knots, row_weights
 
@@ -28,36 +31,16 @@ Extrapolation = Literal["clamp", "outside"]
 """Before the first and after the last time the end slice holds; with "outside" samples also report `inside = False`."""
 
 
-class AbstractSeries(AbstractField):
-    """A velocity known at some times on a grid."""
+class TimedSlices:
+    """What every series of slices says of itself: when each slice holds, and on which sphere."""
 
-    data: eqx.AbstractVar[Shaped[Array, "slots rows dim"]]
-    clock: eqx.AbstractVar[Knots]
-    """When each slice holds."""
-    grid: eqx.AbstractVar[AbstractGrid]
-    time_interpolation: eqx.AbstractVar[Interpolation]
-    extrapolation: eqx.AbstractVar[Extrapolation]
-    layout: eqx.AbstractVar[Layout]
-    scale: eqx.AbstractVar[Float[Array, ""]]
-    """At least the greatest component of the data; 16-bit layouts scale by it."""
-
-    @abc.abstractmethod
-    def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
-        """Places in `data` and weights of the slices that count at one time."""
-
-    @abc.abstractmethod
-    def with_layout(self, layout: Layout) -> "AbstractSeries":
-        """The same series whose moments are laid out in another way."""
+    clock: Knots
+    grid: AbstractGrid
 
     @property
     def times(self) -> Float[Array, " times"]:
         """When each slice holds."""
         return self.clock.coordinates
-
-    @property
-    def positions(self) -> Float[Array, "rows dim"]:
-        """Where each row of the data lies."""
-        return self.grid.positions
 
     @property
     def time_range(self) -> tuple[float, float]:
@@ -71,32 +54,54 @@ class AbstractSeries(AbstractField):
         """The grid's: values on a grid with a sphere are in m/s."""
         return self.grid.sphere
 
+
+class AbstractSeries(TimedSlices, AbstractField):
+    """A velocity known at some times on a grid."""
+
+    data: eqx.AbstractVar[Shaped[Array, "slots rows dim"]]
+    clock: eqx.AbstractVar[Knots]
+    """When each slice holds."""
+    grid: eqx.AbstractVar[AbstractGrid]
+    time_interpolation: eqx.AbstractVar[Interpolation]
+    extrapolation: eqx.AbstractVar[Extrapolation]
+    layout: eqx.AbstractVar[Layout]
+    scale: eqx.AbstractVar[Scalar]
+    """At least the greatest component of the data; 16-bit layouts scale by it."""
+
+    @abc.abstractmethod
+    def time_stencil(self, t: Scalar) -> tuple[list[Int[Array, ""]], list[Scalar]]:
+        """Places in `data` and weights of the slices that count at one time."""
+
+    def with_layout(self, layout: Layout) -> "AbstractSeries":
+        """The same series whose moments are laid out in another way."""
+        check_layout(layout, self.grid)
+        return copy_with(self, layout=layout)
+
+    @property
+    def positions(self) -> Float[Array, "rows dim"]:
+        """Where each row of the data lies."""
+        return self.grid.positions
+
     @property
     def in_metres(self) -> "AbstractSeries":
         """On a sphere the same series with samples in m/s east and north; else the series itself."""
-        if self.sphere is None:
-            return self
-        field = object.__new__(type(self))
-        for part in dataclasses.fields(self):
-            object.__setattr__(field, part.name, getattr(self, part.name))
-        object.__setattr__(field, "grid", on_sphere(self.grid, None))
-        return field
+        return self if self.sphere is None else copy_with(self, grid=on_sphere(self.grid, None))
 
     @property
-    def middle_longitude(self) -> Float[Array, ""] | None:
+    def middle_longitude(self) -> Scalar | None:
         """On a sphere that of the grid."""
         return None if self.sphere is None else self.grid.middle[0]
 
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
+    def start(self, x: Vector) -> PyTree:
         return self.grid.start(on_this_turn(x, self.middle_longitude))
 
-    def sample(self, x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, t: Scalar, hint: PyTree) -> Sample:
         if self.sphere is not None:
             return MomentOfRates(FieldAtTime(self.in_metres, t), self.middle_longitude, self.sphere).sample(
                 x, hint
             )
 
-        def here(x: Float[Array, " dim"], t: Float[Array, ""], hint: PyTree) -> Sample:
+        def here(x: Vector, t: Scalar, hint: PyTree) -> Sample:
             stencil = self.grid.stencil(x, hint)
             slices, weights = self.time_stencil(t)
             velocity = sum_slices(self.data, slices, weights, stencil, x.dtype)
@@ -104,7 +109,7 @@ class AbstractSeries(AbstractField):
 
         return isolate(self.always, here, x, jnp.asarray(t, self.times.dtype), hint)
 
-    def at(self, t: Float[Array, ""]) -> AbstractMoment:
+    def at(self, t: Scalar) -> AbstractMoment:
         """The field at one time, laid out as `layout` says; blended layouts are worth it for many particles at once."""
         t = jnp.asarray(t, self.times.dtype)
         if self.sphere is not None:
@@ -114,47 +119,39 @@ class AbstractSeries(AbstractField):
         slices, weights = self.time_stencil(t)
         known = self.knows(t)
 
-        def rows(*given: Array) -> Array:
-            return pad_columns(blend(self.data, list(given[: len(slices)]), list(given[len(slices) :])))
+        def lay_out(*given: Array) -> Array:
+            blended = weighted_sum(self.data, given[: len(slices)], given[len(slices) :])
+            if self.layout == "cells16":
+                blended = (blended / self.scale).astype(jnp.float16)
+            padded = pad_columns(blended)
+            return padded if self.layout == "rows" else self.grid.pack(padded)
 
-        def cells(*given: Array) -> Array:
-            blended = blend(self.data, list(given[: len(slices)]), list(given[len(slices) :]))
-            return pack_cells(self.grid, blended, self.scale, half=self.layout == "cells16")
-
+        values = isolate(self.always, lay_out, *slices, *weights)
         if self.layout == "rows":
-            values = isolate(self.always, rows, *slices, *weights)
             return BlendedMoment(values, self.grid, known, self.always)
-        values = isolate(self.always, cells, *slices, *weights)
         scale = self.scale if self.layout == "cells16" else jnp.ones_like(self.scale)
         return PackedMoment(values, scale, self.grid, known, self.always)
 
-    def knows(self, t: Float[Array, ""]) -> Bool[Array, ""]:
+    def knows(self, t: Scalar) -> Flag:
         """Whether samples at this time count as inside."""
         if self.extrapolation == "clamp" or self.clock.count == 1:
             return self.always
         return (t >= self.times[0]) & (t <= self.times[-1])
 
     @property
-    def always(self) -> Bool[Array, ""]:
+    def always(self) -> Flag:
         """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.times[0] > -jnp.inf
 
 
 def on_sphere(grid: AbstractGrid, sphere: Sphere | None) -> AbstractGrid:
     """The same grid with longitudes and latitudes on another sphere; None for plain coordinates."""
-    other = object.__new__(type(grid))
-    for part in dataclasses.fields(grid):
-        object.__setattr__(other, part.name, getattr(grid, part.name))
-    object.__setattr__(other, "sphere", sphere)
-    return other
+    return copy_with(grid, sphere=sphere)
 
 
 def slices_at(
-    clock: Knots,
-    t: Float[Array, ""],
-    interpolation: Interpolation,
-    within: Int32[Array, " 2"] | None = None,
-) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+    clock: Knots, t: Scalar, interpolation: Interpolation, within: Int32[Array, " 2"] | None = None
+) -> tuple[list[Int[Array, ""]], list[Scalar]]:
     """Numbers and weights of the slices that count at one time.
 
     `within` names the lowest and the highest interval between slices that may be used; beyond them the curve of the

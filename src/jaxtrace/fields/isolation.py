@@ -6,12 +6,13 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+
+from .base import Flag
 
 Result = TypeVar("Result")
 
 
-def isolate(always: Bool[Array, ""], function: Callable[..., Result], *operands: object) -> Result:
+def isolate(always: Flag, function: Callable[..., Result], *operands: object) -> Result:
     """`function(*operands)`, compiled as a unit of its own. `always` must be true, traced, and the same for a whole batch.
 
     XLA fuses a Runge–Kutta step into one loop over particles and repeats the gathers of a sample in every later stage:

@@ -6,7 +6,9 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
+
+from .base import Flag, Scalar
 
 LandValues = Literal["keep", "drop"]
 """Whether a value on land counts as it is, or is left out and the others count more."""
@@ -32,9 +34,11 @@ class Land(eqx.Module):
         given = np.asarray(mask, bool)
         cell_shape = tuple(max(n - 1, 1) for n in shape)
         if given.shape == cell_shape:
-            cells, nodes = given, _nodes_of(given, shape)
+            # The grid's outside counts as land.
+            padded = np.pad(given, [(1, 1) if n > 1 else (0, 0) for n in shape], constant_values=True)
+            cells, nodes = given, _all_corners(padded).reshape(shape)
         elif given.shape == shape and centring == "node":
-            cells, nodes = _cells_of(given), given
+            cells, nodes = _all_corners(given), given
         else:
             either = f" or of the nodes {shape}" if centring == "node" else ""
             raise ValueError(
@@ -58,17 +62,12 @@ def cell_corners(nodes: np.ndarray, axes: int) -> list[np.ndarray]:
     return corners
 
 
-def _cells_of(nodes: Bool[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+def _all_corners(nodes: Bool[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+    """Which cells have all their corners among the marked nodes."""
     return np.logical_and.reduce(cell_corners(nodes, nodes.ndim))
 
 
-def _nodes_of(cells: Bool[np.ndarray, "..."], shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
-    """Nodes all of whose cells are land: the cells around them, the grid's outside counting as land."""
-    padded = np.pad(cells, [(1, 1) if n > 1 else (0, 0) for n in shape], constant_values=True)
-    return np.logical_and.reduce(cell_corners(padded, cells.ndim)).reshape(shape)
-
-
-def drop_land(weights: list[Float[Array, ""]], on_land: list[Bool[Array, ""]]) -> list[Float[Array, ""]]:
+def drop_land(weights: list[Scalar], on_land: list[Flag]) -> list[Scalar]:
     """Weights ≥ 0 without those on land, scaled so that they sum to one again; all kept where nothing else is left."""
     wet = [jnp.where(dry, 0.0, weight) for weight, dry in zip(weights, on_land, strict=True)]
     total = sum(wet[1:], wet[0])

@@ -28,7 +28,7 @@ def find_lattice(
     if rows == 0 or math.prod(shape) != rows:
         return None
     codes = np.stack([code for _, code in found], -1)
-    flat = codes @ np.asarray(strides_of(shape, tuple(range(dim))))
+    flat = codes @ np.asarray(strides_of(shape))
     if np.bincount(flat, minlength=rows).max() > 1:
         return None
     order, falling, numbers = _numbering(codes, shape)
@@ -75,7 +75,6 @@ def _numbering(
     for order in itertools.permutations(range(dim)):
         if np.array_equal(turned @ np.asarray(strides_of(shape, order)), np.arange(rows)):
             return order, falling, None
-    plain = tuple(range(dim))
     numbers = np.empty(rows, np.int64)
-    numbers[codes @ np.asarray(strides_of(shape, plain))] = np.arange(rows)
-    return plain, (False,) * dim, numbers
+    numbers[codes @ np.asarray(strides_of(shape))] = np.arange(rows)
+    return tuple(range(dim)), (False,) * dim, numbers

@@ -1,11 +1,12 @@
 """A series of slices at one time: blended once for all particles, and laid out so that a sample is few wide reads."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
-from .base import AbstractGrid, AbstractMoment, Sample, Stencil
+from .base import AbstractGrid, AbstractMoment, Flag, Sample, Scalar, Stencil, Vector
 from .isolation import isolate
 from .weights import take
 
@@ -26,14 +27,14 @@ class BlendedMoment(AbstractMoment):
 
     values: Shaped[Array, "size columns"]
     grid: AbstractGrid
-    known: Bool[Array, ""]
+    known: Flag
     """Whether the time lies in the field's range, or the ends hold beyond."""
-    always: Bool[Array, ""]
+    always: Flag
 
-    def sample(self, x: Float[Array, " dim"], hint: PyTree) -> Sample:
-        def here(x: Float[Array, " dim"], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, hint: PyTree) -> Sample:
+        def here(x: Vector, hint: PyTree) -> Sample:
             stencil = self.grid.stencil(x, hint)
-            total = sum_rows(self.values, stencil.rows, stencil.weights)
+            total = weighted_sum(self.values, stencil.rows, stencil.weights)
             return Sample(total[: x.shape[0]], stencil.inside & self.known, stencil.hint)
 
         return isolate(self.always, here, x, hint)
@@ -43,13 +44,13 @@ class PackedMoment(AbstractMoment):
     """The velocities of a cell's corners side by side in one row."""
 
     values: Shaped[Array, "packs columns"]
-    scale: Float[Array, ""]
+    scale: Scalar
     grid: AbstractGrid
-    known: Bool[Array, ""]
-    always: Bool[Array, ""]
+    known: Flag
+    always: Flag
 
-    def sample(self, x: Float[Array, " dim"], hint: PyTree) -> Sample:
-        def here(x: Float[Array, " dim"], hint: PyTree) -> Sample:
+    def sample(self, x: Vector, hint: PyTree) -> Sample:
+        def here(x: Vector, hint: PyTree) -> Sample:
             dim = x.shape[0]
             stencil = self.grid.stencil(x, hint)
             assert stencil.pack is not None
@@ -63,18 +64,13 @@ class PackedMoment(AbstractMoment):
         return isolate(self.always, here, x, hint)
 
 
-def blend(
-    data: Shaped[Array, "times rows dim"],
-    slices: list[Int[Array, ""]],
-    weights: list[Float[Array, ""]],
-) -> Float[Array, "rows dim"]:
-    """The slices that count, weighted and summed."""
-    total = None
-    for number, weight in zip(slices, weights, strict=True):
-        part = weight * take(data, number).astype(weight.dtype)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+def weighted_sum(
+    values: Shaped[Array, "rows ..."], numbers: Sequence[Int[Array, ""]], weights: Sequence[Scalar]
+) -> Float[Array, "..."]:
+    """The rows, or the slices, that count, weighted and summed."""
+    pairs = zip(numbers, weights, strict=True)
+    parts = [weight * take(values, number).astype(weight.dtype) for number, weight in pairs]
+    return sum(parts[1:], parts[0])
 
 
 def columns(dim: int) -> int:
@@ -88,50 +84,28 @@ def pad_columns(values: Float[Array, "rows dim"]) -> Float[Array, "rows columns"
     return jnp.pad(values, ((0, 0), (0, columns(dim) - dim)))
 
 
-def pack_cells(
-    grid: AbstractGrid, values: Float[Array, "rows dim"], scale: Float[Array, ""], half: bool
-) -> Shaped[Array, "packs columns"]:
-    """Corners side by side, each pad_columns; in 16 bits where `half`, divided by `scale`."""
-    if half:
-        values = (values / scale).astype(jnp.float16)
-    return grid.pack(pad_columns(values))
-
-
-def sum_rows(
-    values: Shaped[Array, "rows columns"],
-    rows: tuple[Int[Array, ""], ...],
-    weights: tuple[Float[Array, ""], ...],
-) -> Float[Array, " columns"]:
-    """The rows that count, weighted and summed."""
-    dtype = weights[0].dtype
-    total = None
-    for row, weight in zip(rows, weights, strict=True):
-        part = weight * take(values, row).astype(dtype)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
-
-
 def sum_slices(
     data: Shaped[Array, "times rows dim"],
     slices: list[Int[Array, ""]],
-    weights: list[Float[Array, ""]],
+    weights: list[Scalar],
     stencil: Stencil,
     dtype: jnp.dtype,
-) -> Float[Array, " dim"]:
+) -> Vector:
     """The rows that count in the slices that count, for one particle at its own time."""
     times, rows, dim = data.shape
-    countable = times * rows < 2**31  # else an int32 cannot number all rows
-    flat = data.reshape(times * rows, dim) if countable else data
+    if countable := times * rows < 2**31:  # else an int32 cannot number all rows
+        data = data.reshape(times * rows, dim)
+
+    def read(number: Int[Array, ""], row: Int[Array, ""]) -> Shaped[Array, " dim"]:
+        if countable:
+            return take(data, number * rows + row)
+        return data.at[number, row].get(mode="promise_in_bounds")
+
     total = jnp.zeros((dim,), dtype)
     for number, weight in zip(slices, weights, strict=True):
-        if countable:
-            part = sum_rows(flat, tuple(number * rows + row for row in stencil.rows), stencil.weights)
-        else:
-            values = [flat.at[number, row].get(mode="promise_in_bounds") for row in stencil.rows]
-            part = sum(
-                (w * v.astype(dtype) for w, v in zip(stencil.weights, values, strict=True)),
-                start=jnp.zeros_like(total),
-            )
-        total = total + weight.astype(dtype) * part
+        parts = [
+            w * read(number, row).astype(w.dtype)
+            for row, w in zip(stencil.rows, stencil.weights, strict=True)
+        ]
+        total = total + weight.astype(dtype) * sum(parts[1:], parts[0])
     return total

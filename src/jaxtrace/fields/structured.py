@@ -1,20 +1,65 @@
 """Grids whose cells are boxes: evenly spaced, or given by the coordinates along each axis."""
 
+import abc
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
-from .base import AbstractGrid, Interpolation, Stencil
-from .grid_rows import Centring, GridRows, Mask, Numbers, Order
+from .base import Flag, Interpolation, Scalar, Stencil, Vector
+from .grid_rows import AbstractStructuredGrid, Centring, GridRows, Mask, Numbers, Order
 from .land import LandValues
 from .sphere import Sphere
 from .weights import Knots, Place, ascending, take
 
 
-class UniformGrid(AbstractGrid):
+class AbstractBoxGrid(AbstractStructuredGrid):
+    """A grid whose cells are boxes: a point is placed along each axis by itself."""
+
+    @property
+    @abc.abstractmethod
+    def axes(self) -> tuple[Float[Array, " _"], ...]:
+        """The coordinates of the nodes along each axis, as they were given."""
+
+    @abc.abstractmethod
+    def _along(self, axis: int, x: Scalar) -> tuple[Place | None, Int[Array, ""], Flag, Flag]:
+        """Among several nodes: the place among the values, the cell, and whether `x` is not below and not above them."""
+
+    @property
+    def positions(self) -> Float[Array, "size dim"]:
+        axes = self.axes
+        if self.layout.centring == "cell":
+            axes = tuple((a[1:] + a[:-1]) / 2 if a.size > 1 else a for a in axes)
+        points = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+        return jnp.zeros_like(points).at[self.layout.numbers()].set(points)
+
+    def start(self, x: Vector) -> PyTree:
+        return ()
+
+    @property
+    def packable(self) -> bool:
+        return self.layout.packable
+
+    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
+        return self.layout.pack(values)
+
+    def stencil(self, x: Vector, hint: PyTree = ()) -> Stencil:
+        places: list[Place | None] = []
+        cells: list[Int[Array, ""]] = []
+        inside = jnp.bool_(True)
+        for axis, nodes in enumerate(self.layout.shape):
+            place, cell = None, jnp.int32(0)
+            if nodes > 1:
+                place, cell, above, below = self._along(axis, x[axis])
+                inside = inside & above & below
+            places.append(place)
+            cells.append(cell)
+        return self.layout.stencil(places, cells, inside, x.dtype)
+
+
+class UniformGrid(AbstractBoxGrid):
     """Evenly spaced nodes `origin + number × spacing`, in one, two or three dimensions.
 
     A negative spacing numbers the nodes downwards. Along an axis with a single node nothing varies, and every point
@@ -22,14 +67,14 @@ class UniformGrid(AbstractGrid):
     are exact everywhere. `mask` marks land (True) by cell or by node.
     """
 
-    origin: Float[Array, " dim"]
-    spacing: Float[Array, " dim"]
+    origin: Vector
+    spacing: Vector
     layout: GridRows
 
     def __init__(
         self,
-        origin: Sequence[float] | Float[Array, " dim"] | Float[np.ndarray, " dim"],
-        spacing: Sequence[float] | Float[Array, " dim"] | Float[np.ndarray, " dim"],
+        origin: Sequence[float] | Vector | Float[np.ndarray, " dim"],
+        spacing: Sequence[float] | Vector | Float[np.ndarray, " dim"],
         shape: Sequence[int],
         *,
         interpolation: Interpolation = "linear",
@@ -54,24 +99,6 @@ class UniformGrid(AbstractGrid):
         self.layout = GridRows(shape, interpolation, centring, order, rows, mask, land_values)
 
     @property
-    def dim(self) -> int:
-        return len(self.layout.shape)
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Values along each axis."""
-        return self.layout.counts
-
-    @property
-    def land_rows(self) -> Bool[Array, " size"] | None:
-        """Which rows of the data lie on land."""
-        return None if self.layout.land is None else self.layout.land.rows
-
-    @property
     def bounds(self) -> Float[Array, "2 dim"]:
         end = self.origin + (jnp.asarray(self.layout.shape) - 1).astype(self.origin.dtype) * self.spacing
         return jnp.stack([jnp.minimum(self.origin, end), jnp.maximum(self.origin, end)])
@@ -84,40 +111,20 @@ class UniformGrid(AbstractGrid):
             for o, h, n in zip(self.origin, self.spacing, self.layout.shape, strict=True)
         )
 
-    @property
-    def positions(self) -> Float[Array, "size dim"]:
-        return _positions(self.axes, self.layout)
-
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
-        return ()
-
-    @property
-    def packable(self) -> bool:
-        return self.layout.packable
-
-    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.pack(values)
-
-    def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
-        places: list[Place | None] = []
-        cells: list[Int[Array, ""]] = []
-        inside = jnp.bool_(True)
-        for axis, nodes in enumerate(self.layout.shape):
-            if nodes == 1:
-                places.append(None)
-                cells.append(jnp.int32(0))
-                continue
-            at = (x[axis] - self.origin[axis]) / self.spacing[axis]
-            slack = face_slack(nodes, self.origin[axis], self.spacing[axis], x.dtype)
-            inside = inside & (at >= -slack) & (at <= nodes - 1 + slack)
-            at = jnp.clip(at, 0, nodes - 1)
-            cell = jnp.clip(at.astype(jnp.int32), 0, nodes - 2)
-            cells.append(cell)
-            if self.layout.centring == "node":
-                places.append(Place(cell, at - cell))
-            else:
-                places.append(_between_middles(at - 0.5, nodes - 1))
-        return self.layout.stencil(places, cells, inside, x.dtype)
+    def _along(self, axis: int, x: Scalar) -> tuple[Place | None, Int[Array, ""], Flag, Flag]:
+        nodes = self.layout.shape[axis]
+        at = (x - self.origin[axis]) / self.spacing[axis]
+        slack = face_slack(nodes, self.origin[axis], self.spacing[axis], x.dtype)
+        above, below = at >= -slack, at <= nodes - 1 + slack
+        at = jnp.clip(at, 0, nodes - 1)
+        cell = jnp.clip(at.astype(jnp.int32), 0, nodes - 2)
+        centred = self.layout.centring == "cell"
+        return (
+            _between_middles(at - 0.5, nodes - 1) if centred else Place(cell, at - cell),
+            cell,
+            above,
+            below,
+        )
 
 
 def face_slack(nodes: int, origin: Array, spacing: Array, dtype: jnp.dtype) -> Array:
@@ -125,7 +132,7 @@ def face_slack(nodes: int, origin: Array, spacing: Array, dtype: jnp.dtype) -> A
     return 4 * jnp.finfo(dtype).eps * (nodes + jnp.abs(origin / spacing)).astype(dtype)
 
 
-def _between_middles(at: Float[Array, ""], count: int) -> Place | None:
+def _between_middles(at: Scalar, count: int) -> Place | None:
     """The place among evenly spaced middles of cells; beyond the outermost, the last interval is carried on."""
     if count == 1:
         return None
@@ -134,7 +141,7 @@ def _between_middles(at: Float[Array, ""], count: int) -> Place | None:
     return Place(interval, at - interval)
 
 
-class RectilinearGrid(AbstractGrid):
+class RectilinearGrid(AbstractBoxGrid):
     """Nodes at the crossings of given coordinates along each axis, rising or falling, of any spacing.
 
     Single nodes, cell data and `mask` are as for `UniformGrid`.
@@ -174,24 +181,6 @@ class RectilinearGrid(AbstractGrid):
         self.middles = tuple(Knots((a[1:] + a[:-1]) / 2) if centred and a.size > 2 else None for a in rising)
 
     @property
-    def dim(self) -> int:
-        return len(self.layout.shape)
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Values along each axis."""
-        return self.layout.counts
-
-    @property
-    def land_rows(self) -> Bool[Array, " size"] | None:
-        """Which rows of the data lie on land."""
-        return None if self.layout.land is None else self.layout.land.rows
-
-    @property
     def bounds(self) -> Float[Array, "2 dim"]:
         return jnp.stack([jnp.stack([k.coordinates[end] for k in self.knots]) for end in (0, -1)])
 
@@ -203,58 +192,23 @@ class RectilinearGrid(AbstractGrid):
             for k, down in zip(self.knots, self.falling, strict=True)
         )
 
-    @property
-    def positions(self) -> Float[Array, "size dim"]:
-        return _positions(self.axes, self.layout)
-
-    def start(self, x: Float[Array, " dim"]) -> PyTree:
-        return ()
-
-    @property
-    def packable(self) -> bool:
-        return self.layout.packable
-
-    def pack(self, values: Shaped[Array, "size columns"]) -> Shaped[Array, "size _"]:
-        return self.layout.pack(values)
-
-    def stencil(self, x: Float[Array, " dim"], hint: PyTree = ()) -> Stencil:
-        places: list[Place | None] = []
-        cells: list[Int[Array, ""]] = []
-        inside = jnp.bool_(True)
-        for axis, (knots, middles) in enumerate(zip(self.knots, self.middles, strict=True)):
-            if knots.count == 1:
-                places.append(None)
-                cells.append(jnp.int32(0))
-                continue
-            low, high = knots.coordinates[0], knots.coordinates[-1]
-            inside = inside & (x[axis] >= low) & (x[axis] <= high)
-            at = jnp.clip(x[axis], low, high)
-            cell = knots.locate(at)
-            place = None
-            if self.layout.centring == "node":
-                place = knots.place(at, cell)
-            elif middles is not None:
-                below = at < take(middles.coordinates, cell)
-                place = middles.place(at, jnp.clip(cell - below, 0, middles.count - 2))
-            down = self.falling[axis]
-            places.append(_from_the_end(place, self.layout.counts[axis]) if down and place else place)
-            cells.append(knots.count - 2 - cell if down else cell)
-        return self.layout.stencil(places, cells, inside, x.dtype)
-
-
-def _from_the_end(place: Place, count: int) -> Place:
-    """The same place among knots that are numbered from the other end."""
-    return Place(count - 2 - place.interval, 1 - place.fraction, place.right, place.left)
+    def _along(self, axis: int, x: Scalar) -> tuple[Place | None, Int[Array, ""], Flag, Flag]:
+        knots, middles = self.knots[axis], self.middles[axis]
+        low, high = knots.coordinates[0], knots.coordinates[-1]
+        at = jnp.clip(x, low, high)
+        cell = knots.locate(at)
+        place = knots.place(at, cell) if self.layout.centring == "node" else None
+        if middles is not None:
+            before = at < take(middles.coordinates, cell)
+            place = middles.place(at, jnp.clip(cell - before, 0, middles.count - 2))
+        if self.falling[axis]:  # the same among knots that are numbered from the other end
+            cell = knots.count - 2 - cell
+            if place is not None:
+                interval = self.layout.counts[axis] - 2 - place.interval
+                place = Place(interval, 1 - place.fraction, place.right, place.left)
+        return place, cell, x >= low, x <= high
 
 
 def _floats(values: Sequence[float] | Float[Array, " n"] | Float[np.ndarray, " n"]) -> Float[Array, " n"]:
     found = jnp.asarray(values)
     return found if jnp.issubdtype(found.dtype, jnp.floating) else found.astype(jnp.result_type(float))
-
-
-def _positions(axes: tuple[Float[Array, " _"], ...], layout: GridRows) -> Float[Array, "size dim"]:
-    """Where the values sit, in the order of the rows."""
-    if layout.centring == "cell":
-        axes = tuple((a[1:] + a[:-1]) / 2 if a.size > 1 else a for a in axes)
-    points = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
-    return jnp.zeros_like(points).at[layout.numbers()].set(points)

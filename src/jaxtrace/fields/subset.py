@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
+from .base import Flag, Index
 from .isolation import isolate
 from .weights import take
 
@@ -22,7 +23,7 @@ def apply_to_subset(
     needed: Bool[Array, " n"],
     operands: tuple[PyTree, ...],
     results: Result,
-    always: Bool[Array, ""],
+    always: Flag,
     chunk: int | None = None,
 ) -> Result:
     """`results`, with `treat(*operands)` in the rows that need it; `treat` takes one row, `chunk` of them run at a time.
@@ -36,12 +37,12 @@ def apply_to_subset(
     words, before = isolate(always, _count_flags, needed)
     total = before[-1]
 
-    def collect(first: Int32[Array, ""]) -> tuple[PyTree, ...]:
+    def collect(first: Index) -> tuple[PyTree, ...]:
         wanted = jnp.minimum(first + jnp.arange(chunk, dtype=jnp.int32), total - 1)
         rows = jnp.clip(_rows(words, before, wanted), 0, count - 1)
         return jax.tree.map(lambda leaf: take(leaf, rows), operands)
 
-    def put(first: Int32[Array, ""], treated: Result, results: Result) -> Result:
+    def put(first: Index, treated: Result, results: Result) -> Result:
         place = _ranks(words, before, count) - first
         mine = needed & (place >= 0) & (place < group)
         place = jnp.clip(place, 0, group - 1)
@@ -51,10 +52,10 @@ def apply_to_subset(
 
         return jax.tree.map(one, treated, results)
 
-    def some(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
+    def some(carry: tuple[Index, Result]) -> tuple[Index, Result]:
         start, results = carry
 
-        def more(carry: tuple[Int32[Array, ""], Result]) -> tuple[Int32[Array, ""], Result]:
+        def more(carry: tuple[Index, Result]) -> tuple[Index, Result]:
             first, found = carry
             new = jax.vmap(treat)(*isolate(always, collect, first))
             place = first - start
@@ -91,7 +92,7 @@ def _rows(
     last = words.shape[0]
     halvings = last.bit_length()
 
-    def halve(number: Int32[Array, ""], word: Int32[Array, " m"]) -> Int32[Array, " m"]:
+    def halve(number: Index, word: Int32[Array, " m"]) -> Int32[Array, " m"]:
         ahead = word + (jnp.int32(1) << (halvings - 1 - number))
         return jnp.where((ahead < last) & (take(before, jnp.minimum(ahead, last)) <= rank), ahead, word)
 

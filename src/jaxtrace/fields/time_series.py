@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import inspect
+import operator
 import warnings
 from typing import Any
 
@@ -14,7 +16,7 @@ from jaxtyping import Array, DTypeLike, Float, Int, Shaped
 
 from jaxworlds.arguments import demand_no_dates
 
-from .base import AbstractGrid, Interpolation, check_choice
+from .base import AbstractGrid, Interpolation, Scalar, check_choice, copy_with
 from .epoch import Epoch, as_epoch, first_and_seconds, has_dates
 from .grid_series import AbstractSeries, Extrapolation, check_layout, on_sphere, slices_at
 from .lattice import find_lattice
@@ -24,15 +26,8 @@ from .weights import Knots, ascending
 
 AnyArray = Shaped[Array, "..."] | Shaped[np.ndarray, "..."]
 
-# What users of older versions assign to, and the attribute that is meant.
-_ASSIGNABLE = {
-    "data": "data",
-    "_data_dev": "data",
-    "times": "times",
-    "_times_dev": "times",
-    "positions": "positions",
-    "_pos_dev": "positions",
-}
+# Names of attributes in older versions.
+_OLD_NAMES = {"_data_dev": "data", "_times_dev": "times", "_pos_dev": "positions"}
 
 
 class TimeSeriesField(AbstractSeries):
@@ -62,7 +57,7 @@ class TimeSeriesField(AbstractSeries):
     layout: Layout = eqx.field(static=True)
     epoch: Epoch | None = eqx.field(static=True)
     """The date of time 0, where one is known; times are then seconds."""
-    scale: Float[Array, ""]
+    scale: Scalar
     """The greatest component of the data, by which 16-bit layouts scale."""
 
     def __init__(
@@ -80,68 +75,30 @@ class TimeSeriesField(AbstractSeries):
         sphere: Sphere | None = None,
         epoch: Epoch | Any = None,
     ) -> None:
-        if (positions is None) == (grid is None):
-            both = "both" if grid is not None else "neither"
-            raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
-            if grid is not None and value is not None:
-                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
-        if positions is not None:
-            grid = grid_through(positions, interpolation or "linear", sphere)
-        assert grid is not None
-        self.grid = grid
+        self.grid = grid = series_grid(grid, positions, interpolation, sphere)
         self.dim = grid.dim
         self.data = _rows(data, times is None, grid, dtype)
         slices = self.data.shape[0]
-        self.epoch = as_epoch(epoch)
-        if times is not None and has_dates(times):
-            self.epoch, times = first_and_seconds(times, self.epoch, "times")
-        self.clock = Knots(_checked_times(times, slices))
-        default = "cubic" if slices >= 4 else "linear"
-        self.time_interpolation = time_interpolation or default
+        self.epoch, values = series_times(times, epoch)
+        self.clock = Knots(_checked_times(values, slices))
+        self.time_interpolation = time_rule(time_interpolation, extrapolation, slices)
         self.extrapolation = extrapolation
-        check_choice("time_interpolation", self.time_interpolation, ("nearest", "linear", "cubic"))
-        check_choice("extrapolation", extrapolation, ("clamp", "outside"))
         check_layout(layout, grid)
         self.layout = layout
         self.scale = _greatest(self.data)
 
-    def with_layout(self, layout: Layout) -> "TimeSeriesField":
-        """The same field whose moments are laid out in another way."""
-        check_layout(layout, self.grid)
-        return self._copy(layout=layout)
-
     def with_epoch(self, epoch: Epoch | Any) -> "TimeSeriesField":
         """The same field with another date of time 0; None for none."""
-        return self._copy(epoch=as_epoch(epoch))
+        return copy_with(self, epoch=as_epoch(epoch))
 
-    def _copy(self, **changes: Any) -> "TimeSeriesField":
-        """The same arrays with other settings."""
-        changed = object.__new__(TimeSeriesField)
-        for field in dataclasses.fields(self):
-            value = changes[field.name] if field.name in changes else getattr(self, field.name)
-            object.__setattr__(changed, field.name, value)
-        return changed
-
-    def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+    def time_stencil(self, t: Scalar) -> tuple[list[Int[Array, ""]], list[Scalar]]:
         """Numbers and weights of the slices that count at one time."""
         return slices_at(self.clock, t, self.time_interpolation)
 
     def replace(self, **changes: Any) -> "TimeSeriesField":
         """A field with some of the constructor's arguments changed, and the others as they are here."""
-        known = {
-            "data",
-            "times",
-            "positions",
-            "grid",
-            "interpolation",
-            "time_interpolation",
-            "extrapolation",
-            "layout",
-            "sphere",
-            "epoch",
-        }
-        if wrong := set(changes) - known - {"dtype"}:
+        known = inspect.signature(TimeSeriesField).parameters.keys() - {"dtype"}
+        if wrong := changes.keys() - known - {"dtype"}:
             raise TypeError(
                 f"`replace` knows {', '.join(sorted(known))} and dtype; got {', '.join(sorted(wrong))}."
             )
@@ -166,25 +123,53 @@ class TimeSeriesField(AbstractSeries):
             kept["grid"] = self.grid
         return TimeSeriesField(**{**kept, **changes})
 
-    @property
-    def _data_dev(self) -> Shaped[Array, "times rows dim"]:
-        return self.data
-
-    @property
-    def _times_dev(self) -> Float[Array, " times"]:
-        return self.times
-
-    @property
-    def _pos_dev(self) -> Float[Array, "rows dim"]:
-        return self.positions
+    _data_dev = property(operator.attrgetter("data"))
+    _times_dev = property(operator.attrgetter("times"))
+    _pos_dev = property(operator.attrgetter("positions"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
             super().__setattr__(name, value)
         except dataclasses.FrozenInstanceError:
-            if name not in _ASSIGNABLE:
+            name = _OLD_NAMES.get(name, name)
+            if name not in _OLD_NAMES.values():
                 raise
-            _accept_same(_ASSIGNABLE[name], getattr(self, name), value)
+            _accept_same(name, getattr(self, name), value)
+
+
+def series_grid(
+    grid: AbstractGrid | None,
+    positions: AnyArray | None,
+    interpolation: Interpolation | None,
+    sphere: Sphere | None,
+) -> AbstractGrid:
+    """The grid of a series: the one that was given, or the one through the positions that were."""
+    if (positions is None) == (grid is None):
+        both = "both" if grid is not None else "neither"
+        raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
+    for name, value in (("interpolation", interpolation), ("sphere", sphere)):
+        if grid is not None and value is not None:
+            raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
+    return grid or grid_through(np.asarray(positions), interpolation or "linear", sphere)
+
+
+def series_times(times: Any, epoch: Any) -> tuple[Epoch | None, np.ndarray | None]:
+    """The date of time 0, and times as numbers: seconds from that date where they were dates themselves."""
+    known = as_epoch(epoch)
+    if times is None:
+        return known, None
+    if has_dates(times):
+        known, times = first_and_seconds(times, known, "times")
+    demand_no_dates(times, "times")  # spans of time are refused
+    return known, np.atleast_1d(np.asarray(times))
+
+
+def time_rule(given: Interpolation | None, extrapolation: Extrapolation, slices: int) -> Interpolation:
+    """How to interpolate in time; unknown words are refused."""
+    chosen = given or ("cubic" if slices >= 4 else "linear")
+    check_choice("time_interpolation", chosen, ("nearest", "linear", "cubic"))
+    check_choice("extrapolation", extrapolation, ("clamp", "outside"))
+    return chosen
 
 
 def grid_through(
@@ -244,43 +229,36 @@ def _rows(
     return stored
 
 
-def _greatest(data: Shaped[Array, "times rows dim"]) -> Float[Array, ""]:
+def _greatest(data: Shaped[Array, "times rows dim"]) -> Scalar:
     """The power of two next above the greatest component: dividing by it changes no digit. Not differentiated."""
     greatest = jnp.max(jnp.abs(jax.lax.stop_gradient(data))).astype(jnp.result_type(float))
     return jnp.ldexp(jnp.ones_like(greatest), jnp.frexp(greatest)[1])
 
 
-def _checked_times(times: Any, slices: int) -> Float[np.ndarray, " times"]:
-    if times is None:
-        if slices != 1:
-            raise ValueError(f"`times` must hold the time of each of the {slices} slices; got None.")
+def _checked_times(values: np.ndarray | None, slices: int) -> Float[np.ndarray, " times"]:
+    if values is None and slices == 1:
         return np.zeros(1, np.float32)
-    demand_no_dates(times, "times")
-    values = np.atleast_1d(np.asarray(times))
-    if values.shape != (slices,):
-        raise ValueError(
-            f"`times` must hold the time of each of the {slices} slices; got shape {values.shape}."
-        )
+    if values is None or values.shape != (slices,):
+        got = "None" if values is None else f"shape {values.shape}"
+        raise ValueError(f"`times` must hold the time of each of the {slices} slices; got {got}.")
     return ascending("times", values, "Count them from the first: `times - times[0]`.")
 
 
 def _accept_same(name: str, own: Array, value: Any) -> None:
     """Let an assignment of equal values pass, and refuse any other."""
     given = np.asarray(value) if not isinstance(value, Array) else value
-    if given is not own and not (given.shape == own.shape and _equal(name, own, given)):
+    same = given is own
+    if not same and given.shape == own.shape:
+        mine, theirs = np.asarray(own), np.asarray(jnp.asarray(given, own.dtype))
+        # A recognised lattice keeps its axes, not every node: coordinates agree to rounding.
+        slack = 1e-5 * max(float(np.ptp(mine)), 1e-30) if name == "positions" else 0.0
+        same = bool(np.all(np.abs(mine - theirs) <= slack))
+    if not same:
         raise AttributeError(
             f"A field is immutable, and `{name}` holds other values than those assigned. "
             f"Make a new one: `field = field.replace({name}=...)`."
         )
     _say_unnecessary()
-
-
-def _equal(name: str, own: Array, given: Array | np.ndarray) -> bool:
-    mine, theirs = np.asarray(own), np.asarray(jnp.asarray(given, own.dtype))
-    if name != "positions":
-        return np.array_equal(mine, theirs)
-    # A recognised lattice keeps its axes, not every node: coordinates agree to rounding.
-    return bool(np.all(np.abs(mine - theirs) <= 1e-5 * max(float(np.ptp(mine)), 1e-30)))
 
 
 @functools.cache

@@ -4,16 +4,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int32, Shaped
+from jaxtyping import Array, Float, Int32, Shaped
 from numpy.typing import ArrayLike
 
 from ..settings import DOUBLE
-from .base import AbstractGrid, Interpolation, Stencil, check_choice
+from .base import AbstractGrid, Flag, Index, Interpolation, Scalar, Stencil, Vector, check_choice
 from .grid_rows import Centring
 from .isolation import isolate
 from .meshes.bins import Simplices, clear_space
 from .meshes.mesh import Mesh as Mesh
-from .meshes.search import SimplexSearch
+from .meshes.search import SimplexSearch, near
 from .meshes.shapes import corner_weights, invert, shape_matrix
 from .sphere import Sphere
 from .weights import take
@@ -100,11 +100,11 @@ class UnstructuredGrid(AbstractGrid):
     def positions(self) -> Float[Array, "size dim"]:
         return self.sites
 
-    def start(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
+    def start(self, x: Vector) -> Index:
         """The simplex at the middle of the bin around the point."""
         return self.search.start(x)
 
-    def stencil(self, x: Float[Array, " dim"], hint: Int32[Array, ""]) -> Stencil:
+    def stencil(self, x: Vector, hint: Index) -> Stencil:
         """Rows and weights for one point: the search from `hint`, then the weights in the cell found."""
         simplex, inside, weights = self.search.find(x, hint)
         cell = self.cell_of(simplex)
@@ -115,9 +115,7 @@ class UnstructuredGrid(AbstractGrid):
         if self.maps is not None:
             weights, holds = self._cell_weights(cell, x)
             inside = inside | holds  # a warped wall may bulge beyond the triangles the search knows
-            near = [jnp.clip(weight, 0, 1) for weight in weights]
-            total = jnp.maximum(sum(near[1:], near[0]), 1e-6)
-            weights = [jnp.where(inside, w, c / total) for w, c in zip(weights, near, strict=True)]
+            weights = [jnp.where(inside, w, c) for w, c in zip(weights, near(weights), strict=True)]
         if self.interpolation == "nearest":
             best = jnp.argmax(jnp.stack(weights))
             return Stencil((nodes[best],), (jnp.ones_like(weights[0]),), inside, simplex)
@@ -131,13 +129,11 @@ class UnstructuredGrid(AbstractGrid):
         """For each cell the values of its corners."""
         return jnp.concatenate([take(values, corner) for corner in self.nodes.T], axis=1)
 
-    def cell_of(self, simplex: Int32[Array, ""]) -> Int32[Array, ""]:
+    def cell_of(self, simplex: Index) -> Index:
         """The cell a simplex was cut from; the same number where all cells are simplices."""
         return simplex if self.owner is None else take(self.owner, simplex)
 
-    def _cell_weights(
-        self, cell: Int32[Array, ""], x: Float[Array, " dim"]
-    ) -> tuple[list[Float[Array, ""]], Bool[Array, ""]]:
+    def _cell_weights(self, cell: Index, x: Vector) -> tuple[list[Scalar], Flag]:
         """Shape functions of the whole cell, and whether it holds the point."""
         assert self.maps is not None
         row, d = take(self.maps, cell), self.dim

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int32, Shaped
+from jaxtyping import Array, Float, Int, Int32, Shaped
 
-from .base import Interpolation
+from .base import Flag, Interpolation, Scalar
 
 BINS_PER_KNOT = 128
 """The most bins per knot in a lookup table; axes stretched more than that are searched by bisection."""
@@ -32,11 +32,11 @@ class Place(NamedTuple):
 
     interval: Int[Array, ""]
     """Number of the lower knot."""
-    fraction: Float[Array, ""]
+    fraction: Scalar
     """0 at the lower knot, 1 at the upper; beyond both where a point lies outside the knots."""
-    left: Float[Array, ""] | float = 1.0
+    left: Scalar | float = 1.0
     """Length of the interval below, in units of this one."""
-    right: Float[Array, ""] | float = 1.0
+    right: Scalar | float = 1.0
     """Length of the interval above, in units of this one."""
 
 
@@ -46,7 +46,7 @@ class Knots(eqx.Module):
     coordinates: Float[Array, " n"]
     first: Int32[Array, " bins"]
     """The interval in which each bin begins; empty where bisection takes over."""
-    per_unit: Float[Array, ""]
+    per_unit: Scalar
     """Bins in one unit of length."""
 
     def __init__(self, coordinates: Float[Array, " n"] | Float[np.ndarray, " n"]) -> None:
@@ -60,7 +60,7 @@ class Knots(eqx.Module):
         """How many knots there are."""
         return self.coordinates.shape[0]
 
-    def locate(self, x: Float[Array, ""]) -> Int[Array, ""]:
+    def locate(self, x: Scalar) -> Int[Array, ""]:
         """The interval that holds `x`; the first or the last one for points beyond."""
         last = self.count - 2
         if self.first.shape[0] == 0:
@@ -72,7 +72,7 @@ class Knots(eqx.Module):
         guess = jnp.clip(guess, 0, last)
         return jnp.clip(guess + (x >= take(self.coordinates, guess + 1)), 0, last)
 
-    def place(self, x: Float[Array, ""], interval: Int[Array, ""]) -> Place:
+    def place(self, x: Scalar, interval: Int[Array, ""]) -> Place:
         """Where `x` lies with respect to the knots of one interval."""
         at = self.coordinates
         low, high = take(at, interval), take(at, interval + 1)
@@ -120,7 +120,7 @@ def ascending(name: str, values: Float[np.ndarray, " n"], remedy: str) -> Float[
 
 def row_weights(
     place: Place, count: int, interpolation: Interpolation
-) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+) -> tuple[list[Int[Array, ""]], list[Scalar]]:
     """Numbers and weights of the knots that count at a place among `count` ≥ 2 knots; the weights sum to one."""
     i, s = place.interval, place.fraction
     if interpolation == "nearest":
@@ -131,7 +131,7 @@ def row_weights(
     return numbers, cubic_weights(place, i == 0, i == count - 2)
 
 
-def cubic_weights(place: Place, first: Bool[Array, ""], last: Bool[Array, ""]) -> list[Float[Array, ""]]:
+def cubic_weights(place: Place, first: Flag, last: Flag) -> list[Scalar]:
     """Catmull–Rom weights of the four knots around an interval; `first` and `last` mark those at the ends."""
     s, a, b = place.fraction, place.left, place.right
     one, zero = jnp.ones_like(s), jnp.zeros_like(s)

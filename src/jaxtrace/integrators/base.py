@@ -6,9 +6,9 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Integer, Key, PyTree, UInt32
+from jaxtyping import Array, Integer, Key, PyTree, UInt32
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Flag, Scalar, Vector
 from ..fields.chart import InChart
 
 AnyKey = Key[Array, ""] | UInt32[Array, " 2"]
@@ -17,14 +17,14 @@ AnyKey = Key[Array, ""] | UInt32[Array, " 2"]
 class ParticleState(eqx.Module):
     """One particle between two steps."""
 
-    position: Float[Array, " dim"]
+    position: Vector
     # The particle's own velocity where it has inertia, else the one the field had at the beginning of the last step.
-    velocity: Float[Array, " dim"]
+    velocity: Vector
     # Where the field starts looking next time.
     hint: PyTree
     # Whether the field held the particle at the beginning of the last step. Later stages of the step may reach
     # past the edge (a periodic box is left and entered again), so they do not count.
-    inside: Bool[Array, ""]
+    inside: Flag
     # What the integrator remembers from interval to interval; empty for all but the adaptive ones.
     memory: PyTree = ()
 
@@ -32,11 +32,11 @@ class ParticleState(eqx.Module):
 class Progress(NamedTuple):
     """How far an adaptive integrator came within the last interval."""
 
-    exhausted: Bool[Array, ""]
+    exhausted: Flag
     """Whether it ever ran out of attempts: the particle then ends with the outcome `STEP_LIMIT`."""
-    broken: Bool[Array, ""]
+    broken: Flag
     """Whether it gave up because the field has no finite velocity further on; the outcome is then `NOT_FINITE`."""
-    reached: Float[Array, ""]
+    reached: Scalar
     """The share of the interval that it took; 1 for all of it."""
 
 
@@ -64,11 +64,7 @@ class AbstractIntegrator(eqx.Module):
     """Whether it may step on a sphere in metres: positions and velocities are then those of a flat chart around the particle."""
 
     def start(
-        self,
-        field: AbstractField,
-        position: Float[Array, " dim"],
-        t: Float[Array, ""],
-        velocity: Float[Array, " dim"] | None = None,
+        self, field: AbstractField, position: Vector, t: Scalar, velocity: Vector | None = None
     ) -> ParticleState:
         """The state of a particle seen for the first time; its velocity defaults to the field's."""
         sample = field.sample(position, t, field.start(position))
@@ -81,7 +77,7 @@ class AbstractIntegrator(eqx.Module):
             memory=self.remember(position),
         )
 
-    def remember(self, position: Float[Array, " dim"]) -> PyTree:
+    def remember(self, position: Vector) -> PyTree:
         """What `memory` holds before the first step."""
         return ()
 
@@ -95,12 +91,7 @@ class AbstractIntegrator(eqx.Module):
 
     @abc.abstractmethod
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """The state at `t + dt`."""
 
@@ -108,12 +99,3 @@ class AbstractIntegrator(eqx.Module):
 def particle_key(key: AnyKey, identity: Integer[Array, ""] | int, step: Integer[Array, ""] | int) -> AnyKey:
     """The key of one particle at one step: the same wherever the particle is stored and however steps are cut."""
     return jr.fold_in(jr.fold_in(key, identity), step)
-
-
-def required_key(key: AnyKey | None, name: str) -> AnyKey:
-    """`key`, or an error that says where it comes from."""
-    if key is None:
-        raise ValueError(
-            f"`key` must be given to the step of {name}, which draws noise; got None. Pass particle_key(...)."
-        )
-    return key

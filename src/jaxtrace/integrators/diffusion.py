@@ -1,6 +1,5 @@
 """Random walks: advection by any integrator plus turbulent diffusion that keeps a well-mixed cloud well mixed."""
 
-import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -11,13 +10,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar, Vector
 from ..fields.chart import InChart
-from .base import AbstractIntegrator, AnyKey, ParticleState, Progress, required_key
+from .base import AbstractIntegrator, AnyKey, ParticleState, Progress
 from .euler import Euler
 
 # Diffusivity at one point and time: one value for all directions or one per axis.
-Diffusivity = Callable[[Float[Array, " dim"], Float[Array, ""]], Float[Array, "*axes"]]
+Diffusivity = Callable[[Vector, Scalar], Float[Array, "*axes"]]
 
 
 class AbstractRandomWalk(AbstractIntegrator):
@@ -33,6 +32,8 @@ class AbstractRandomWalk(AbstractIntegrator):
 
     stochastic: ClassVar[bool] = True
     steps_in_metres: ClassVar[bool] = True
+    varying_noise: ClassVar[bool] = False
+    """Whether a kick sees how the noise varies along itself: the term `K' (dW² - |dt|)/2` of Milstein."""
 
     @property
     def inertia(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -44,7 +45,7 @@ class AbstractRandomWalk(AbstractIntegrator):
         """That of the advection."""
         return self.advection.reversible
 
-    def remember(self, position: Float[Array, " dim"]) -> Any:
+    def remember(self, position: Vector) -> Any:
         """What the advection remembers."""
         return self.advection.remember(position)
 
@@ -66,41 +67,40 @@ class AbstractRandomWalk(AbstractIntegrator):
         return eqx.tree_at(lambda i: i.diffusivity, walk, seen, is_leaf=callable)
 
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """One advected step and one kick."""
         x = state.position
-        key = required_key(key, type(self).__name__)
+        if key is None:
+            raise ValueError(
+                f"`key` must be given to the step of {type(self).__name__}, which draws noise; got None. Pass particle_key(...)."
+            )
         noise = jnp.sqrt(jnp.abs(dt)).astype(x.dtype) * jr.normal(key, x.shape, x.dtype)
         moved = self.advection.step(field, state, t, dt)
         return eqx.tree_at(lambda s: s.position, moved, moved.position + self.kick(x, t, dt, noise))
 
-    @abc.abstractmethod
-    def kick(
-        self,
-        x: Float[Array, " dim"],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        noise: Float[Array, " dim"],
-    ) -> Float[Array, " dim"]:
+    def kick(self, x: Vector, t: Scalar, dt: Scalar, noise: Vector) -> Vector:
         """Displacement by diffusion where `noise` is the Wiener increment, of variance `|dt|`."""
+        amount, slope = self.spread(x, t)
+        span = jnp.abs(dt)
+        drift = slope * span if self.drift_correction else 0.0
+        if self.varying_noise:
+            drift = drift + 0.5 * slope * (noise**2 - span)
+        return drift + _root(2 * amount) * noise
 
-    def spread(
-        self, x: Float[Array, " dim"], t: Float[Array, ""]
-    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def spread(self, x: Vector, t: Scalar) -> tuple[Vector, Vector]:
         """Diffusivity along each axis and its derivative along that same axis."""
         if not callable(self.diffusivity):
             constant = jnp.asarray(self.diffusivity, x.dtype)
             return jnp.broadcast_to(constant, x.shape), jnp.zeros_like(x)
-        function = _as_function(self.diffusivity)
+        given = cast(Diffusivity, self.diffusivity)
 
-        def along(x: Float[Array, " dim"]) -> Float[Array, " dim"]:
-            return jnp.broadcast_to(jnp.asarray(function(x, t), x.dtype), x.shape)
+        def along(x: Vector) -> Vector:
+            if isinstance(given, AbstractField):  # a sample stays finite past the edge
+                found = given.sample(x, t, given.start(x)).velocity
+            else:
+                found = given(x, t)
+            return jnp.broadcast_to(jnp.asarray(found, x.dtype), x.shape)
 
         return along(x), jnp.diagonal(jax.jacfwd(along)(x))
 
@@ -111,7 +111,7 @@ class DiffusivityInChart(eqx.Module):
     diffusivity: Diffusivity
     view: InChart
 
-    def __call__(self, x: Float[Array, " dim"], t: Float[Array, ""]) -> Float[Array, "*axes"]:
+    def __call__(self, x: Vector, t: Scalar) -> Float[Array, "*axes"]:
         place, _ = self.view.where(x)
         if isinstance(self.diffusivity, AbstractField):
             field = self.diffusivity.in_metres
@@ -133,18 +133,6 @@ class EulerMaruyama(AbstractRandomWalk):
 
     order: ClassVar[int] = 1
 
-    def kick(
-        self,
-        x: Float[Array, " dim"],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        noise: Float[Array, " dim"],
-    ) -> Float[Array, " dim"]:
-        """`K' |dt| + sqrt(2 K) dW`."""
-        amount, slope = self.spread(x, t)
-        drift = slope * jnp.abs(dt) if self.drift_correction else 0.0
-        return drift + _root(2 * amount) * noise
-
 
 class Milstein(AbstractRandomWalk):
     """`dx = u dt + K' (dW² + dt)/2 + sqrt(2 K) dW`; strong order 1 where each axis' `K` varies along that axis only.
@@ -157,20 +145,7 @@ class Milstein(AbstractRandomWalk):
     drift_correction: bool = eqx.field(static=True, default=True)
 
     order: ClassVar[int] = 1
-
-    def kick(
-        self,
-        x: Float[Array, " dim"],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        noise: Float[Array, " dim"],
-    ) -> Float[Array, " dim"]:
-        """`K' (dW² + |dt|)/2 + sqrt(2 K) dW`."""
-        amount, slope = self.spread(x, t)
-        span = jnp.abs(dt)
-        second = 0.5 * slope * (noise**2 - span)
-        drift = slope * span if self.drift_correction else 0.0
-        return drift + second + _root(2 * amount) * noise
+    varying_noise: ClassVar[bool] = True
 
 
 def _diffusivity(given: Any) -> Float[Array, "*axes"] | Diffusivity:
@@ -187,14 +162,7 @@ def _diffusivity(given: Any) -> Float[Array, "*axes"] | Diffusivity:
     return values
 
 
-def _as_function(diffusivity: Diffusivity) -> Diffusivity:
-    """A field as a function that stays finite past the edge; other functions as they are."""
-    if isinstance(diffusivity, AbstractField):
-        return lambda x, t: diffusivity.sample(x, t, diffusivity.start(x)).velocity
-    return diffusivity
-
-
-def _root(value: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def _root(value: Vector) -> Vector:
     """Square root with slope 0 where there is nothing to take the root of."""
     positive = value > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, value, 1.0)), 0.0)

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from equinox.internal import while_loop
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import PyTree
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Flag, Index, Scalar, Vector
 from ..fields.chart import InChart
 from .base import AbstractIntegrator, AnyKey, ParticleState, Progress
 
@@ -37,24 +37,23 @@ PROPORTIONAL, INTEGRAL = 0.4 / 5, 0.7 / 5
 class StepControl(eqx.Module):
     """One particle's step control."""
 
-    size: Float[Array, ""]  # the next step to try; 0 before the first one
-    error: Float[Array, ""]  # error of the last accepted step, in units of the tolerance
-    accepted: Int32[Array, ""]
-    rejected: Int32[Array, ""]
-    forced: Int32[Array, ""]  # accepted above the tolerance because `min_step` forbade a smaller one
-    exhausted: Bool[
-        Array, ""
-    ]  # whether `max_steps` ever ended an interval early: the position is then not at its end
-    broken: Bool[Array, ""]  # whether it ended early because the field gives no finite velocity further on
-    reached: Float[Array, ""]  # the share of the last interval that was taken
+    size: Scalar  # the next step to try; 0 before the first one
+    error: Scalar  # error of the last accepted step, in units of the tolerance
+    accepted: Index
+    rejected: Index
+    forced: Index  # accepted above the tolerance because `min_step` forbade a smaller one
+    # Whether `max_steps` ever ended an interval early: the position is then not at its end.
+    exhausted: Flag
+    broken: Flag  # whether it ended early because the field gives no finite velocity further on
+    reached: Scalar  # the share of the last interval that was taken
 
 
 class _Walk(eqx.Module):
     """The loop's carry: how far inside the interval, and with which velocity (the last stage is the next first)."""
 
-    elapsed: Float[Array, ""]
-    position: Float[Array, " dim"]
-    velocity: Float[Array, " dim"]
+    elapsed: Scalar
+    position: Vector
+    velocity: Vector
     hint: PyTree
     control: StepControl
 
@@ -92,7 +91,7 @@ class Dopri5(AbstractIntegrator):
         if self.max_steps < 1:
             raise ValueError(f"`max_steps` must be at least 1; got {self.max_steps}.")
 
-    def remember(self, position: Float[Array, " dim"]) -> StepControl:
+    def remember(self, position: Vector) -> StepControl:
         """No step yet."""
         real, none = jnp.zeros((), position.dtype), jnp.zeros((), jnp.int32)
         no, one = jnp.zeros((), bool), jnp.ones_like(real)
@@ -109,12 +108,7 @@ class Dopri5(AbstractIntegrator):
         return eqx.tree_at(lambda i: i.atol, self, atol)
 
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """As many steps as the tolerance asks for."""
         x = state.position
@@ -138,18 +132,12 @@ class Dopri5(AbstractIntegrator):
         )
         return ParticleState(end.position, first.velocity, end.hint, first.inside, control)
 
-    def _too_short(self, walk: _Walk, span: Float[Array, ""]) -> Bool[Array, ""]:
+    def _too_short(self, walk: _Walk, span: Scalar) -> Flag:
         """Whether a step that met no finite velocity is not worth another try: one at its beginning is not finite either."""
         floor = jnp.maximum(self.min_step, _LEAST_SHARE * span)
         return (walk.control.size <= floor) | ~jnp.isfinite(jnp.sum(walk.velocity))
 
-    def _begin(
-        self,
-        memory: StepControl,
-        x: Float[Array, " dim"],
-        v: Float[Array, " dim"],
-        span: Float[Array, ""],
-    ) -> StepControl:
+    def _begin(self, memory: StepControl, x: Vector, v: Vector, span: Scalar) -> StepControl:
         """The remembered step, or a first guess: a hundredth of the way the tolerance's scale allows at this speed."""
         scale = self.atol + self.rtol * jnp.abs(x)
         guess = 0.01 * _norm(x, scale) / jnp.maximum(_norm(v, scale), jnp.finfo(x.dtype).tiny)
@@ -157,14 +145,7 @@ class Dopri5(AbstractIntegrator):
         size = jnp.where(memory.size > 0, memory.size, guess)
         return eqx.tree_at(lambda c: c.size, memory, stop_gradient(size).astype(x.dtype))
 
-    def _attempt(
-        self,
-        field: AbstractField,
-        walk: _Walk,
-        t: Float[Array, ""],
-        span: Float[Array, ""],
-        sign: Float[Array, ""],
-    ) -> _Walk:
+    def _attempt(self, field: AbstractField, walk: _Walk, t: Scalar, span: Scalar, sign: Scalar) -> _Walk:
         """One step tried; the walk moves on only if its error is small enough."""
         control, x = walk.control, walk.position
         wanted = jnp.clip(control.size, self.min_step, self.max_step).astype(x.dtype)
@@ -196,12 +177,10 @@ class Dopri5(AbstractIntegrator):
         elapsed = jnp.where(last, span, walk.elapsed + size)
         moved = _Walk(elapsed, new, velocity, hint, control)
         kept = _Walk(walk.elapsed, x, walk.velocity, walk.hint, control)
-        return _choose(good, moved, kept)
+        return jax.tree.map(lambda new, old: jnp.where(good, new, old), moved, kept)
 
 
-def _stages(
-    field: AbstractField, walk: _Walk, t: Float[Array, ""], h: Float[Array, ""]
-) -> tuple[Float[Array, " dim"], Float[Array, " dim"], PyTree, Float[Array, " dim"]]:
+def _stages(field: AbstractField, walk: _Walk, t: Scalar, h: Scalar) -> tuple[Vector, Vector, PyTree, Vector]:
     """New position, velocity there, where the field looked last, and the estimated error."""
     x, slopes, hint = walk.position, [walk.velocity], walk.hint
     point = x
@@ -214,26 +193,21 @@ def _stages(
     return point, slopes[-1], hint, h * _combine(ERROR, slopes) + 0 * slopes[1]
 
 
-def _combine(weights: tuple[float, ...], slopes: list[Float[Array, " dim"]]) -> Float[Array, " dim"]:
+def _combine(weights: tuple[float, ...], slopes: list[Vector]) -> Vector:
     """Weighted sum without the zero weights."""
     terms = [weight * slope for weight, slope in zip(weights, slopes, strict=True) if weight]
     return sum(terms[1:], start=terms[0])
 
 
-def _norm(values: Float[Array, " dim"], scale: Float[Array, " dim"]) -> Float[Array, ""]:
+def _norm(values: Vector, scale: Vector) -> Scalar:
     """Root mean square in units of the tolerance; gradients never pass here."""
     return jnp.sqrt(jnp.mean((stop_gradient(values) / stop_gradient(scale)) ** 2))
 
 
-def _factor(error: Float[Array, ""], before: Float[Array, ""], fits: Bool[Array, ""]) -> Float[Array, ""]:
+def _factor(error: Scalar, before: Scalar, fits: Flag) -> Scalar:
     """Factor for the next step; NaN shrinks it, and a rejected step never grows."""
     bounded = jnp.maximum(error, 1e-10)
     smooth = SAFETY * bounded**-INTEGRAL * before**PROPORTIONAL
     plain = jnp.minimum(SAFETY * bounded ** (-1 / 5), 1.0)
     factor = jnp.clip(jnp.where(fits, smooth, plain), SHRINK, GROW)
     return jnp.where(jnp.isfinite(error), factor, SHRINK)
-
-
-def _choose(condition: Bool[Array, ""], yes: _Walk, no: _Walk) -> _Walk:
-    """One walk or the other, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

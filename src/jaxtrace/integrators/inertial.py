@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar, Vector
 from .base import AbstractIntegrator, AnyKey, ParticleState
 
 
@@ -19,11 +19,9 @@ class Inertial(AbstractIntegrator):
     neutral ones, above 1 for bubbles. Back in time drag pushes away from the fluid: that is refused by the tracker.
     """
 
-    relaxation_time: Float[Array, ""] = eqx.field(
-        converter=lambda given: _non_negative(given, "relaxation_time")
-    )
+    relaxation_time: Scalar = eqx.field(converter=lambda given: _non_negative(given, "relaxation_time"))
     gravity: Float[Array, "*axes"] = eqx.field(converter=lambda given: jnp.asarray(given, float), default=0.0)
-    density_ratio: Float[Array, ""] = eqx.field(
+    density_ratio: Scalar = eqx.field(
         converter=lambda given: _non_negative(given, "density_ratio"), default=0.0
     )
 
@@ -34,12 +32,7 @@ class Inertial(AbstractIntegrator):
     steps_in_metres: ClassVar[bool] = True
 
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """Two samples of the field."""
         x, v = state.position, state.velocity
@@ -52,14 +45,12 @@ class Inertial(AbstractIntegrator):
         position = jnp.where(jnp.isfinite(first.velocity), position, jnp.nan)
         return ParticleState(position, velocity, middle.hint, first.inside, state.memory)
 
-    def settling(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def settling(self, x: Vector) -> Vector:
         """Velocity relative to the fluid once drag and weight balance."""
         pull = jnp.broadcast_to(self.gravity, x.shape) * (1 - self.density_ratio)
         return (self.relaxation_time * pull).astype(x.dtype)
 
-    def _relax(
-        self, x: Float[Array, " dim"], v: Float[Array, " dim"], u: Float[Array, " dim"], h: Float[Array, ""]
-    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def _relax(self, x: Vector, v: Vector, u: Vector, h: Scalar) -> tuple[Vector, Vector]:
         """Position and velocity after `h` in fluid that moves with `u` throughout."""
         # A millionth of the step is as good as 0, and keeps the quotient and its derivative finite.
         floor = jnp.maximum(1e-6 * jnp.abs(h), jnp.finfo(x.dtype).tiny)
@@ -84,7 +75,7 @@ def stokes_relaxation_time(
     return (density + added_mass * fluid_density) * diameter**2 / (18.0 * viscosity)
 
 
-def _non_negative(given: Any, name: str) -> Float[Array, ""]:
+def _non_negative(given: Any, name: str) -> Scalar:
     """A non-negative number as an array; values that are being traced or differentiated pass."""
     if isinstance(given, int | float) and not given >= 0:
         raise ValueError(f"`{name}` must be at least 0; got {given}.")

@@ -3,9 +3,8 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar
 from .base import AbstractIntegrator, AnyKey, ParticleState
 
 
@@ -17,12 +16,7 @@ class Midpoint(AbstractIntegrator):
     steps_in_metres: ClassVar[bool] = True
 
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """Two samples of the field."""
         x = state.position

@@ -1,9 +1,8 @@
 """One step on a sphere: taken flat, in metres around where it begins, and laid back as longitude and latitude."""
 
 import equinox as eqx
-from jaxtyping import Array, Float
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar, Vector
 from ..fields.chart import Chart, InChart
 from ..fields.sphere import Sphere
 from .base import AbstractIntegrator, AnyKey, ParticleState
@@ -13,10 +12,10 @@ def step_on_sphere(
     integrator: AbstractIntegrator,
     field: AbstractField,
     sphere: Sphere,
-    origin: Float[Array, " dim"],
+    origin: Vector,
     state: ParticleState,
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
+    t: Scalar,
+    dt: Scalar,
     key: AnyKey | None,
 ) -> ParticleState:
     """A step whose positions are differences to `origin` in degrees; what the integrator sees and adds is in metres.

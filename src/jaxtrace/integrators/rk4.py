@@ -2,9 +2,7 @@
 
 from typing import ClassVar
 
-from jaxtyping import Array, Float
-
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar
 from .base import AbstractIntegrator, AnyKey, ParticleState
 
 
@@ -16,12 +14,7 @@ class RK4(AbstractIntegrator):
     steps_in_metres: ClassVar[bool] = True
 
     def step(
-        self,
-        field: AbstractField,
-        state: ParticleState,
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        key: AnyKey | None = None,
+        self, field: AbstractField, state: ParticleState, t: Scalar, dt: Scalar, key: AnyKey | None = None
     ) -> ParticleState:
         """Four samples of the field."""
         x, half = state.position, 0.5 * dt

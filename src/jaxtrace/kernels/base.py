@@ -3,14 +3,20 @@
 import abc
 from typing import Any, ClassVar, NamedTuple
 
-from jaxtyping import Array, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..boundaries import AbstractBoundary
 from ..boundaries.reinjection import Ranks, ranks_in_place
+from ..fields.base import Index, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..integrators import AbstractIntegrator
+from ..integrators import RK4, AbstractIntegrator
 from ..motion import Motion
+
+KNOWN_GRIDS = (
+    "it reads uniform grids of nodes without land, linear in space, and meshes of triangles or tetrahedra"
+)
+"""Why a kernel refuses other grids."""
 
 
 class KernelState(NamedTuple):
@@ -37,6 +43,16 @@ class Causes(NamedTuple):
     not_finite: int
 
 
+class Block(NamedTuple):
+    """The particles of one program of a GPU kernel, and how it reads memory."""
+
+    lanes: Int32[Array, " block"]
+    here: Bool[Array, " block"]
+    """Which of them exist; the last block is not full."""
+    load: Any
+    """`jax.experimental.pallas.triton.load`, which is imported where a kernel is built."""
+
+
 class AbstractKernel(abc.ABC):
     """A twin of the step in `jaxtrace.motion`: faster, and the same to rounding."""
 
@@ -46,9 +62,17 @@ class AbstractKernel(abc.ABC):
     reads: ClassVar[tuple[Layout, ...]]
     """The layouts that it has a step for."""
 
-    @abc.abstractmethod
     def refusal(self, integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> str | None:
         """Why it does not take such steps in any layout, as the end of a sentence; None where it does."""
+        if type(integrator) is not RK4:
+            return f"it takes steps of RK4, not of {type(integrator).__name__}"
+        if not isinstance(field, AbstractSeries):
+            return f"it reads values on grids, not {type(field).__name__}"
+        return self._refusal(field, boundary)
+
+    @abc.abstractmethod
+    def _refusal(self, field: AbstractSeries, boundary: AbstractBoundary) -> str | None:
+        """Why it does not take steps of RK4 through such a series."""
 
     @abc.abstractmethod
     def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
@@ -60,13 +84,7 @@ class AbstractKernel(abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self,
-        motion: Motion,
-        before: KernelState,
-        number: Int32[Array, ""],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        causes: Causes,
+        self, motion: Motion, before: KernelState, number: Index, t: Scalar, dt: Scalar, causes: Causes
     ) -> tuple[KernelState, Int32[Array, " patches"]]:
         """Step `number` of all particles that move, and how often each patch was met."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Int32
 
 from jaxworlds.kernels import kernel_targets, switched_on
 
@@ -21,15 +21,14 @@ from ..boundaries.base import AbstractBoundary, Unbounded
 from ..boundaries.box import FACES, Box
 from ..boundaries.mesh import BEHAVIOURS, MeshWalls
 from ..boundaries.reinjection import InletBoundary, Ranks
-from ..fields.base import AbstractGrid
+from ..fields.base import AbstractGrid, Index, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..fields.meshes.search import SimplexSearch
 from ..fields.moments import BlendedMoment, Layout
 from ..fields.structured import UniformGrid
 from ..fields.unstructured import UnstructuredGrid
-from ..integrators import RK4, AbstractIntegrator
 from ..motion import Motion
-from .base import AbstractKernel, Causes, KernelState
+from .base import KNOWN_GRIDS, AbstractKernel, Causes, KernelState
 
 SWITCH = "JAXTRACE_KERNELS"
 _SOURCE = Path(__file__).with_name("native.cc")
@@ -56,13 +55,9 @@ class CpuKernel(AbstractKernel):
     backend = "cpu"
     reads = ("direct", "rows")
 
-    def refusal(self, integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> str | None:
-        if type(integrator) is not RK4:
-            return f"it takes steps of RK4, not of {type(integrator).__name__}"
-        if not isinstance(field, AbstractSeries):
-            return f"it reads values on grids, not {type(field).__name__}"
+    def _refusal(self, field: AbstractSeries, boundary: AbstractBoundary) -> str | None:
         if not _knows_grid(field.grid):
-            return "it reads uniform grids of nodes without land, linear in space, and meshes of triangles or tetrahedra"
+            return KNOWN_GRIDS
         if not _knows_walls(boundary, field.grid):
             return f"it knows boxes, walls of the field's mesh, and inlets among them, not {type(boundary).__name__}"
         if not switched_on(SWITCH):
@@ -88,15 +83,52 @@ class CpuKernel(AbstractKernel):
         return "rows", "slices are blended once for all particles"
 
     def step(
-        self,
-        motion: Motion,
-        before: KernelState,
-        number: Int32[Array, ""],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        causes: Causes,
+        self, motion: Motion, before: KernelState, number: Index, t: Scalar, dt: Scalar, causes: Causes
     ) -> tuple[KernelState, Int32[Array, " patches"]]:
-        return _step(motion, before, number, t, dt, causes)
+        field, boundary = motion.field, motion.boundary
+        assert isinstance(field, AbstractSeries)
+        sphere = field.sphere
+        known = library(sphere is not None)
+        if known is None:
+            raise RuntimeError(
+                f"The kernel of this run is gone: `{SWITCH}` must stay as it was when the run was planned."
+            )
+        walls = boundary.walls if isinstance(boundary, InletBoundary) else boundary
+        kind = _BOX if isinstance(walls, Box) else _MESH if isinstance(walls, MeshWalls) else _NO_WALLS
+        real = before.position.dtype
+        values, slices, weights, count = _moments(field, [t, t + 0.5 * dt, t + dt])
+        on_mesh = isinstance(field.grid, UnstructuredGrid)
+        call = _Call(
+            [int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values], sphere is not None
+        )
+        if sphere is not None:
+            call.tables.append(
+                jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real())
+            )
+        call.grid(field.grid)
+        call.walls(walls)
+        numbers = jnp.stack([dt, *weights]).astype(real)
+        integers = jnp.stack([number, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(
+            jnp.int32
+        )
+        shares = jnp.zeros(0, real) if before.share is None else before.share
+        hints = before.hint if on_mesh else jnp.zeros(0, jnp.int32)
+        changed = [before.position, before.residual, before.ended, before.cause, shares, hints]
+        patches = jax.ShapeDtypeStruct((len(boundary.patches),), jnp.int32)
+        shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in changed]
+        fixed = [before.begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
+        kept = {k: k for k in range(len(changed))}
+        target = jax.ffi.ffi_call(known["jaxtrace_step"], [*shapes, patches], input_output_aliases=kept)
+        position, residual, ended, cause, share, hint, hits = target(*changed, *fixed)
+        after = before._replace(
+            position=position,
+            residual=residual,
+            ended=ended,
+            cause=cause,
+            share=None if before.share is None else share,
+            hint=hint if on_mesh else before.hint,
+        )
+        return after, hits
 
     def ranks(self) -> Ranks:
         """Also in the order of the slots' numbers where particles are sorted in space."""
@@ -114,9 +146,7 @@ def _knows_grid(grid: AbstractGrid) -> bool:
     if grid.dim not in (2, 3) or grid.size >= 2**31:
         return False
     if isinstance(grid, UniformGrid):
-        layout = grid.layout
-        plain = layout.packable and layout.land is None and layout.centring == "node"
-        return plain and min(layout.shape) >= 2
+        return grid.layout.packable and grid.layout.plain
     return isinstance(grid, UnstructuredGrid) and grid.packable and _knows_search(grid)
 
 
@@ -144,8 +174,7 @@ class _Call:
     on_sphere: bool
 
     def search(self, search: SimplexSearch) -> None:
-        box = jnp.concatenate([search.box.reshape(-1), search.bin_origin, search.bin_scale])
-        self.tables += [search.rows, search.clear, box, search.bin_first, search.bin_members]
+        self.tables += [search.rows, search.clear, search.frame, search.bin_first, search.bin_members]
         self.plan += [search.max_walk, *search.bin_shape]
 
     def grid(self, grid: AbstractGrid) -> None:
@@ -170,59 +199,6 @@ class _Call:
             self.plan += [boundary.crossings, *map(BEHAVIOURS.index, boundary.behaviour)]
 
 
-def _step(
-    motion: Motion,
-    before: KernelState,
-    number: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
-    causes: Causes,
-) -> tuple[KernelState, Int32[Array, " patches"]]:
-    field = motion.field
-    known = library(isinstance(field, AbstractSeries) and field.sphere is not None)
-    assert isinstance(field, AbstractSeries)
-    if known is None:
-        raise RuntimeError(
-            f"The kernel of this run is gone: `{SWITCH}` must stay as it was when the run was planned."
-        )
-    boundary = motion.boundary
-    walls = boundary.walls if isinstance(boundary, InletBoundary) else boundary
-    kind = _BOX if isinstance(walls, Box) else _MESH if isinstance(walls, MeshWalls) else _NO_WALLS
-    real = before.position.dtype
-    times = [t, t + 0.5 * dt, t + dt]
-    values, slices, weights, count = _moments(field, times)
-    on_mesh = isinstance(field.grid, UnstructuredGrid)
-    sphere = field.sphere
-    call = _Call(
-        [int(on_mesh), count, int(motion.stop_outside), *causes, kind], [*values], sphere is not None
-    )
-    if sphere is not None:
-        call.tables.append(jnp.stack([sphere.radius, sphere.equator, field.grid.middle[0]]).astype(_real()))
-    call.grid(field.grid)
-    call.walls(walls)
-    numbers = jnp.stack([dt, *weights]).astype(real)
-    integers = jnp.stack([number, field.knows(jnp.asarray(t, field.times.dtype)), *slices]).astype(jnp.int32)
-    shares = jnp.zeros(0, real) if before.share is None else before.share
-    hints = before.hint if on_mesh else jnp.zeros(0, jnp.int32)
-    changed = [before.position, before.residual, before.ended, before.cause, shares, hints]
-    patches = jax.ShapeDtypeStruct((len(boundary.patches),), jnp.int32)
-    shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in changed]
-    fixed = [before.begun, numbers, integers, jnp.asarray(np.asarray(call.plan, np.int32)), *call.tables]
-    target = jax.ffi.ffi_call(
-        known["jaxtrace_step"], [*shapes, patches], input_output_aliases={k: k for k in range(len(changed))}
-    )
-    position, residual, ended, cause, share, hint, hits = target(*changed, *fixed)
-    after = before._replace(
-        position=position,
-        residual=residual,
-        ended=ended,
-        cause=cause,
-        share=None if before.share is None else share,
-        hint=hint if on_mesh else before.hint,
-    )
-    return after, hits
-
-
 def free_ranks(free: Bool[Array, " n"], number: Int32[Array, " n"]) -> tuple[Array, Array]:
     """The place of each free slot among all free ones by their numbers, from 1 on; and how many there are."""
     known = library()
@@ -232,9 +208,7 @@ def free_ranks(free: Bool[Array, " n"], number: Int32[Array, " n"]) -> tuple[Arr
     return rank, count
 
 
-def _moments(
-    field: AbstractSeries, times: list[Float[Array, ""]]
-) -> tuple[list[Array], list[Array], list[Array], int]:
+def _moments(field: AbstractSeries, times: list[Scalar]) -> tuple[list[Array], list[Array], list[Array], int]:
     """For three times the arrays to read, four places in each and their weights, and how many of the four count."""
     if field.layout == "rows":
         moments = [field.in_metres.at(time) for time in times]

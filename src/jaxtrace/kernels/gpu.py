@@ -11,16 +11,15 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Int32
 
 from ..boundaries.base import AbstractBoundary, Unbounded
+from ..fields.base import Index, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout, PackedMoment
 from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
-from ..integrators import RK4, AbstractIntegrator
 from ..motion import Motion
-from .base import AbstractKernel, Causes, KernelState
-from .gpu_block import Block
+from .base import KNOWN_GRIDS, AbstractKernel, Block, Causes, KernelState
 from .gpu_grid import GridSampler
 from .gpu_mesh import MeshSampler
 
@@ -36,17 +35,13 @@ class GpuKernel(AbstractKernel):
     backend = "gpu"
     reads = ("cells", "cells16")
 
-    def refusal(self, integrator: AbstractIntegrator, field: Any, boundary: AbstractBoundary) -> str | None:
-        if type(integrator) is not RK4:
-            return f"it takes steps of RK4, not of {type(integrator).__name__}"
-        if not isinstance(field, AbstractSeries):
-            return f"it reads values on grids, not {type(field).__name__}"
+    def _refusal(self, field: AbstractSeries, boundary: AbstractBoundary) -> str | None:
         if not isinstance(boundary, Unbounded):
             return f"it takes steps in open space, not with {type(boundary).__name__}"
         if max(jnp.result_type(float).itemsize, field.data.dtype.itemsize) > 4:
             return "it computes in single precision"
         if _sampler(field) is None:
-            return "it reads uniform grids of nodes without land, linear in space, and meshes of triangles or tetrahedra"
+            return KNOWN_GRIDS
         if not _pallas_has_triton():
             return f"jax {jax.__version__} no longer builds it"
         return None
@@ -56,13 +51,7 @@ class GpuKernel(AbstractKernel):
         return self.reads
 
     def step(
-        self,
-        motion: Motion,
-        before: KernelState,
-        number: Int32[Array, ""],
-        t: Float[Array, ""],
-        dt: Float[Array, ""],
-        causes: Causes,
+        self, motion: Motion, before: KernelState, number: Index, t: Scalar, dt: Scalar, causes: Causes
     ) -> tuple[KernelState, Int32[Array, " patches"]]:
         assert isinstance(motion.field, AbstractSeries)
         after = fused_step(
@@ -97,9 +86,9 @@ def _sampler(field: AbstractSeries) -> Sampler | None:
 def fused_step(
     field: AbstractSeries,
     before: KernelState,
-    number: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
+    number: Index,
+    t: Scalar,
+    dt: Scalar,
     *,
     outside: int | None,
     not_finite: int,
@@ -212,9 +201,8 @@ def _kernel(
     low = [load(rest.at[lanes * dim + axis], mask=here, other=0.0) for axis in range(dim)]
     dt, scale = numbers[0], numbers[1]
     middle = None if sphere is None else circles(x[1], sphere.equator)
-    if (
-        sphere is not None and middle is not None
-    ):  # what is added to positions is in metres, in the charts around them
+    if sphere is not None and middle is not None:
+        # What is added to positions is in metres, in the charts around them.
         degree = sphere.metres_per_degree
         low[:2] = low[0] * (degree * middle.cos), low[1] * degree
     hint = [load(one.at[lanes], mask=here, other=0) for one in hints]

@@ -10,7 +10,7 @@ from ..fields.grid_rows import strides_of
 from ..fields.grid_series import AbstractSeries
 from ..fields.moments import columns
 from ..fields.structured import UniformGrid, face_slack
-from .gpu_block import Block
+from .base import Block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,7 @@ class GridSampler:
         grid = field.grid
         if (
             not isinstance(grid, UniformGrid)
-            or grid.layout.land is not None
-            or grid.layout.centring != "node"
-            or min(grid.layout.shape) < 2
+            or not grid.layout.plain
             or grid.size * columns(grid.dim) * 2**grid.dim >= 2**31
         ):
             return None

@@ -17,7 +17,7 @@ from ..fields.meshes.search import exit_of, lowest, near, rounding
 from ..fields.meshes.shapes import sum_products
 from ..fields.moments import columns
 from ..fields.unstructured import UnstructuredGrid
-from .gpu_block import Block
+from .base import Block
 
 
 class _Tables(NamedTuple):
@@ -29,8 +29,8 @@ class _Tables(NamedTuple):
     members: Any
 
 
-class _Walk(NamedTuple):
-    """Where each particle of a block has got to."""
+class _State(NamedTuple):
+    """How far the search of each particle of a block has got: its walk, or the look at its bin where that did not arrive."""
 
     simplex: Array
     going: Array
@@ -38,17 +38,8 @@ class _Walk(NamedTuple):
     found: Array
     """1 in the simplex around the point."""
     weights: tuple[Array, ...]
-    steps: Array
-
-
-class _Look(NamedTuple):
-    """The search of a bin for those whose walk did not arrive; slot -1 is the last simplex itself."""
-
-    simplex: Array
-    needy: Array
-    found: Array
-    weights: tuple[Array, ...]
-    slot: Array
+    turn: Array
+    """Steps of the walk, or the slot of the bin; slot -1 is the last simplex itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +77,7 @@ class MeshSampler:
         """What the kernel reads of the mesh."""
         assert isinstance(field.grid, UnstructuredGrid)
         search = field.grid.search
-        box = jnp.concatenate([search.box.reshape(-1), search.bin_origin, search.bin_scale])
-        return [search.rows.reshape(-1), search.clear, box, search.bin_first, search.bin_members]
+        return [search.rows.reshape(-1), search.clear, search.frame, search.bin_first, search.bin_members]
 
     def sample(
         self, block: Block, tables: list[Any], values: Any, base: Any, x: list[Array], hint: list[Array]
@@ -133,25 +123,25 @@ class MeshSampler:
         rest = [sum_products(one, offset) for one in inverse]
         return [1 - sum(rest[1:], rest[0]), *rest], rounding(inverse, corner), links
 
-    def _walk(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _Walk:
-        def on(walk: _Walk) -> _Walk:
+    def _walk(self, block: Block, mesh: _Tables, x: list[Array], hint: Array) -> _State:
+        def on(walk: _State) -> _State:
             going = walk.going == 1
             weights, tolerance, links = self._coordinates(block, mesh, x, walk.simplex, going)
             behind, onward = exit_of(weights, links, walk.simplex)
             leaves = going & (behind < -tolerance)
-            moves = leaves & (walk.steps < self.max_walk)
+            moves = leaves & (walk.turn < self.max_walk)
             arrived = going & ~leaves & (lowest(weights) >= -tolerance)
             kept = [jnp.where(going, new, old) for new, old in zip(weights[1:], walk.weights, strict=True)]
-            return _Walk(
+            return _State(
                 jnp.where(moves, onward, walk.simplex),
                 moves.astype(jnp.int32),
                 jnp.where(arrived, 1, walk.found),
                 tuple(kept),
-                walk.steps + 1,
+                walk.turn + 1,
             )
 
         zero = jnp.zeros_like(block.lanes)
-        begin = _Walk(
+        begin = _State(
             jnp.clip(hint, 0, self.simplices - 1),
             block.here.astype(jnp.int32),
             zero,
@@ -160,7 +150,7 @@ class MeshSampler:
         )
         return lax.while_loop(lambda walk: jnp.max(walk.going) > 0, on, begin)
 
-    def _look_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _Walk) -> _Look:
+    def _look_up(self, block: Block, mesh: _Tables, x: list[Array], walk: _State) -> _State:
         d = self.dim
         low, high = [mesh.box[k] for k in range(d)], [mesh.box[d + k] for k in range(d)]
         largest = functools.reduce(jnp.maximum, [jnp.abs(edge) for edge in (*low, *high)])
@@ -176,26 +166,26 @@ class MeshSampler:
         first = block.load(mesh.first.at[number], mask=needy, other=0)
         end = block.load(mesh.first.at[number + 1], mask=needy, other=0)
 
-        def look(state: _Look) -> _Look:
-            wanted = state.needy == 1
-            place = jnp.clip(first + state.slot, 0, self.members - 1)
+        def look(state: _State) -> _State:
+            wanted = state.going == 1
+            place = jnp.clip(first + state.turn, 0, self.members - 1)
             member = block.load(mesh.members.at[place], mask=wanted, other=0)
-            here = jnp.where(state.slot < 0, state.simplex, member)
+            here = jnp.where(state.turn < 0, state.simplex, member)
             weights, tolerance, links = self._coordinates(block, mesh, x, here, wanted)
             least = lowest(weights)
             shut = exit_of(weights, links, here)[0] >= -tolerance
             clear = block.load(mesh.clear.at[here], mask=wanted, other=0.0)
-            outside = (state.slot < 0) & shut & (least >= -clear)
-            found = wanted & (state.slot >= 0) & (first + state.slot < end) & (least >= -tolerance)
-            more = wanted & ~(found | outside) & (first + state.slot + 1 < end)
+            outside = (state.turn < 0) & shut & (least >= -clear)
+            found = wanted & (state.turn >= 0) & (first + state.turn < end) & (least >= -tolerance)
+            more = wanted & ~(found | outside) & (first + state.turn + 1 < end)
             kept = [jnp.where(found, new, old) for new, old in zip(weights[1:], state.weights, strict=True)]
-            return _Look(
+            return _State(
                 jnp.where(found, here, state.simplex),
                 more.astype(jnp.int32),
                 jnp.where(found, 1, state.found),
                 tuple(kept),
-                state.slot + 1,
+                state.turn + 1,
             )
 
-        begin = _Look(walk.simplex, needy.astype(jnp.int32), walk.found, walk.weights, jnp.int32(-1))
-        return lax.while_loop(lambda state: jnp.max(state.needy) > 0, look, begin)
+        begin = _State(walk.simplex, needy.astype(jnp.int32), walk.found, walk.weights, jnp.int32(-1))
+        return lax.while_loop(lambda state: jnp.max(state.going) > 0, look, begin)

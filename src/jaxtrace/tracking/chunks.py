@@ -41,7 +41,9 @@ class ChunkPlan:
 
 def plan_chunks(schedule: Schedule, batch: int, record_bytes: int) -> ChunkPlan:
     """Chunks that take a fraction of a second; all sizes are rounded so that similar runs share one program."""
-    records, target = len(schedule.times), chunk_target()
+    # Particle-steps that take about 0.2 s on the default device.
+    target = _CHUNK_STEPS_CPU if jax.default_backend() == "cpu" else _CHUNK_STEPS
+    records = len(schedule.times)
     most = schedule.steps_per_record[1]
     parts = min(power_above(most * batch / (4 * target)), power_below(most))
     mean = max(schedule.steps / (records - 1), 1)
@@ -78,11 +80,6 @@ def segment_edges(schedule: Schedule, parts: int, segments: int) -> np.ndarray:
 def segment_times(schedule: Schedule, parts: int, segments: int) -> np.ndarray:
     """The beginning of every segment, and the end of the last."""
     return schedule.edges[np.concatenate([[0], segment_edges(schedule, parts, segments)])]
-
-
-def chunk_target() -> int:
-    """Particle-steps that take about 0.2 s on the default device."""
-    return _CHUNK_STEPS_CPU if jax.default_backend() == "cpu" else _CHUNK_STEPS
 
 
 def power_below(value: float) -> int:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from jaxworlds.compiling import Compiled, compile_ahead
 from jaxworlds.kernels import warn_of_missing_kernels
@@ -21,7 +21,7 @@ from jaxworlds.store import MisfitError
 from ..boundaries.reinjection import InletBoundary
 from ..motion import Motion
 from .chunks import ChunkPlan, segment_edges, segment_times
-from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin, step_particles
+from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin, map_particles, step_particles
 from .records import Records
 from .schedule import Schedule
 from .segment import Segment, Shared, device_tables
@@ -83,12 +83,11 @@ def run_job(job: Job) -> tuple[Records, list[Batch]]:
 
 def warm_up(job: Job) -> Rollout:
     """The program of a run compiled and run without a step."""
-    with _shared(job, 0) as (motion, shared):
-        particles = start(job, motion, *job.rows_of(0))
-        if "shared" in shared:
-            none = jnp.zeros_like(shared["shared"].tables.last)
-            shared["shared"] = eqx.tree_at(
-                lambda s: (s.tables.first, s.tables.last), shared["shared"], (none, none)
+    with _open_batch(job, 0) as (particles, options):
+        if "shared" in options:
+            none = jnp.zeros_like(options["shared"].tables.last)
+            options["shared"] = eqx.tree_at(
+                lambda s: (s.tables.first, s.tables.last), options["shared"], (none, none)
             )
         return run(
             job.segment,
@@ -96,12 +95,10 @@ def warm_up(job: Job) -> Rollout:
             job.chunks.chunk,
             chunk=job.chunks.chunk,
             record_every=job.chunks.every,
-            axes=axes_of(particles),
-            mesh=job.mesh,
             keep_records=False,
             progress=False,
             donate_carry=True,
-            **shared,
+            **options,
         )
 
 
@@ -113,13 +110,13 @@ def shapes_of(job: Job) -> Particles:
 def _run_batch(job: Job, number: int, records: Records) -> Batch:
     first, last = job.rows_of(number)
     chunks = job.chunks
-    folder = None if job.checkpoint is None else Path(job.checkpoint.folder) / f"batch-{number:05d}"
-    goes_on = job.resume and folder is not None and any(folder.glob("step-*.jwstate"))
-    keep = job.checkpoint is not None
+    saved = job.checkpoint
+    if saved is not None:
+        saved = dataclasses.replace(saved, folder=Path(saved.folder) / f"batch-{number:05d}")
     edges = segment_edges(job.schedule, chunks.parts, chunks.segments)
 
     def on_chunk(chunk: Chunk) -> Any:
-        if chunk.records is not None and not keep:
+        if chunk.records is not None and saved is None:
             count = len(chunk.records["missed"])
             records.take(chunk.records, chunks, chunk.step - count * chunks.every, first, last)
         if job.callback is None:
@@ -128,17 +125,9 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
         done = int(edges[min(chunk.step, chunks.segments) - 1])
         return job.callback(number * steps + done, job.batches * steps)
 
-    with _shared(job, number) as (motion, shared):
-        particles = start(job, motion, first, last, only_shapes=goes_on)
-        options: dict[str, Any] = {
-            **shared,
-            "axes": axes_of(particles),
-            "mesh": job.mesh,
-            "on_chunk": on_chunk,
-            "progress": job.progress,
-            "keep_records": keep,
-        }
-        saved = None if job.checkpoint is None else dataclasses.replace(job.checkpoint, folder=folder)
+    goes_on = job.resume and saved is not None and any(Path(saved.folder).glob("step-*.jwstate"))
+    with _open_batch(job, number, only_shapes=goes_on) as (particles, options):
+        options |= {"on_chunk": on_chunk, "progress": job.progress, "keep_records": saved is not None}
         if goes_on:
             assert saved is not None
             devices = 1 if job.mesh is None else job.mesh.size
@@ -146,15 +135,12 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             def reorder(particles: Particles) -> Particles:
                 return sort_by_number(particles, devices, sorts=job.segment.sort > 0)
 
+            # What older checkpoints lack: there, particles ended with the step, and no field was broken.
+            ones = np.ones(particles.identity.shape, particles.position.dtype)
+            added = dict.fromkeys([".share", "['share']", ".memory.reached"], ones)
+            added[".memory.broken"] = np.zeros(ones.shape, bool)
             try:
-                rollout = resume(
-                    job.segment,
-                    particles,
-                    saved,
-                    restored=reorder,
-                    added=_missing_leaves(particles),
-                    **options,
-                )
+                rollout = resume(job.segment, particles, saved, restored=reorder, added=added, **options)
             except MisfitError as error:
                 raise MisfitError(
                     f"`checkpoint` {saved.folder} belongs to another run: other seeds, times, field, integrator or boundary. "
@@ -177,28 +163,38 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
 
 
 @contextlib.contextmanager
-def _shared(job: Job, number: int) -> Iterator[tuple[Motion, dict[str, Any]]]:
-    """The motion that the particles begin with, and the options of `run` that hold what all segments share."""
+def _open_batch(
+    job: Job, number: int, only_shapes: bool = False
+) -> Iterator[tuple[Particles, dict[str, Any]]]:
+    """The particles of a batch, and the options of `run` that hold what all its segments share."""
     first, last = job.rows_of(number)
     chunks = job.chunks
-    motion = _share_of_inlet(job.motion, (last - first) / len(job.seeds))
+    motion, boundary, share = job.motion, job.motion.boundary, (last - first) / len(job.seeds)
+    # An inlet's rate counts for all particles: each batch gives its share of them.
+    if isinstance(boundary, InletBoundary) and boundary.rate is not None and share != 1:
+        motion = eqx.tree_at(lambda m: m.boundary.rate, motion, boundary.rate * share)
     tables = device_tables(job.schedule, chunks)
     origin = None if job.checkpoint is None else _fingerprint(job, first, last)
-    if job.stream is None:
-        yield motion, {"shared": Shared(motion, tables, job.reduction, origin)}
-        return
 
     def into(ring: Any) -> Shared:
         return Shared(dataclasses.replace(motion, field=ring), tables, job.reduction, origin)
 
-    where = None
-    if job.mesh is not None:
-        where = jax.sharding.NamedSharding(job.mesh, jax.sharding.PartitionSpec())
-    times = segment_times(job.schedule, chunks.parts, chunks.segments)
-    keeper = job.stream.open(times, job.stream_limit, longest=chunks.chunk, sharding=where, into=into)
-    with keeper:
-        ring = keeper.field_at(0, chunks.chunk)
-        yield dataclasses.replace(motion, field=ring), {"shared_at": keeper.shared_at}
+    with contextlib.ExitStack() as stack:
+        field, shared = motion.field, {}
+        if job.stream is None:
+            shared["shared"] = into(field)
+        else:
+            where = None
+            if job.mesh is not None:
+                where = jax.sharding.NamedSharding(job.mesh, jax.sharding.PartitionSpec())
+            times = segment_times(job.schedule, chunks.parts, chunks.segments)
+            options = {"longest": chunks.chunk, "sharding": where, "into": into}
+            keeper = stack.enter_context(job.stream.open(times, job.stream_limit, **options))
+            field = keeper.field_at(0, chunks.chunk)
+            shared["shared_at"] = keeper.shared_at
+        begins = dataclasses.replace(motion, field=field)
+        particles = start(job, begins, first, last, only_shapes)
+        yield particles, {**shared, "axes": axes_of(particles), "mesh": job.mesh}
 
 
 def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = False) -> Particles:
@@ -227,13 +223,6 @@ def start(job: Job, motion: Motion, first: int, last: int, only_shapes: bool = F
     return dataclasses.replace(particles, ended=ended, cause=cause)
 
 
-def _missing_leaves(particles: Particles) -> dict[str, Any]:
-    """Fields and records that older checkpoints lack: there, particles ended with the step, and no field was broken."""
-    ones = np.ones(particles.identity.shape, particles.position.dtype)
-    steps = {".memory.reached": ones, ".memory.broken": np.zeros(ones.shape, bool)}
-    return {".share": ones, "['share']": ones, **steps}
-
-
 def sort_by_number(particles: Particles, devices: int, sorts: bool) -> Particles:
     """Particles of a checkpoint as a segment wants them: on each device those that follow one another, sorted or by number.
 
@@ -244,31 +233,13 @@ def sort_by_number(particles: Particles, devices: int, sorts: bool) -> Particles
     if (np.diff(held.reshape(-1)) == 1).all():
         return particles
     order = np.argsort(numbers)
-    return jax.tree.map(
-        lambda axis, leaf: leaf if axis is None else leaf[order],
-        axes_of(particles),
-        particles,
-        is_leaf=lambda axis: axis is None,
-    )
+    return map_particles(lambda leaf: leaf[order], particles)
 
 
 @eqx.filter_jit
-def _begin(
-    motion: Motion,
-    seeds: Float[Array, "n dim"],
-    identity: Int[Array, " n"],
-    begun: Int[Array, " n"],
-    t: Float[Array, " n"],
-) -> Particles:
-    return begin(motion, seeds, identity, begun, t)
-
-
-def _share_of_inlet(motion: Motion, share: float) -> Motion:
-    """An inlet's rate counts for all particles: each batch gives its share of them."""
-    boundary = motion.boundary
-    if not isinstance(boundary, InletBoundary) or boundary.rate is None or share == 1:
-        return motion
-    return eqx.tree_at(lambda m: m.boundary.rate, motion, boundary.rate * share)
+def _begin(motion: Motion, *arguments: Any) -> Particles:
+    """A program with a name of its own, which compile counts watch."""
+    return begin(motion, *arguments)
 
 
 def _fingerprint(job: Job, first: int, last: int) -> Any:
@@ -296,6 +267,4 @@ def compiled_simulate(job: Job) -> Compiled:
 _step = eqx.filter_jit(step_particles)
 
 
-@eqx.filter_jit
-def _run_segment(segment: Segment, particles: Any, number: Any, shared: Shared) -> Any:
-    return segment(particles, number, shared)
+_run_segment = eqx.filter_jit(Segment.__call__)

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields.base import AbstractField
+from ..fields.base import AbstractField, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..fields.moments import Layout
-from ..fields.streams.ring_field import RingField
 from ..integrators.base import AbstractIntegrator, particle_key
 from ..kernels import AbstractKernel
 from ..motion import Motion
@@ -33,7 +32,7 @@ class Tuning:
 
     layout: Layout
     reason: str
-    rates: dict[str, float]
+    rates: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"layout {self.layout!r}: {self.reason}"
@@ -81,18 +80,18 @@ def layouts_for(field: AbstractField, half: bool = False) -> tuple[Layout, ...]:
 def ruled_layout(field: AbstractField, integrator: AbstractIntegrator, particles: int) -> Tuning:
     """The layout that a rule of thumb picks without measuring; the same for the same sizes on the same backend."""
     if not isinstance(field, AbstractSeries):
-        return Tuning("direct", "the field has no slices to blend", {})
+        return Tuning("direct", "the field has no slices to blend")
     if integrator.adaptive:
-        return Tuning("direct", "adaptive steps have a time of their own for each particle", {})
+        return Tuning("direct", "adaptive steps have a time of their own for each particle")
     on_cpu = jax.default_backend() == "cpu"
     enough = _PARTICLES_PER_ROW_CPU if on_cpu else _PARTICLES_PER_ROW
     if particles < enough * field.grid.size:
         return Tuning(
-            "direct", f"{particles:,} particles read less than blending {field.grid.size:,} rows costs", {}
+            "direct", f"{particles:,} particles read less than blending {field.grid.size:,} rows costs"
         )
     if on_cpu or not field.grid.packable:
-        return Tuning("rows", "slices are blended once for all particles", {})
-    return Tuning("cells", "slices are blended once for all particles, corners of a cell side by side", {})
+        return Tuning("rows", "slices are blended once for all particles")
+    return Tuning("cells", "slices are blended once for all particles, corners of a cell side by side")
 
 
 def tuned_layout(
@@ -138,8 +137,8 @@ def _steps(
     field: AbstractField,
     integrator: AbstractIntegrator,
     position: Float[Array, "particles dim"],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
+    t: Scalar,
+    dt: Scalar,
 ) -> Float[Array, "particles dim"]:
     """A few steps of all particles, without boundary or records."""
     state = jax.vmap(lambda x: integrator.start(field, x, t))(position)
@@ -157,25 +156,7 @@ def _steps(
     return jax.lax.fori_loop(0, _STEPS, step, state).position
 
 
-def _slices_read(field: Any) -> int:
-    """How many slices one sample reads."""
-    return min(len(field.times), {"nearest": 1, "linear": 2, "cubic": 4}[field.time_interpolation])
-
-
 def ring_shapes(stream: Any) -> Any:
     """The shapes of what a streamed field keeps on the device, the smallest ring: what programs are planned with."""
-
-    def smallest() -> RingField:
-        return RingField(
-            data=jnp.zeros((_slices_read(stream), stream.grid.size, stream.dim), stream.dtype),
-            clock=stream.clock,
-            grid=stream.grid,
-            within=jnp.zeros(2, jnp.int32),
-            scale=jnp.ones((), jnp.result_type(float)),
-            dim=stream.dim,
-            time_interpolation=stream.time_interpolation,
-            extrapolation=stream.extrapolation,
-            layout=stream.layout,
-        )
-
-    return eqx.filter_eval_shape(smallest)
+    slots = min(len(stream.times), {"nearest": 1, "linear": 2, "cubic": 4}[stream.time_interpolation])
+    return eqx.filter_eval_shape(lambda: stream.empty_ring(slots))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from ..boundaries.reinjection import InletBoundary, ranks_in_place
+from ..fields.base import Index, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..integrators.base import particle_key
 from ..kernels import AbstractKernel, Causes, KernelState, kernel_for_layout
@@ -80,9 +82,9 @@ class Particles(eqx.Module):
     """How often an inlet has refilled the slot; None without an inlet."""
     hits: Int32[Array, " patches"]
     """How often each patch was met since the last recorded time."""
-    owed: Float[Array, ""]
+    owed: Scalar
     """The fraction of a particle that the inlet still owes."""
-    missed: Int32[Array, ""]
+    missed: Index
     """How many births found no free slot."""
 
 
@@ -105,6 +107,9 @@ def begin(
     else:
         hint = jax.vmap(field.start)(position)
         memory = jax.vmap(integrator.remember)(position)
+    # A particle may end within a step at a wall, or where an adaptive integrator gives up.
+    progress = jax.eval_shape(lambda x: integrator.progress(integrator.remember(x)), position[0])
+    within = motion.boundary._ends_some or progress is not None
     return Particles(
         position=position,
         rest=jnp.zeros_like(position),
@@ -115,19 +120,12 @@ def begin(
         begun=begun,
         ended=jnp.full(count, NEVER, jnp.int32),
         cause=jnp.full(count, NOTHING, jnp.int32),
-        share=jnp.ones(count, position.dtype) if _ends_within_steps(motion, position[0]) else None,
+        share=jnp.ones(count, position.dtype) if within else None,
         generation=jnp.zeros(count, jnp.int32) if isinstance(motion.boundary, InletBoundary) else None,
         hits=jnp.zeros(len(motion.boundary.patches), jnp.int32),
         owed=jnp.zeros((), position.dtype),
         missed=jnp.zeros((), jnp.int32),
     )
-
-
-def _ends_within_steps(motion: Motion, position: Float[Array, " dim"]) -> bool:
-    """Whether a particle may end within a step: at a wall, or where an adaptive integrator gives up."""
-    method = motion.integrator
-    progress = jax.eval_shape(lambda x: method.progress(method.remember(x)), position)
-    return motion.boundary._ends_some or progress is not None
 
 
 def axes_of(particles: Particles) -> Particles:
@@ -136,26 +134,40 @@ def axes_of(particles: Particles) -> Particles:
     return eqx.tree_at(lambda p: (p.hits, p.owed, p.missed), axes, (None, None, None))
 
 
-def moving_mask(particles: Particles, edge: Int32[Array, ""]) -> Bool[Array, " n"]:
+def map_particles(function: Callable[..., Array], particles: Particles, *others: Particles) -> Particles:
+    """The function of every array that has an axis of particles; what serves all of them stays as it is."""
+    return jax.tree.map(
+        lambda axis, leaf, *more: leaf if axis is None else function(leaf, *more),
+        axes_of(particles),
+        particles,
+        *others,
+        is_leaf=lambda axis: axis is None,
+    )
+
+
+def moving_mask(particles: Particles, edge: Index) -> Bool[Array, " n"]:
     """Which particles are on their way at an edge."""
     return (particles.begun <= edge) & (edge < particles.ended)
 
 
 def step_particles(
-    motion: Motion,
-    particles: Particles,
-    row: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
-    devices: tuple[str, ...] = (),
+    motion: Motion, particles: Particles, row: Index, t: Scalar, dt: Scalar, devices: tuple[str, ...] = ()
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """Step `row` for all particles, and how often each patch was met.
 
     `devices` names the axes of the mesh where this is done on each of its devices with the particles it holds.
     """
-    p = particles
-    if motion.fused:
-        return _step_by_kernel(motion, p, row, t, dt, devices)
+    take = _step_by_kernel if motion.fused else _step_by_xla
+    after, hits = take(motion, particles, row, t, dt)
+    if isinstance(motion.boundary, InletBoundary):
+        after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
+    return after, hits
+
+
+def _step_by_xla(
+    motion: Motion, p: Particles, row: Index, t: Scalar, dt: Scalar
+) -> tuple[Particles, Int32[Array, "1 patches"]]:
+    """The step of `jaxtrace.motion` for each particle."""
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
     moved = jax.vmap(
         lambda x, rest, own, hint, memory, number: move(
@@ -181,36 +193,17 @@ def step_particles(
         share=None if p.share is None else jnp.where(stops, moved.share, p.share),
     )
     hits = where(goes, moved.bounced.hits, jnp.zeros_like(moved.bounced.hits))
-    hits = hits.reshape(1, *hits.shape).sum(1, dtype=jnp.int32)
-    if isinstance(motion.boundary, InletBoundary):
-        after = refill(motion, motion.boundary, after, row, t + dt, dt, devices)
-    return after, hits
+    return after, hits.reshape(1, *hits.shape).sum(1, dtype=jnp.int32)
 
 
 def _step_by_kernel(
-    motion: Motion,
-    particles: Particles,
-    row: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
-    devices: tuple[str, ...],
+    motion: Motion, p: Particles, row: Index, t: Scalar, dt: Scalar
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """The same step by a kernel, for particles without inertia."""
-    p = particles
     before = KernelState(p.position, p.rest, p.hint, p.begun, p.ended, p.cause, p.share)
     after, hits = _kernel_of(motion).step(motion, before, row, t, dt, Causes(OUTSIDE, NOT_FINITE))
-    p = dataclasses.replace(
-        p,
-        position=after.position,
-        rest=after.residual,
-        hint=after.hint,
-        ended=after.ended,
-        cause=after.cause,
-        share=after.share,
-    )
-    if isinstance(motion.boundary, InletBoundary):
-        p = refill(motion, motion.boundary, p, row, t + dt, dt, devices)
-    return p, hits[None]
+    changed = after._asdict()
+    return dataclasses.replace(p, rest=changed.pop("residual"), **changed), hits[None]
 
 
 def _kernel_of(motion: Motion) -> AbstractKernel:
@@ -222,9 +215,9 @@ def refill(
     motion: Motion,
     boundary: InletBoundary,
     particles: Particles,
-    row: Int32[Array, ""],
-    t: Float[Array, ""],
-    dt: Float[Array, ""],
+    row: Index,
+    t: Scalar,
+    dt: Scalar,
     devices: tuple[str, ...] = (),
 ) -> Particles:
     """Particles born at the inlet in the slots of those that have ended; they move from the next step on."""
@@ -233,22 +226,14 @@ def refill(
     key = particle_key(motion.key, NEVER, row)
     ranks = _kernel_of(motion).ranks() if motion.fused else ranks_in_place
     alive = p.ended == NEVER
-    reborn = boundary._reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
+    reborn = boundary.reinject(p.position, alive, dt, key, p.owed, p.identity, ranks, devices)
 
     def renew(p: Particles) -> Particles:
         begun = jnp.full_like(p.begun, row + 1)
         fresh = begin(motion, reborn.position, p.identity, begun, jnp.broadcast_to(t, begun.shape))
         assert p.generation is not None
-        fresh = dataclasses.replace(
-            fresh, generation=p.generation + 1, hits=p.hits, owed=p.owed, missed=p.missed
-        )
-        return jax.tree.map(
-            lambda axis, new, old: old if axis is None else where(reborn.born, new, old),
-            axes_of(p),
-            fresh,
-            p,
-            is_leaf=lambda axis: axis is None,
-        )
+        fresh = dataclasses.replace(fresh, generation=p.generation + 1)
+        return map_particles(lambda old, new: where(reborn.born, new, old), p, fresh)
 
     p = dataclasses.replace(p, owed=reborn.carry, missed=p.missed + reborn.missed)
     return jax.lax.cond(reborn.born.any(), renew, lambda p: p, p)

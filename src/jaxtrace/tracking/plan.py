@@ -1,14 +1,19 @@
 """The plan of a run: layout, kernel, batches and chunks, and a report that explains them."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from jaxworlds.batching import plan_batch_size, spread_over
+from jaxworlds.memory import device_memory_limit, live_bytes
 from jaxworlds.rollout import Checkpoint
 from jaxworlds.runtime import device_words
 
@@ -18,19 +23,24 @@ from ..fields.epoch import Epoch
 from ..integrators.base import AbstractIntegrator, AnyKey
 from ..kernels import KERNELS, default_kernel, on_default_backend
 from ..motion import Motion
-from .batches import Batching, array_bytes, plan_batches, record_bytes
 from .checks import is_streamed
-from .chunks import plan_chunks, plan_ring_chunks, segment_times
+from .chunks import CHUNK_BYTES, plan_chunks, plan_ring_chunks, segment_times
 from .driver import Job
 from .layout import Tuning, choose_layout, ring_shapes, tuned_layout
+from .particles import Particles, axes_of, begin
 from .reductions import AbstractReduction
 from .report import Report
 from .schedule import Schedule
-from .segment import Segment
+from .segment import Segment, Shared, device_tables
 from .space_order import fills_in_place, sort_period
 
 # The most particles that a layout is tuned with.
 _TUNED = 200_000
+# Arrays of a particle's size that a step holds at once besides its state: samples, stencils, what a wall made of it.
+# Counted in programs of all integrators (RK4 with cubic walls: 22); a bound, not a prediction.
+_TEMPORARIES = 32
+# The share of the device's memory that a run may take, as in the core's planning.
+_SHARE = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +68,17 @@ class TrackerOptions:
     """The date of time 0; `field` is without it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How many particles move at the same time, and the reason."""
+
+    size: int
+    reason: str
+    predicted_bytes: int
+    """What a batch takes on a device at the most, the field not counted."""
+    limit_bytes: int
+
+
 def plan_run(
     options: TrackerOptions, seeds: Float[np.ndarray, "particles dim"], schedule: Schedule
 ) -> tuple[Job, Report]:
@@ -71,21 +92,15 @@ def plan_run(
         some = seeds[: min(count, _TUNED)]
         return tuned_layout(options.field, options.integrator, some, schedule.span[0], schedule.dt)
 
-    motion, stream, layout_reason, step_reason = _plan_motion(options, count, tune)
+    motion, stream, reasons = _plan_motion(options, count, tune)
     segment = _segment(options, motion, schedule, count)
-    batching = plan_batches(
-        motion,
-        segment,
-        options.reduce,
-        schedule,
-        len(seeds),
-        options.batch_size,
-        options.memory_limit_gb,
-        options.mesh,
-    )
+    batching = plan_batches(options, motion, segment, schedule, len(seeds))
     chunks = plan_chunks(schedule, batching.size, record_bytes(motion, segment, batching.size))
-    ring_limit = _ring_limit(options, stream, batching)
+    ring_limit = None
     if stream is not None:
+        if stream.limit_bytes is None and options.memory_limit_gb is not None:
+            # A ring without a limit of its own has the memory that particles leave.
+            ring_limit = max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
         chunks = plan_ring_chunks(schedule, stream, ring_limit, chunks)
     job = Job(
         motion=motion,
@@ -109,20 +124,16 @@ def plan_run(
     if stream is not None:
         times = segment_times(schedule, chunks.parts, chunks.segments)
         ring = stream.plan(times, ring_limit, longest=chunks.chunk)
-    return job, _report(options, job, batching, (layout_reason, step_reason), ring)
+    return job, _report(options, job, batching, reasons, ring)
 
 
-class _MotionPlan(NamedTuple):
-    motion: Motion
-    stream: Any
-    """The field that is read while the run goes on, of which `motion` has the shapes; else None."""
-    layout_reason: str
-    step_reason: str | None
-    """Why XLA takes the steps; None where a kernel does."""
+def _plan_motion(
+    options: TrackerOptions, count: int, tune: Callable[[], Tuning]
+) -> tuple[Motion, Any, tuple[str, str | None]]:
+    """The field laid out for `count` particles of each device; why so, and why XLA takes the steps (None for a kernel).
 
-
-def _plan_motion(options: TrackerOptions, count: int, tune: Callable[[], Tuning]) -> _MotionPlan:
-    """The field laid out for `count` particles of each device, and who takes the steps."""
+    A field that is read while the run goes on stands beside the motion, which has its shapes; else it is None.
+    """
     streamed = is_streamed(options.field)
     resident = ring_shapes(options.field) if streamed else options.field
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
@@ -132,38 +143,33 @@ def _plan_motion(options: TrackerOptions, count: int, tune: Callable[[], Tuning]
     motion = dataclasses.replace(motion, field=ring_shapes(field) if streamed else field)
     why_xla = _why_xla(options, motion)
     motion = dataclasses.replace(motion, fused=why_xla is None)
-    return _MotionPlan(motion, field if streamed else None, reason, why_xla)
+    return motion, field if streamed else None, (reason, why_xla)
 
 
 def _why_xla(options: TrackerOptions, motion: Motion) -> str | None:
     """Why XLA takes the steps; None where a kernel does."""
     here = on_default_backend(options.mesh)
-    if options.fused and not here:
+    if options.fused is None:
+        kernel = default_kernel()
+        if not here:
+            return "the mesh lies on devices of another backend"
+        if kernel is None:
+            return f"there is no kernel for {jax.default_backend()}"
+        why_not = kernel.why_not(motion)
+        return None if why_not is None else f"the {kernel.name}: {why_not}"
+    if not options.fused:
+        return "`fused=False`"
+    if not here:
         raise ValueError(
             f"`fused` must be False or None with this `mesh`: kernels are made for {jax.default_backend()!r}, the default "
             f"backend; got devices of {options.mesh.devices.flat[0].platform!r}."
         )
-    if options.fused is None:
-        return _why_not(motion, here)
-    if not options.fused:
-        return "`fused=False`"
     refusals = [f"the {kernel.name}: {why}" for kernel in KERNELS if (why := kernel.why_not(motion))]
     if len(refusals) == len(KERNELS):
         raise ValueError(
             f"`fused` must be False or None here: no kernel takes these steps ({'; '.join(refusals)})."
         )
     return None
-
-
-def _why_not(motion: Motion, here: bool) -> str | None:
-    """Why no kernel of this backend takes the steps; None where one does."""
-    kernel = default_kernel()
-    if not here:
-        return "the mesh lies on devices of another backend"
-    if kernel is None:
-        return f"there is no kernel for {jax.default_backend()}"
-    why_not = kernel.why_not(motion)
-    return None if why_not is None else f"the {kernel.name}: {why_not}"
 
 
 def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count: int) -> Segment:
@@ -185,11 +191,70 @@ def _segment(options: TrackerOptions, motion: Motion, schedule: Schedule, count:
     )
 
 
-def _ring_limit(options: TrackerOptions, stream: Any, batching: Batching) -> int | None:
-    """Bytes for a ring without a limit of its own: the memory that particles leave."""
-    if stream is None or stream.limit_bytes is not None or options.memory_limit_gb is None:
-        return None
-    return max(int(options.memory_limit_gb * 2**30) - batching.predicted_bytes, 1)
+def plan_batches(
+    options: TrackerOptions, motion: Motion, segment: Segment, schedule: Schedule, particles: int
+) -> Batching:
+    """All particles where memory allows, else as many as the compiled program's own figures allow."""
+    mesh, limit_gb = options.mesh, options.memory_limit_gb
+    devices = 1 if mesh is None else mesh.size
+    limit = device_memory_limit() if limit_gb is None else int(limit_gb * 2**30)
+    # A bound on the bytes that one particle takes while it moves.
+    state = array_bytes(eqx.filter_eval_shape(_some, motion, 8)) / 8
+    each = int(2 * state + _TEMPORARIES * motion.field.dim * jnp.result_type(float).itemsize)
+    if options.batch_size is not None:
+        size = _multiple(min(options.batch_size, particles), devices)
+        return Batching(size, "as given", _bound(size, each, devices), limit)
+    size = _multiple(particles, devices)
+    held = max(live_bytes().values(), default=0)
+    if _bound(size, each, devices) <= _SHARE * limit - held:
+        return Batching(size, "all at once; they surely fit", _bound(size, each, devices), limit)
+    # What the field takes is live already; the core would count it a second time as an argument.
+    field_bytes = array_bytes(motion.field)
+    shared = Shared(motion, device_tables(schedule, plan_chunks(schedule, 1, 1)), options.reduce)
+
+    def program(particles: Particles, shared: Shared) -> Any:
+        with spread_over(mesh):
+            return segment(particles, jnp.int32(1), shared)
+
+    found = plan_batch_size(
+        program,
+        lambda count: (eqx.filter_eval_shape(_some, motion, count), shared),
+        limit=int(limit - 2 * CHUNK_BYTES + field_bytes / _SHARE),
+        fraction=_SHARE,
+        maximum=size,
+        mesh=mesh,
+        axes=(axes_of(eqx.filter_eval_shape(_some, motion, devices)), None),
+        measure=False,
+    )
+    even = _multiple(-(-particles // -(-particles // found.batch_size)), devices)
+    reason = f"the most that fit into {limit / 2**30:.2f} GB are {found.batch_size:,}"
+    return Batching(min(even, found.batch_size), reason, found.predicted_bytes - field_bytes, limit)
+
+
+def record_bytes(motion: Motion, segment: Segment, particles: int) -> int:
+    """Bytes of one recorded time."""
+    real = jnp.result_type(float).itemsize
+    vectors = int(segment.positions) + int(segment.positions and segment.velocities)
+    return particles * (vectors * motion.field.dim * real + (16 if segment.births else 0))
+
+
+def array_bytes(tree: Any) -> int:
+    """Bytes of all arrays of a pytree, or of those it describes."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+
+
+def _bound(size: int, each: int, devices: int) -> int:
+    return size // devices * each + 2 * CHUNK_BYTES
+
+
+def _multiple(count: int, of: int) -> int:
+    return -(-count // of) * of
+
+
+def _some(motion: Motion, count: int) -> Particles:
+    none = jnp.zeros(count, jnp.int32)
+    return begin(motion, jnp.zeros((count, motion.field.dim)), none, none, jnp.zeros(count))
 
 
 def _report(

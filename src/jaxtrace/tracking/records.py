@@ -35,18 +35,15 @@ class Records:
         for name, values in part.items():
             if name in SUMMED:
                 self._add(name, values, from_rows, to_rows)
-            else:
-                whole = self._array(name, values, covers=last - first == self.particles)
-                whole[to_rows, first:last] = values[from_rows, : last - first]
-
-    def _array(self, name: str, values: np.ndarray, covers: bool) -> np.ndarray:
-        if name not in self.arrays:
-            shape = (self.times, self.particles, *values.shape[2:])
-            fill = np.nan if np.issubdtype(values.dtype, np.floating) else 0
-            self.arrays[name] = (
-                np.empty(shape, values.dtype) if covers else np.full(shape, fill, values.dtype)
-            )
-        return self.arrays[name]
+                continue
+            if name not in self.arrays:
+                shape = (self.times, self.particles, *values.shape[2:])
+                fill = np.nan if np.issubdtype(values.dtype, np.floating) else 0
+                covers = last - first == self.particles
+                self.arrays[name] = (
+                    np.empty(shape, values.dtype) if covers else np.full(shape, fill, values.dtype)
+                )
+            self.arrays[name][to_rows, first:last] = values[from_rows, : last - first]
 
     def _add(self, name: str, values: Any, from_rows: slice, to_rows: slice) -> None:
         """Sums over batches, whole numbers in 64 bits."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from ..boundaries.base import AbstractBoundary
 from ..boundaries.box import Bounds, box_corners
+from ..fields.base import Vector
 from .segment import Snapshot
 
 
@@ -41,8 +42,8 @@ class AbstractReduction(eqx.Module):
 class Count(AbstractReduction):
     """How many particles are moving, inside a box where bounds are given."""
 
-    low: Float[Array, " dim"] | None = None
-    high: Float[Array, " dim"] | None = None
+    low: Vector | None = None
+    high: Vector | None = None
 
     def __call__(self, snapshot: Snapshot) -> Any:
         inside = snapshot.moving
@@ -55,8 +56,8 @@ class Count(AbstractReduction):
 class Histogram(AbstractReduction):
     """How many moving particles lie in each cell of a box; those outside it are not counted."""
 
-    low: Float[Array, " dim"]
-    high: Float[Array, " dim"]
+    low: Vector
+    high: Vector
     counts: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, snapshot: Snapshot) -> Any:
@@ -73,7 +74,7 @@ class Histogram(AbstractReduction):
 class Moments(AbstractReduction):
     """Number, mean and covariance of the moving particles' positions."""
 
-    origin: Float[Array, " dim"] | None = None
+    origin: Vector | None = None
     """A place near the particles, from which sums lose fewer digits; the middle of the seeds by default."""
 
     def _for_seeds(self, seeds: Float[np.ndarray, "particles dim"]) -> "AbstractReduction":
@@ -113,7 +114,8 @@ class MeanSquareDisplacement(AbstractReduction):
                 "`reduce` must not be MeanSquareDisplacement where an inlet fills slots with particles that begin elsewhere. "
                 "Keep positions, or leave the inlet out."
             )
-        if any("periodic" in pair for part in _parts(boundary) for pair in getattr(part, "faces", ())):
+        parts = getattr(boundary, "parts", (boundary,))
+        if any("periodic" in pair for part in parts for pair in getattr(part, "faces", ())):
             warnings.warn(
                 "MeanSquareDisplacement measures from where particles began to where a periodic boundary brought them back: "
                 "distances beyond half a period are too short. Track without the boundary in a field that knows its period.",
@@ -127,10 +129,6 @@ class MeanSquareDisplacement(AbstractReduction):
 
     def finish(self, total: Any) -> Any:
         return total["squares"] / np.maximum(total["count"], 1)[:, None]
-
-
-def _parts(boundary: AbstractBoundary) -> tuple[Any, ...]:
-    return getattr(boundary, "parts", (boundary,))
 
 
 def histogram(bounds: Bounds, counts: int | Sequence[int]) -> Histogram:

@@ -4,17 +4,13 @@ import platform
 import time
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxworlds.rollout import to_host
 from jaxworlds.runtime import device_words
 
-from ..boundaries.base import Unbounded
-from ..fields.base import AbstractGrid
-from ..fields.chart import on_turn_of
+from ..boundaries.base import Unbounded, lie_inside
 from ..fields.epoch import Epoch
 from ..fields.grid_series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
@@ -39,18 +35,20 @@ def collect(
     reached = max((batch.records for batch in batches), default=0)
     times = schedule.times[:reached]
     ends = _ends(job, batches)
+    ended = ends["ended"]
     alive = ages = None
     kept = {name: values[:reached] for name, values in records.arrays.items()}
     if job.segment.positions and not kept:
         kept = {"positions": np.zeros((0, *job.seeds.shape), job.seeds.dtype)}
     if job.segment.births and "begun" in kept:
-        begun, ended = (kept[name] for name in ("begun", "ended"))
-        alive, ages = _lives(job, reached, begun, ended, kept.get("share", np.ones((1, 1))))
+        share = kept.get("share", np.ones((1, 1)))
+        alive, ages = _lives(job, reached, kept["begun"], kept["ended"], share)
     elif job.segment.positions:
         alive, ages = _plain_lives(job, reached, ends)
     if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
         sizes = [b - a for a, b in map(job.rows_of, range(job.batches))]
-        alive = alive & (np.arange(reached)[:, None] < np.repeat(_record_counts(job, batches), sizes))
+        counts = [batch.records for batch in batches] + [0] * (job.batches - len(batches))
+        alive = alive & (np.arange(reached)[:, None] < np.repeat(counts, sizes))
     outcomes = _outcomes(job, batches, ends)
     hits = records.sums.get("hits")
     names = job.motion.boundary.patches
@@ -68,7 +66,7 @@ def collect(
         alive=alive,
         ages=ages,
         release_times=schedule.release_times,
-        end_times=_end_times(job, ends),
+        end_times=np.where(ended != NEVER, _times_within(job, ended, ends["share"]), np.nan),
         outcomes=outcomes,
         patches=np.where(ends["cause"] >= 0, ends["cause"], -1).astype(np.int32),
         patch_names=names,
@@ -78,9 +76,8 @@ def collect(
         reduced=reduced,
         outcome=batches[-1].rollout.outcome if batches else "interrupted",
         epoch=epoch,
-        info=_info(
-            job, batches, records, reached, time.perf_counter() - began
-        ),  # the last, so that it counts all this
+        # The last, so that it counts all this.
+        info=_info(job, batches, records, reached, time.perf_counter() - began),
     )
 
 
@@ -113,12 +110,7 @@ def _ends_outside(job: Job, carry: Particles) -> np.ndarray:
     if isinstance(grid, UnstructuredGrid) and not isinstance(motion.boundary, Unbounded):
         # Walls hold them, and a search through a mesh takes seconds to compile.
         return np.zeros(len(carry.ended), bool)
-    return np.asarray(_lie_outside(grid, *to_host((carry.position, carry.hint))))
-
-
-@eqx.filter_jit
-def _lie_outside(grid: AbstractGrid, points: Float[Array, "n dim"], hints: PyTree) -> Bool[Array, " n"]:
-    return jax.vmap(lambda x, hint: ~grid.stencil(on_turn_of(grid, x), hint).inside)(points, hints)
+    return ~lie_inside(grid, *to_host((carry.position, carry.hint)))
 
 
 def _times_within(job: Job, ended: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -127,17 +119,6 @@ def _times_within(job: Job, ended: np.ndarray, share: np.ndarray) -> np.ndarray:
     stop = np.minimum(ended, len(edges) - 1)
     step = edges[stop] - edges[np.maximum(stop - 1, 0)]
     return np.where(share < 1, edges[stop] - (1 - share.astype(np.float64)) * step, edges[stop])
-
-
-def _end_times(job: Job, ends: dict[str, np.ndarray]) -> np.ndarray:
-    """When each particle ended; NaN for those that did not."""
-    return np.where(ends["ended"] != NEVER, _times_within(job, ends["ended"], ends["share"]), np.nan)
-
-
-def _record_counts(job: Job, batches: list[Batch]) -> np.ndarray:
-    """How many times each batch recorded."""
-    counts = [batch.records for batch in batches]
-    return np.asarray(counts + [0] * (job.batches - len(counts)))
 
 
 def _lives(

@@ -93,7 +93,11 @@ def plan_schedule(
     >>> plan.steps, len(plan.times), plan.times[-1].item()
     (1499, 1500, 4.0)
     """
-    start, end = _checked_span(time_span)
+    start, end = checked_span(time_span)
+    if start == end:
+        raise ValueError(
+            f"`time_span` must have a length; it begins and ends at {start}. Give a later end, or an earlier one to go back."
+        )
     span = abs(end - start)
     n_timesteps, dt = _checked_counts(n_timesteps, dt, record_every, span)
     inner = _strictly_inside(slice_times, start, end)
@@ -127,15 +131,6 @@ def plan_schedule(
         reason=reason,
         slices_met=int((np.abs(edges[_nearest(edges, inner)] - inner) <= _rounding(start, end)).sum()),
     )
-
-
-def _checked_span(time_span: Sequence[float]) -> tuple[float, float]:
-    start, end = checked_span(time_span)
-    if start == end:
-        raise ValueError(
-            f"`time_span` must have a length; it begins and ends at {start}. Give a later end, or an earlier one to go back."
-        )
-    return start, end
 
 
 def _checked_counts(

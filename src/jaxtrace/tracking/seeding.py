@@ -4,6 +4,7 @@ With `inside=` (a field, a grid, a boundary, or a function of (n, dim) points th
 holds: random ones are drawn until there are `n`; of lattices, lines and circles the points elsewhere are left out.
 """
 
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,8 @@ from jaxtyping import Array, Float
 from jaxworlds.arguments import short
 
 from ..boundaries.base import AbstractBoundary, lie_inside
-from ..boundaries.box import AXES, Bounds, box_corners
-from ..fields.base import AbstractField, AbstractGrid
+from ..boundaries.box import AXES, Bounds, box_corners, checked_point, checked_size
+from ..fields.base import AbstractField, AbstractGrid, Vector
 from ..integrators.base import AnyKey
 from .checks import point_text
 
@@ -90,34 +91,29 @@ def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.n
 
 def _draw_inside(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> Seeds:
     """`n` points of `draw(count, round)`, those of them that lie inside; the first round alone where all may."""
-    found = draw(n, 0)
     if inside is None:
-        return found
-    kept = [found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))]]
-    drawn = n
-    for number in range(1, _ROUNDS):
-        have = sum(map(len, kept))
-        if have >= n or (have == 0 and drawn >= _MOST_AT_ONCE):
-            break
-        count = int(min(max(1.2 * (n - have) * drawn / max(have, 0.1), n, 1000), _MOST_AT_ONCE))
+        return draw(n, 0)
+    kept: list[Seeds] = []
+    drawn, count = 0, n
+    for number in itertools.count():
         found = draw(count, number)
         kept.append(found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))])
         drawn += count
-    if sum(map(len, kept)) < n:
-        low, high = point_text(found.min(0)), point_text(found.max(0))
-        raise ValueError(
-            f"`inside` must hold more of where seeds are drawn, {low} to {high}: of {drawn:,} points {sum(map(len, kept)):,} lie "
-            f"inside, and `n` is {n:,}. Choose other `bounds`."
-        )
+        have = sum(map(len, kept))
+        if have >= n:
+            break
+        if number + 1 == _ROUNDS or (have == 0 and drawn >= _MOST_AT_ONCE):
+            low, high = point_text(found.min(0)), point_text(found.max(0))
+            raise ValueError(
+                f"`inside` must hold more of where seeds are drawn, {low} to {high}: of {drawn:,} points {have:,} lie inside, "
+                f"and `n` is {n:,}. Choose other `bounds`."
+            )
+        count = int(min(max(1.2 * (n - have) * drawn / max(have, 0.1), n, 1000), _MOST_AT_ONCE))
     return jnp.concatenate(kept)[:n]
 
 
 def uniform_grid_seeds(
-    resolution: int | Sequence[int],
-    bounds: Bounds,
-    include_boundaries: bool = True,
-    *,
-    inside: Inside = None,
+    resolution: int | Sequence[int], bounds: Bounds, include_boundaries: bool = True, *, inside: Inside = None
 ) -> Seeds:
     """A regular lattice, the last axis fastest; only its points `inside`, if given.
 
@@ -129,13 +125,11 @@ def uniform_grid_seeds(
     ```
     """
     low, high = box_corners(bounds)
-    counts = _counts(resolution, len(low), "resolution")
-    lines = []
-    for a, b, n in zip(low, high, counts, strict=True):
-        if include_boundaries and n > 1:
-            lines.append(np.linspace(a, b, n))
-        else:
-            lines.append(a + (np.arange(n) + 0.5) * (b - a) / n)
+    counts = _counts(resolution, len(low))
+    lines = [
+        np.linspace(a, b, n) if include_boundaries and n > 1 else a + (np.arange(n) + 0.5) * (b - a) / n
+        for a, b, n in zip(low, high, counts, strict=True)
+    ]
     return seeds_inside(_lattice(lines), inside)
 
 
@@ -149,7 +143,7 @@ def random_seeds(n: int, bounds: Bounds, key: Source = 0, *, inside: Inside = No
     low, high = (jnp.asarray(corner, float) for corner in box_corners(bounds))
 
     def draw(count: int, number: int) -> Seeds:
-        return low + jr.uniform(_key_of_round(key, number), (count, len(low))) * (high - low)
+        return low + jr.uniform(_key(key, number), (count, len(low))) * (high - low)
 
     return _draw_inside(_number(n), inside, draw)
 
@@ -165,23 +159,23 @@ def circle_seeds(
     center: Point, radius: float, n: int, normal: Point | None = None, *, inside: Inside = None
 ) -> Seeds:
     """`n` points evenly around a circle; in three dimensions across `normal`, by default the z axis."""
-    centre = _point(center, "center")
+    centre = checked_point(center, "center")
     angle = 2 * np.pi * np.arange(_number(n)) / n
     first, second = _plane(len(centre), normal)
     ring = np.cos(angle)[:, None] * first + np.sin(angle)[:, None] * second
-    return seeds_inside(centre + _positive(radius, "radius") * ring, inside)
+    return seeds_inside(centre + checked_size(radius) * ring, inside)
 
 
 def sphere_seeds(
     center: Point, radius: float, n: int, key: Source | None = None, *, inside: Inside = None
 ) -> Seeds:
     """`n` points on a sphere: evenly spaced (a Fibonacci spiral), or at random when a `key` is given."""
-    centre = _point(center, "center")
+    centre = checked_point(center, "center")
     if len(centre) != 3:
         raise ValueError(
             f"`center` must have three coordinates; got {len(centre)}. Use circle_seeds in two dimensions."
         )
-    middle, size = jnp.asarray(centre, float), _positive(radius, "radius")
+    middle, size = jnp.asarray(centre, float), checked_size(radius)
     if key is None:
         height = 1 - (2 * np.arange(_number(n)) + 1) / n
         angle = np.pi * (3 - np.sqrt(5)) * np.arange(n)
@@ -191,17 +185,17 @@ def sphere_seeds(
     return _draw_inside(
         _number(n),
         inside,
-        lambda count, number: middle + size * _directions(_key_of_round(key, number), count, 3),
+        lambda count, number: middle + size * _directions(_key(key, number), count, 3),
     )
 
 
 def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside: Inside = None) -> Seeds:
     """`n` points drawn evenly from a ball, in two dimensions a disc, or from the part of it that lies `inside`."""
-    centre, size = _point(center, "center"), _positive(radius, "radius")
+    centre, size = checked_point(center, "center"), checked_size(radius)
     dim = len(centre)
 
     def draw(count: int, number: int) -> Seeds:
-        key_direction, key_radius = jr.split(_key_of_round(key, number))
+        key_direction, key_radius = jr.split(_key(key, number))
         reach = jr.uniform(key_radius, (count, 1)) ** (1 / dim)
         return jnp.asarray(centre, float) + size * reach * _directions(key_direction, count, dim)
 
@@ -209,17 +203,12 @@ def ball_seeds(center: Point, radius: float, n: int, key: Source = 0, *, inside:
 
 
 def rectangle_seeds(
-    corner: Point,
-    edge_u: Point,
-    edge_v: Point,
-    resolution: int | Sequence[int],
-    *,
-    inside: Inside = None,
+    corner: Point, edge_u: Point, edge_v: Point, resolution: int | Sequence[int], *, inside: Inside = None
 ) -> Seeds:
     """A lattice on the parallelogram that two edges span from a corner, its borders included; `edge_v` fastest."""
     origin, u = _same_length(corner, edge_u, "corner", "edge_u")
     _, v = _same_length(corner, edge_v, "corner", "edge_v")
-    counts = _counts(resolution, 2, "resolution")
+    counts = _counts(resolution, 2)
     shares = [np.linspace(0.0, 1.0, n) if n > 1 else np.array([0.5]) for n in counts]
     return seeds_inside(origin + _lattice(shares) @ np.stack([u, v]), inside)
 
@@ -229,7 +218,7 @@ def stratified_seeds(
 ) -> Seeds:
     """One random point in every cell of a lattice: as even as a lattice, without its regularity."""
     low, high = box_corners(bounds)
-    counts = _counts(resolution, len(low), "resolution")
+    counts = _counts(resolution, len(low))
     cell = jnp.asarray(_lattice([np.arange(n) for n in counts]), float)
     size = jnp.asarray((high - low) / np.array(counts), float)
     return seeds_inside(jnp.asarray(low, float) + (cell + jr.uniform(_key(key), cell.shape)) * size, inside)
@@ -264,7 +253,7 @@ def low_discrepancy_seeds(
 def density_seeds(
     n: int,
     bounds: Bounds,
-    density: Callable[[Float[Array, " dim"]], Any] | Float[Array | np.ndarray, "..."],
+    density: Callable[[Vector], Any] | Float[Array | np.ndarray, "..."],
     key: Source = 0,
     resolution: int | Sequence[int] = 64,
     *,
@@ -277,7 +266,7 @@ def density_seeds(
     """
     low, high = box_corners(bounds)
     if callable(density):
-        counts = _counts(resolution, len(low), "resolution")
+        counts = _counts(resolution, len(low))
         middles = _lattice(
             [a + (np.arange(m) + 0.5) * (b - a) / m for a, b, m in zip(low, high, counts, strict=True)]
         )
@@ -294,7 +283,7 @@ def density_seeds(
     size = (high - low) / np.array(weights.shape)
 
     def draw(count: int, number: int) -> Seeds:
-        key_cell, key_place = jr.split(_key_of_round(key, number))
+        key_cell, key_place = jr.split(_key(key, number))
         drawn = np.asarray(jr.uniform(key_cell, (count,)), np.float64) * edges[-1]
         cell = np.minimum(np.searchsorted(edges, drawn, side="right"), np.flatnonzero(weights.ravel())[-1])
         index = np.stack(np.unravel_index(cell, weights.shape), -1)
@@ -325,7 +314,7 @@ def table_seeds(table: Any, columns: Sequence[str] | None = None) -> Seeds:
             )
         if path is not None:
             _tell_unused_times(path, [str(key) for key in keys if key not in names])
-            _demand_numbers(path, {name: table[name] for name in names})
+            table = {name: _numbers(path, name, table[name]) for name in names}
         positions = np.stack([np.asarray(table[name], np.float64) for name in names], -1)
     if positions.ndim != 2 or 0 in positions.shape:
         raise ValueError(f"`table` must hold (n, dim) positions; got shape {positions.shape}.")
@@ -405,7 +394,7 @@ def _plane(dim: int, normal: Point | None) -> tuple[np.ndarray, np.ndarray]:
         return np.array([1.0, 0.0]), np.array([0.0, 1.0])
     if dim != 3:
         raise ValueError(f"`center` must have two or three coordinates; got {dim}.")
-    axis = np.array([0.0, 0.0, 1.0]) if normal is None else _point(normal, "normal")
+    axis = np.array([0.0, 0.0, 1.0]) if normal is None else checked_point(normal, "normal")
     if axis.shape != (3,) or not np.linalg.norm(axis) > 0:
         raise ValueError(f"`normal` must be a direction of three numbers, not all 0; got {normal!r}.")
     axis = axis / np.linalg.norm(axis)
@@ -416,8 +405,8 @@ def _plane(dim: int, normal: Point | None) -> tuple[np.ndarray, np.ndarray]:
     return first, np.cross(axis, first)
 
 
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    """Columns of a CSV file by its header."""
+def _read_csv(path: Path) -> dict[str, list[str]]:
+    """Columns of a CSV file by its header, as text: only the coordinates must be numbers."""
     import csv
 
     if not path.is_file():
@@ -435,8 +424,7 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     for number, row in enumerate(body, start=2):
         if len(row) != len(header):
             raise ValueError(f"{path} line {number} has {len(row)} values; its header names {len(header)}.")
-    columns = {name.strip(): [row[i] for row in body] for i, name in enumerate(header)}
-    return {name: _numbers(column) for name, column in columns.items()}
+    return {name.strip(): [row[i] for row in body] for i, name in enumerate(header)}
 
 
 def _column_remedy(names: list[str], path: Path | None) -> str:
@@ -460,33 +448,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _numbers(column: list[str]) -> np.ndarray:
-    """A column as numbers, or as text if a value is not a number: only the coordinates must be numbers."""
-    try:
-        return np.array([float(text) for text in column])
-    except ValueError:
-        return np.array(column, object)
+def _numbers(path: Path, name: str, column: Sequence[str]) -> list[float]:
+    """A column of a file as numbers; a word among them is refused by its line."""
+    for line, text in enumerate(column, start=2):
+        if not _is_number(text):
+            raise ValueError(
+                f"{path} line {line}: `{name}` must be a number; got {text[:60]!r}. Correct it, or leave the line out."
+            )
+    return list(map(float, column))
 
 
-def _demand_numbers(path: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Raise if coordinates of a file hold words, by file and line."""
-    for name, column in columns.items():
-        for line, text in enumerate(column if column.dtype == object else (), start=2):
-            try:
-                float(text)
-            except ValueError:
-                raise ValueError(
-                    f"{path} line {line}: `{name}` must be a number; got {text[:60]!r}. Correct it, or leave the line out."
-                ) from None
-
-
-def _key(source: Source) -> AnyKey:
-    return jr.key(source) if isinstance(source, int) else source
-
-
-def _key_of_round(source: Source, number: int) -> AnyKey:
+def _key(source: Source, number: int = 0) -> AnyKey:
     """The key itself for the first draw, others for what is drawn after it."""
-    return _key(source) if number == 0 else jr.fold_in(_key(source), number)
+    key = jr.key(source) if isinstance(source, int) else source
+    return key if number == 0 else jr.fold_in(key, number)
 
 
 def _number(n: int, name: str = "n") -> int:
@@ -495,28 +470,17 @@ def _number(n: int, name: str = "n") -> int:
     return n
 
 
-def _positive(value: float, name: str) -> float:
-    if not 0 < value < np.inf:
-        raise ValueError(f"`{name}` must be {'finite' if value > 0 else 'positive'}; got {value}.")
-    return value
-
-
-def _counts(resolution: int | Sequence[int], dim: int, name: str) -> tuple[int, ...]:
+def _counts(resolution: int | Sequence[int], dim: int) -> tuple[int, ...]:
     counts = (resolution,) * dim if isinstance(resolution, int) else tuple(int(n) for n in resolution)
     if len(counts) != dim or min(counts) < 1:
-        raise ValueError(f"`{name}` must be one number or {dim} numbers of at least 1; got {resolution!r}.")
+        raise ValueError(
+            f"`resolution` must be one number or {dim} numbers of at least 1; got {resolution!r}."
+        )
     return counts
 
 
-def _point(given: Any, name: str) -> np.ndarray:
-    point = np.asarray(given, np.float64)
-    if point.ndim != 1 or not np.isfinite(point).all():
-        raise ValueError(f"`{name}` must be one point of finite coordinates; got {given!r}.")
-    return point
-
-
 def _same_length(first: Any, second: Any, one: str, other: str) -> tuple[np.ndarray, np.ndarray]:
-    a, b = _point(first, one), _point(second, other)
+    a, b = checked_point(first, one), checked_point(second, other)
     if a.shape != b.shape:
         raise ValueError(f"`{one}` and `{other}` must have equal length; got {len(a)} and {len(b)}.")
     return a, b

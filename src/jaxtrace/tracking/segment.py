@@ -11,10 +11,11 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from jaxworlds.batching import on_each_device, spreading_mesh
 
+from ..fields.base import Index, Scalar
 from ..fields.grid_series import AbstractSeries
 from ..motion import Motion
 from .chunks import ChunkPlan, segment_edges
-from .particles import Particles, axes_of, moving_mask, step_particles
+from .particles import Particles, axes_of, map_particles, moving_mask, step_particles
 from .schedule import Schedule
 from .space_order import curve_order, put_in_slots
 
@@ -26,7 +27,7 @@ class Tables(eqx.Module):
     dt: Float[Array, " rows"]
     first: Int32[Array, " segments"]
     last: Int32[Array, " segments"]
-    parts: Int32[Array, ""]
+    parts: Index
     """How many segments lie between two recorded times."""
 
 
@@ -39,7 +40,7 @@ class Snapshot(eqx.Module):
     moving: Bool[Array, " n"]
     """Which ones are released and have not ended."""
     identity: Int32[Array, " n"]
-    t: Float[Array, ""]
+    t: Scalar
 
 
 class Shared(eqx.Module):
@@ -67,7 +68,7 @@ class Segment:
     """Steps from one sorting of the particles in space to the next; 0 leaves them in order."""
 
     def __call__(
-        self, particles: Particles, number: Int32[Array, ""], shared: Shared
+        self, particles: Particles, number: Index, shared: Shared
     ) -> tuple[Particles, dict[str, Any]]:
         """Take the segment's steps and say what is recorded at its end."""
         motion, tables = shared.motion, shared.tables
@@ -81,24 +82,19 @@ class Segment:
         return particles, self.record(motion, shared.reduction, particles, last, tables.t[last])
 
     def steps(
-        self,
-        motion: Motion,
-        tables: Tables,
-        particles: Particles,
-        first: Int32[Array, ""],
-        last: Int32[Array, ""],
+        self, motion: Motion, tables: Tables, particles: Particles, first: Index, last: Index
     ) -> tuple[Particles, Int32[Array, "1 patches"]]:
         """The steps of a segment by one device, sorted in space every so often, and how often each patch was met."""
         none = jnp.zeros((1, particles.hits.shape[0]), jnp.int32)
         mesh = spreading_mesh()
         devices = () if mesh is None else mesh.axis_names
 
-        def step(row: Int32[Array, ""], carry: Any) -> Any:
+        def step(row: Index, carry: Any) -> Any:
             particles, hits = carry
             particles, more = step_particles(motion, particles, row, tables.t[row], tables.dt[row], devices)
             return particles, hits + more
 
-        def stretch(number: Int32[Array, ""], carry: Any) -> Any:
+        def stretch(number: Index, carry: Any) -> Any:
             particles, hits = carry
             begin = first + number * self.sort
             end = jnp.minimum(begin + self.sort, last)
@@ -110,12 +106,7 @@ class Segment:
         return jax.lax.fori_loop(first, last, step, (particles, none))
 
     def record(
-        self,
-        motion: Motion,
-        reduction: Any,
-        particles: Particles,
-        edge: Int32[Array, ""],
-        t: Float[Array, ""],
+        self, motion: Motion, reduction: Any, particles: Particles, edge: Index, t: Scalar
     ) -> dict[str, Any]:
         """The record of one recorded time."""
         out: dict[str, Any] = {"hits": particles.hits, "missed": particles.missed}
@@ -143,15 +134,10 @@ def sort_in_space(motion: Motion, particles: Particles) -> Particles:
     """Particles that are near in space near in memory, of those that this device holds."""
     assert isinstance(motion.field, AbstractSeries)
     order = curve_order(particles.position, *motion.field.grid.bounds)
-    return jax.tree.map(
-        lambda axis, leaf: leaf if axis is None else leaf[order],
-        axes_of(particles),
-        particles,
-        is_leaf=lambda axis: axis is None,
-    )
+    return map_particles(lambda leaf: leaf[order], particles)
 
 
-def velocities(motion: Motion, particles: Particles, t: Float[Array, ""]) -> Float[Array, "n dim"]:
+def velocities(motion: Motion, particles: Particles, t: Scalar) -> Float[Array, "n dim"]:
     """The field's velocities where the particles are, or their own."""
     if particles.velocity is not None:
         sphere = motion.field.sphere if motion.integrator.steps_in_metres else None

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32, PyTree, UInt32
 
 from ..boundaries.reinjection import InletBoundary
+from ..fields.base import Vector
 from ..fields.grid_series import AbstractSeries
 from ..motion import Motion
 
@@ -27,9 +28,7 @@ _SORTED_FROM_CPU = 20_000
 _NODES_IN_CACHE = 30_000
 
 
-def curve_places(
-    position: Float[Array, "n dim"], low: Float[Array, " dim"], high: Float[Array, " dim"]
-) -> UInt32[Array, " n"]:
+def curve_places(position: Float[Array, "n dim"], low: Vector, high: Vector) -> UInt32[Array, " n"]:
     """The place of each position on the Morton curve through the box; positions beyond count as on its edge."""
     dim = position.shape[1]
     bits = _BITS[dim]
@@ -45,9 +44,7 @@ def curve_places(
     return place
 
 
-def curve_order(
-    position: Float[Array, "n dim"], low: Float[Array, " dim"], high: Float[Array, " dim"]
-) -> Int[Array, " n"]:
+def curve_order(position: Float[Array, "n dim"], low: Vector, high: Vector) -> Int[Array, " n"]:
     """The particles' numbers from the beginning of the curve to its end.
 
     On a CPU place and number share a word where the place keeps enough bits: sorting single words takes an eighth of

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields.analytic import AnalyticField
+from ..fields.base import Scalar, Vector
 from ..fields.time_series import TimeSeriesField
 from ..integrators.base import AbstractIntegrator
 from .schedule import Schedule
@@ -42,9 +43,12 @@ def tell_long_steps(
     if told is None:
         return
     why, good = told
+    # With one digit, rounded down; what rounding alone parts from a digit counts as that digit.
+    power = 10.0 ** math.floor(math.log10(good * (1 + 1e-4)))
+    good = math.floor(good / power * (1 + 1e-4)) * power
     warnings.warn(
         f"`dt` must be much shorter for this field; got steps of {longest:g} ({schedule.reason}), in one of which {why}: where "
-        f"particles end then means nothing. Take `dt={_rounded_down(good):g}` or less, or the integrator 'dopri5', which chooses "
+        f"particles end then means nothing. Take `dt={good:g}` or less, or the integrator 'dopri5', which chooses "
         "its steps.",
         stacklevel=3,
     )
@@ -104,21 +108,15 @@ def _rates_of_change(
     """
     own = field.in_metres
 
-    def one(x: Float[Array, " dim"], t: Float[Array, ""]) -> Float[Array, ""]:
-        def velocity(x: Float[Array, " dim"], t: Float[Array, ""]) -> Float[Array, " dim"]:
+    def one(x: Vector, t: Scalar) -> Scalar:
+        def velocity(x: Vector, t: Scalar) -> Vector:
             return own.sample(x, t).velocity
 
         way = field.sample(x, t).velocity, jnp.ones_like(t)
         value, change = jax.jvp(velocity, (x, t), way)
         return jnp.linalg.norm(change) / jnp.linalg.norm(value)
 
-    def further(x: Float[Array, " dim"], t: Float[Array, ""], later: Float[Array, ""]) -> Float[Array, ""]:
+    def further(x: Vector, t: Scalar, later: Scalar) -> Scalar:
         return one(x + later * field.sample(x, t).velocity, t + later)
 
     return jax.vmap(lambda x, t: jax.vmap(lambda later: further(x, t, later))(ahead))(seeds, times)
-
-
-def _rounded_down(value: float) -> float:
-    """With one digit; what rounding alone parts from a digit counts as that digit."""
-    power = 10.0 ** math.floor(math.log10(value * (1 + 1e-4)))
-    return math.floor(value / power * (1 + 1e-4)) * power

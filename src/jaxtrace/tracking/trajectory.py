@@ -130,26 +130,20 @@ class Trajectory:
         if met:
             lines.append("  patches met: " + ", ".join(f"{name} {count:,}" for name, count in met.items()))
         if "particle_steps_per_second" in self.info:
+            # A call with many results does not reach the rate of the compiled loop alone.
+            rate = self.info.get("loop_particle_steps_per_second")
+            loop = "" if rate is None else f" ({rate:,.0f} in the compiled loop alone)"
             lines.append(
                 f"  {self.info['steps']:,} steps in {self.info['seconds']:.2f} s "
                 f"({self.info['compile_seconds']:.2f} s compiling), "
-                f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}{self._loop()}"
+                f"{self.info['particle_steps_per_second']:,.0f} particle-steps/s on {self.info['device']}{loop}"
             )
         return "\n".join(lines)
 
-    def _loop(self) -> str:
-        """The rate of the compiled loop alone, which a call with many results does not reach."""
-        rate = self.info.get("loop_particle_steps_per_second")
-        return "" if rate is None else f" ({rate:,.0f} in the compiled loop alone)"
-
     def _at_once(self, code: int, count: int) -> str:
         """How many of those that the field does not move were so from the beginning: seeds on land, for example."""
-        if (
-            code not in (Outcome.OUTSIDE, Outcome.NOT_FINITE)
-            or self.ages is None
-            or self.generation is not None
-            or not len(self)
-        ):
+        stopped = code in (Outcome.OUTSIDE, Outcome.NOT_FINITE)
+        if not stopped or self.ages is None or self.generation is not None or not len(self):
             return ""
         still = int(((self.outcomes == code) & (self.ages[-1] == 0)).sum())
         began = "where it began" if still == 1 else "where they began"

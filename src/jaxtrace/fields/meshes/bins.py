@@ -193,9 +193,8 @@ def clear_balls(
     across /= np.linalg.norm(across, axis=1, keepdims=True)
     radius = np.full(len(middle), np.inf)
     size = np.floor(np.log2(reach))
-    for one in np.unique(
-        size
-    ):  # faces of about one size: the largest of all would spoil the bound for small ones
+    for one in np.unique(size):
+        # Faces of about one size: the largest of all would spoil the bound for small ones.
         rows = np.flatnonzero(size == one)
         tree, largest = KDTree(centre[rows]), reach[rows].max()
         bound = np.asarray(tree.query(middle)[0]) - largest

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Int32
 
+from ..base import Flag, Index, Scalar, Vector
 from ..isolation import isolate
 from ..subset import LARGE_BATCH, apply_to_subset
 from ..weights import take
@@ -22,7 +23,6 @@ from .shapes import sum_products
 
 GATHERING = ("cpu",)
 """Where a large batch is searched by one look at all and a walk for the few that have moved on."""
-Scalar = Float[Array, ""]
 Reals = Float[Array, "*n"]
 """One number for a point, or one for each point of a block."""
 
@@ -30,8 +30,8 @@ Reals = Float[Array, "*n"]
 class Found(NamedTuple):
     """The simplex around a point, or the last one of the walk towards it."""
 
-    simplex: Int32[Array, ""]
-    inside: Bool[Array, ""]
+    simplex: Index
+    inside: Flag
     weights: tuple[Scalar, ...]
     """Barycentric coordinates; outside, those of a near point."""
 
@@ -42,8 +42,8 @@ class SimplexSearch(eqx.Module):
     rows: Int[Array, "simplices width"]
     clear: Float[Array, " simplices"]
     """How far behind its walls a simplex can be extended without meeting another, in its own height."""
-    bin_origin: Float[Array, " dim"]
-    bin_scale: Float[Array, " dim"]
+    bin_origin: Vector
+    bin_scale: Vector
     bin_first: Int32[Array, " bins1"]
     bin_members: Int32[Array, " entries"]
     bin_start: Int32[Array, " bins"]
@@ -82,15 +82,20 @@ class SimplexSearch(eqx.Module):
         return self.rows[:, first : first + self.dim + 1].astype(jnp.int32)
 
     @property
-    def always(self) -> Bool[Array, ""]:
+    def frame(self) -> Float[Array, " numbers"]:
+        """The box's lowest and highest corner, then origin and scale of the bins: what kernels read."""
+        return jnp.concatenate([self.box.reshape(-1), self.bin_origin, self.bin_scale])
+
+    @property
+    def always(self) -> Flag:
         """True, as a value the compiler cannot foresee; see `isolate`."""
         return self.box[0, 0] > -jnp.inf
 
-    def start(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
+    def start(self, x: Vector) -> Index:
         """The simplex at the middle of the bin around the point."""
         return take(self.bin_start, self.bin(x))
 
-    def find(self, x: Float[Array, " dim"], hint: Int[Array, ""]) -> Found:
+    def find(self, x: Vector, hint: Int[Array, ""]) -> Found:
         """The simplex around a point, looked for from the simplex `hint`, and the point's weights in it."""
         own = x.astype(self.box.dtype)
         packed = _search(*lax.stop_gradient((self, own)), hint)
@@ -99,9 +104,7 @@ class SimplexSearch(eqx.Module):
         weights = _differentiable(self, simplex, inside, own, (1 - sum(rest[1:], rest[0]), *rest))
         return Found(simplex, inside, tuple(weight.astype(x.dtype) for weight in weights))
 
-    def locate(
-        self, x: Float[Array, " dim"], hint: Int[Array, ""]
-    ) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
+    def locate(self, x: Vector, hint: Int[Array, ""]) -> tuple[Index, Flag]:
         """The simplex around a point and True, or the last simplex of the walk towards it and False."""
         return _decode(_locate(*lax.stop_gradient((self, x.astype(self.box.dtype))), hint))
 
@@ -113,7 +116,7 @@ class SimplexSearch(eqx.Module):
         edges = np.swapaxes(np.linalg.inv(numbers[:, : d * d].reshape(-1, d, d)), 1, 2)
         return np.concatenate([first[:, None], first[:, None] + edges], 1)
 
-    def bin(self, x: Float[Array, " dim"]) -> Int32[Array, ""]:
+    def bin(self, x: Vector) -> Index:
         """The number of the bin around a point."""
         top = jnp.asarray(self.bin_shape, x.dtype) - 1
         place = jnp.clip((x - self.bin_origin) * self.bin_scale, 0, top).astype(jnp.int32)
@@ -122,7 +125,7 @@ class SimplexSearch(eqx.Module):
             number = number * count + place[axis]
         return jnp.clip(number, 0, self.bin_start.shape[0] - 1)  # NaN positions too end in a bin
 
-    def reaches(self, x: Float[Array, " dim"]) -> Bool[Array, ""]:
+    def reaches(self, x: Vector) -> Flag:
         """Whether the box around the mesh holds the point."""
         low, high = self.box
         slack = 8 * jnp.finfo(low.dtype).eps * jnp.max(jnp.abs(self.box))
@@ -139,7 +142,7 @@ class SimplexSearch(eqx.Module):
         return inverse, numbers[d * d :], [row[d * d + d + k] for k in range(d + 1)]
 
     def coordinates(
-        self, simplex: Int[Array, ""], x: Float[Array, " dim"]
+        self, simplex: Int[Array, ""], x: Vector
     ) -> tuple[list[Scalar], Scalar, list[Int[Array, ""]]]:
         """Barycentric coordinates, what rounding may change in them, and the links behind the faces opposite."""
         inverse, corner, links = self.row(simplex)
@@ -179,7 +182,7 @@ def lowest(weights: list[Reals]) -> Reals:
     return functools.reduce(jnp.minimum, weights)
 
 
-def _glance(search: SimplexSearch, x: Float[Array, " dim"], simplex: Int32[Array, ""]) -> _Pack:
+def _glance(search: SimplexSearch, x: Vector, simplex: Index) -> _Pack:
     """The simplex itself if it holds the point, the next one on the way to it, or -1 - simplex at a wall."""
     weights, tolerance, links = search.coordinates(simplex, x)
     here = simplex.astype(search.rows.dtype)
@@ -199,11 +202,11 @@ def near(weights: list[Reals]) -> list[Reals]:
     return [weight / total for weight in held]
 
 
-def _walk(search: SimplexSearch, x: Float[Array, " dim"], begin: Int32[Array, ""]) -> Int32[Array, ""]:
+def _walk(search: SimplexSearch, x: Vector, begin: Index) -> Index:
     """The simplex around the point, or -1 - the last one; each is left through the face the point lies furthest behind."""
 
     # The simplex, or -1 - (2 × simplex + found) at the end: one number, so that XLA computes it once.
-    def on(walk: tuple[Int32[Array, ""], Int32[Array, ""]]) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
+    def on(walk: tuple[Index, Index]) -> tuple[Index, Index]:
         state, steps = walk
         here = jnp.maximum(state, 0)  # those who have arrived read the first row: it is in the cache
         onward = _glance(search, x, here)[0].astype(jnp.int32)
@@ -217,7 +220,7 @@ def _walk(search: SimplexSearch, x: Float[Array, " dim"], begin: Int32[Array, ""
     return jnp.where(ended % 2 == 1, ended // 2, -1 - ended // 2)
 
 
-def _look_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array, ""]) -> Int32[Array, ""]:
+def _look_up(search: SimplexSearch, x: Vector, code: Index) -> Index:
     """After a walk that did not arrive: the member of the bin that holds the point, else the code as it was.
 
     Where the space behind the walls of the last simplex is known to be clear and the point lies there, it is outside.
@@ -242,12 +245,12 @@ def _look_up(search: SimplexSearch, x: Float[Array, " dim"], code: Int32[Array, 
     return lax.while_loop(lambda state: state[1] != done, look, begin)[0]
 
 
-def _locate(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> Int32[Array, ""]:
+def _locate(search: SimplexSearch, x: Vector, hint: Int[Array, ""]) -> Index:
     begin = jnp.clip(hint, 0, search.rows.shape[0] - 1).astype(jnp.int32)
     return _look_up(search, x, _walk(search, x, begin))
 
 
-def _search_one(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Pack:
+def _search_one(search: SimplexSearch, x: Vector, hint: Int[Array, ""]) -> _Pack:
     code = _locate(search, x, hint)
     simplex, inside = _decode(code)
     weights = search.coordinates(simplex, x)[0]
@@ -275,9 +278,7 @@ def _search_many(
     return apply_to_subset(functools.partial(_search_one, search), moving, (x, here), found, always)
 
 
-@jax.custom_batching.custom_vmap
-def _search(search: SimplexSearch, x: Float[Array, " dim"], hint: Int[Array, ""]) -> _Pack:
-    return _search_one(search, x, hint)
+_search = jax.custom_batching.custom_vmap(_search_one)
 
 
 @_search.def_vmap
@@ -295,11 +296,7 @@ def _search_batch(
 
 @jax.custom_jvp
 def _differentiable(
-    search: SimplexSearch,
-    simplex: Int32[Array, ""],
-    inside: Bool[Array, ""],
-    x: Float[Array, " dim"],
-    weights: tuple[Scalar, ...],
+    search: SimplexSearch, simplex: Index, inside: Flag, x: Vector, weights: tuple[Scalar, ...]
 ) -> tuple[Scalar, ...]:
     """The weights the search has found; their derivative by `x` reads the simplex's row once more."""
     return weights
@@ -309,7 +306,7 @@ def _differentiable(
 def _slope(primals: Any, tangents: Any) -> Any:
     search, simplex, inside, x, weights = primals
 
-    def read(x: Float[Array, " dim"]) -> tuple[Scalar, ...]:
+    def read(x: Vector) -> tuple[Scalar, ...]:
         raw = search.coordinates(simplex, x)[0]
         return tuple(jnp.where(inside, w, n) for w, n in zip(raw, near(raw), strict=True))
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
+
+from ..base import Flag, Scalar, Vector
 
 # Powers of the reference coordinates in each term of the maps below: 1, r, s, rs and 1, r, s, t, rs, st, rt, rst.
 _POWERS = {
@@ -127,7 +129,6 @@ def divide(
 
 
 # Below, one point at a time and in scalars: XLA turns small matrix products under `vmap` into slow batched ones.
-Scalar = Float[Array, ""]
 
 
 def _terms(xi: list[Scalar]) -> list[Scalar]:
@@ -178,17 +179,13 @@ def sum_products(a: Sequence[Float[Array, "*n"]], b: Sequence[Float[Array, "*n"]
     return total
 
 
-def invert(
-    coefficients: Float[Array, "dim terms"], target: Float[Array, " dim"], steps: int
-) -> tuple[Float[Array, " dim"], Bool[Array, ""]]:
+def invert(coefficients: Float[Array, "dim terms"], target: Vector, steps: int) -> tuple[Vector, Flag]:
     """Reference point whose image is `target`: Newton from the centre, until it rests (True) or `steps` are done.
 
     Only one last step is differentiated: that gives the derivative of the inverse map, whatever their number.
     """
 
-    def newton(
-        at: Float[Array, " dim"], c: Float[Array, "dim terms"], x: Float[Array, " dim"]
-    ) -> Float[Array, " dim"]:
+    def newton(at: Vector, c: Float[Array, "dim terms"], x: Vector) -> Vector:
         rows, xi = [list(row) for row in c], list(at)
         off = [x[axis] - sum_products(row, _terms(xi)) for axis, row in enumerate(rows)]
         return at + jnp.stack(_solve(_slopes(rows, xi), off))
@@ -209,7 +206,7 @@ def invert(
     return found, jnp.max(jnp.abs(found - at)) < 1e-3
 
 
-def corner_weights(matrix: Float[Array, "corners terms"], xi: Float[Array, " dim"]) -> list[Scalar]:
+def corner_weights(matrix: Float[Array, "corners terms"], xi: Vector) -> list[Scalar]:
     """Shape functions at one reference point."""
     values = _terms(list(xi))
     return [sum_products(list(row), values) for row in matrix]

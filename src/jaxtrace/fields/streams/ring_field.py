@@ -7,8 +7,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
-from ..base import AbstractGrid, Interpolation
-from ..grid_series import AbstractSeries, Extrapolation, check_layout, slices_at
+from ..base import AbstractGrid, Interpolation, Scalar
+from ..grid_series import AbstractSeries, Extrapolation, slices_at
 from ..moments import Layout
 from ..weights import Knots
 
@@ -28,22 +28,17 @@ class RingField(AbstractSeries):
     grid: AbstractGrid
     within: Int32[Array, " 2"]
     """The lowest and the highest interval between two slices whose slices are all present."""
-    scale: Float[Array, ""]
+    scale: Scalar
     dim: int = eqx.field(static=True)
     time_interpolation: Interpolation = eqx.field(static=True)
     extrapolation: Extrapolation = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
 
-    def time_stencil(self, t: Float[Array, ""]) -> tuple[list[Int[Array, ""]], list[Float[Array, ""]]]:
+    def time_stencil(self, t: Scalar) -> tuple[list[Int[Array, ""]], list[Scalar]]:
         """Slots and weights of the slices that count at one time."""
         numbers, weights = slices_at(self.clock, t, self.time_interpolation, self.within)
         slots = self.data.shape[0]
         return [lax.rem(number, lax.full_like(number, slots)) for number in numbers], weights
-
-    def with_layout(self, layout: Layout) -> "RingField":
-        """The same field whose moments are laid out in another way."""
-        check_layout(layout, self.grid)
-        return dataclasses.replace(self, layout=layout)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,41 +106,25 @@ def plan(
     """
     edges = _checked_edges(unit_times).astype(times.dtype)
     lowest, highest = _intervals_touched(times, edges)
-    needed = _slices_needed(lowest, highest, interpolation, len(times))
+    first, last = _slices_needed(lowest, highest, interpolation, len(times))
     units, touched = len(lowest), int(highest.max() - lowest.min()) + 1
     target = max(1, min(longest, -(-units // touched)) // multiple) * multiple
 
-    def fits(found: tuple[int, int]) -> bool:
-        used, staged = found
-        held = used if slots is None else slots
-        return used <= held and (limit_bytes is None or (held + staged) * slice_bytes <= limit_bytes)
-
-    fitting: dict[int, tuple[int, int]] = {}
+    fitting: dict[int, RingPlan] = {}
+    misfit = None
     for chunk in range(target, 0, -multiple):
-        found = _chunk_needs(*needed, chunk)
-        if fits(found):
+        used, staged = _chunk_needs(first, last, chunk)
+        held = used if slots is None else slots
+        found = RingPlan(chunk, held, staged, len(times), slice_bytes, interpolation, lowest, highest)
+        misfit = _misfit(found, used, limit_bytes)
+        if misfit is None:
             fitting[chunk] = found
             if units % chunk == 0 or 2 * chunk < max(fitting):
                 break
     if not fitting:
-        raise ValueError(
-            _too_small(
-                _chunk_needs(*needed, multiple), multiple, interpolation, slice_bytes, limit_bytes, slots
-            )
-        )
+        raise ValueError(misfit)
     even = [chunk for chunk in fitting if units % chunk == 0 and 2 * chunk >= max(fitting)]
-    chunk = even[0] if even else max(fitting)
-    used, staged = fitting[chunk]
-    return RingPlan(
-        chunk=chunk,
-        slots=used if slots is None else slots,
-        staged=staged,
-        slices=len(times),
-        slice_bytes=slice_bytes,
-        interpolation=interpolation,
-        lowest=lowest,
-        highest=highest,
-    )
+    return fitting[even[0] if even else max(fitting)]
 
 
 def _checked_edges(unit_times: Float[np.ndarray, " edges"]) -> Float[np.ndarray, " edges"]:
@@ -200,28 +179,18 @@ def _chunk_needs(
     return int(used.max()), int(max(1, (used[1:] - kept).max(initial=0)))
 
 
-def _too_small(
-    found: tuple[int, int],
-    chunk: int,
-    interpolation: Interpolation,
-    slice_bytes: int,
-    limit_bytes: int | None,
-    slots: int | None,
-) -> str:
-    """Why even the shortest chunk does not fit, with the arithmetic."""
-    used, staged = found
-    reason = (
-        f"a chunk of {chunk} unit{'s' if chunk > 1 else ''} with {interpolation} interpolation in time needs"
-    )
-    if slots is not None and used > slots:
+def _misfit(plan: RingPlan, used: int, limit_bytes: int | None) -> str | None:
+    """Why a ring is too small for chunks that need `used` slices, or too large, with the arithmetic; None where it fits."""
+    reason = f"a chunk of {plan.chunk} unit{'s' if plan.chunk > 1 else ''} with {plan.interpolation} interpolation in time needs"
+    if used > plan.slots:
         return (
-            f"`resident` must be at least {used}: {reason} {used} slices at once; got {slots}. "
+            f"`resident` must be at least {used}: {reason} {used} slices at once; got {plan.slots}. "
             "Raise it, record at shorter intervals, or interpolate linearly in time."
         )
-    held = used if slots is None else slots
-    total = (held + staged) * slice_bytes
+    if limit_bytes is None or plan.nbytes <= limit_bytes:
+        return None
     return (
-        f"the memory limit must hold the smallest ring: {reason} {held} slices in the ring and {staged} on the way, "
-        f"({held} + {staged}) × {slice_bytes:,} bytes = {total:,} bytes; got {limit_bytes:,}. Allow that much, store "
-        "shorter numbers (`dtype='float16'`), record at shorter intervals, or interpolate linearly in time."
+        f"the memory limit must hold the smallest ring: {reason} {plan.slots} slices in the ring and {plan.staged} on the way, "
+        f"({plan.slots} + {plan.staged}) × {plan.slice_bytes:,} bytes = {plan.nbytes:,} bytes; got {limit_bytes:,}. Allow that "
+        "much, store shorter numbers (`dtype='float16'`), record at shorter intervals, or interpolate linearly in time."
     )

@@ -68,7 +68,9 @@ class RingKeeper:
     def field_at(self, step: int, steps: int) -> RingField:
         """The field for the chunk of `steps` units from `step` on; with `steps=0` only the shapes of what changes."""
         if steps == 0:
-            return _only_shapes(self._field)
+            changing = (self._field.data, self._field.within, self._field.scale)
+            shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in changing]
+            return eqx.tree_at(lambda f: (f.data, f.within, f.scale), self._field, shapes)
         if not self._end.alive:
             raise ValueError(
                 "the keeper must be open; this one was closed. Ask inside the `with` that opened it."
@@ -131,13 +133,6 @@ class RingKeeper:
         greatest = max(self._greatest[k % self.plan.slots] for k in range(first, last + 1))
         scale = 2.0 ** np.ceil(np.log2(greatest)) if greatest > 0 else 1.0
         return self._put(np.asarray(scale, self._field.scale.dtype))
-
-
-def _only_shapes(field: RingField) -> RingField:
-    """The field with shapes in place of what differs from chunk to chunk."""
-    changing = (field.data, field.within, field.scale)
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in changing]
-    return eqx.tree_at(lambda f: (f.data, f.within, f.scale), field, shapes)
 
 
 @functools.partial(jax.jit, donate_argnums=0)

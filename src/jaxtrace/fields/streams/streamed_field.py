@@ -1,28 +1,27 @@
 """Fields larger than memory: slices are read and sent to the device while it integrates with those it has."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float, Shaped
+from jaxtyping import DTypeLike, Shaped
 
-from jaxworlds.arguments import demand_no_dates
-
-from ..base import AbstractGrid, Interpolation, check_choice
-from ..epoch import Epoch, as_epoch, first_and_seconds, has_dates
-from ..grid_series import Extrapolation, check_layout
+from ..base import AbstractGrid, Interpolation
+from ..epoch import Epoch, as_epoch
+from ..grid_series import Extrapolation, TimedSlices, check_layout
 from ..moments import Layout
 from ..sphere import Sphere
-from ..time_series import TimeSeriesField, grid_through
+from ..time_series import TimeSeriesField, series_grid, series_times, time_rule
 from ..weights import Knots, ascending
 from .ring_field import RingField, RingPlan, plan
 from .ring_keeper import RingKeeper
 from .slices import AbstractSlices, SliceError, as_slices, canonical, checked_slice
 
 
-class StreamedField:
+class StreamedField(TimedSlices):
     """A velocity known at some `times` on a `grid` (or at bare `positions`), with only a few slices in memory.
 
     `source` is an array or memory map (times, rows, dim), a folder or list of `.npy` files with one slice each, a
@@ -54,27 +53,16 @@ class StreamedField:
         sphere: Sphere | None = None,
         epoch: Epoch | Any = None,
     ) -> None:
-        if (positions is None) == (grid is None):
-            both = "both" if grid is not None else "neither"
-            raise ValueError(f"`positions` or `grid` must say where the data lie, one of them; got {both}.")
-        for name, value in (("interpolation", interpolation), ("sphere", sphere)):
-            if grid is not None and value is not None:
-                raise ValueError(f"`{name}` belongs to the grid; give it to the grid instead.")
-        self.epoch: Epoch | None = as_epoch(epoch)
-        if has_dates(times):
-            self.epoch, times = first_and_seconds(times, self.epoch, "times")
-        demand_no_dates(times, "times")  # spans of time are refused
-        values = np.atleast_1d(np.asarray(times))
+        self.grid = series_grid(grid, positions, interpolation, sphere)
+        self.epoch, values = series_times(times, epoch)
+        if values is None:
+            raise ValueError("`times` must hold the time of each slice; got None.")
         self.source: AbstractSlices = as_slices(source, len(values))
         self.clock = Knots(ascending("times", values, "Count them from the first: `times - times[0]`."))
-        self.grid = grid if grid is not None else grid_through(positions, interpolation or "linear", sphere)
-        default: Interpolation = "cubic" if len(values) >= 4 else "linear"
-        self.time_interpolation: Interpolation = time_interpolation or default
+        self.time_interpolation: Interpolation = time_rule(time_interpolation, extrapolation, len(values))
         self.extrapolation: Extrapolation = extrapolation
-        self.layout: Layout = layout
-        check_choice("time_interpolation", self.time_interpolation, ("nearest", "linear", "cubic"))
-        check_choice("extrapolation", extrapolation, ("clamp", "outside"))
         check_layout(layout, self.grid)
+        self.layout: Layout = layout
         known = self.source.dtype if dtype is None else dtype
         self.dtype = canonical(jnp.result_type(float) if known is None else known)
         for name, value in (("resident", resident), ("read_ahead", read_ahead)):
@@ -89,23 +77,6 @@ class StreamedField:
     def dim(self) -> int:
         """Number of coordinates of a point."""
         return self.grid.dim
-
-    @property
-    def sphere(self) -> Sphere | None:
-        """The grid's: values on a grid with a sphere are in m/s."""
-        return self.grid.sphere
-
-    @property
-    def times(self) -> Float[Array, " times"]:
-        """When each slice holds."""
-        return self.clock.coordinates
-
-    @property
-    def time_range(self) -> tuple[float, float]:
-        """The first and the last time; a single slice holds for all times."""
-        if len(self.source) == 1:
-            return (-np.inf, np.inf)
-        return (float(self.times[0]), float(self.times[-1]))
 
     @property
     def slice_bytes(self) -> int:
@@ -148,8 +119,12 @@ class StreamedField:
         `into` makes what the run shares from the field; `sharding` says where the ring lies when a mesh is used.
         """
         planned = self.plan(unit_times, memory_limit_bytes, multiple=multiple, longest=longest)
-        empty = RingField(
-            data=jnp.zeros((planned.slots, self.grid.size, self.dim), self.dtype),
+        return RingKeeper(planned, self.empty_ring(planned.slots), self.read, self.read_ahead, sharding, into)
+
+    def empty_ring(self, slots: int) -> RingField:
+        """The field of a chunk before any slice is in its slot."""
+        return RingField(
+            data=jnp.zeros((slots, self.grid.size, self.dim), self.dtype),
             clock=self.clock,
             grid=self.grid,
             within=jnp.zeros(2, jnp.int32),
@@ -159,7 +134,6 @@ class StreamedField:
             extrapolation=self.extrapolation,
             layout=self.layout,
         )
-        return RingKeeper(planned, empty, self.read, self.read_ahead, sharding, into)
 
     def read(self, number: int) -> Shaped[np.ndarray, "rows dim"]:
         """One slice, checked, in the type of the device."""
@@ -185,13 +159,13 @@ class StreamedField:
 
     def with_epoch(self, epoch: Epoch | Any) -> "StreamedField":
         """The same field with another date of time 0; None for none."""
-        other = object.__new__(StreamedField)
-        other.__dict__.update(self.__dict__, epoch=as_epoch(epoch))
+        other = copy.copy(self)
+        other.epoch = as_epoch(epoch)
         return other
 
     def with_layout(self, layout: Layout) -> "StreamedField":
         """The same field whose moments are laid out in another way."""
         check_layout(layout, self.grid)
-        other = object.__new__(StreamedField)
-        other.__dict__.update(self.__dict__, layout=layout)
+        other = copy.copy(self)
+        other.layout = layout
         return other

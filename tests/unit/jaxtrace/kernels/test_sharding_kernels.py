@@ -305,7 +305,7 @@ def test_batches_are_planned_for_one_device_with_its_kernel(
     devices: list[jax.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that is planned with gathers nothing: eight devices hold eight times as many particles as one."""
-    monkeypatch.setattr("jaxtrace.tracking.batches.CHUNK_BYTES", 2**18)
+    monkeypatch.setattr("jaxtrace.tracking.plan.CHUNK_BYTES", 2**18)
     most = []
     for mesh in (world_mesh(1), world_mesh()):
         tracker = create_tracker(mesh=mesh, memory_limit_gb=0.08, sort_every=4, **problem("box"))
