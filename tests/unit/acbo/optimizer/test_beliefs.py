@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch
 
 from acbo.optimizer import Optimizer
 from acbo.optimizer.current_belief import Curve
-from acbo.optimizer.plots import plot_effect
+from acbo.optimizer.report import plot_effect
 from acbo.strategies import LatinHypercube
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
