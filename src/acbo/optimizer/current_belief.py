@@ -136,10 +136,6 @@ class CurrentBelief:
         effects = Effects(outside(found.effects.mean), spread * found.effects.deviation[..., :count])
         return TargetForecast(effects, *(outside(part) for part in found[1:]))
 
-    def effects(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "draws actions"]:
-        """E[target | do] of each action under each draw of the belief."""
-        return np.asarray(self.forecast(actions).effects.mean)
-
     def fantasies(self) -> tuple[Row, ...]:
         """Rows that the pending experiments are expected to give."""
         actions = [pending.do for pending in self.state.pending]
