@@ -2,11 +2,12 @@
 
 import dataclasses
 import html
-import time
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+from jaxworlds.measuring import time_call
 
 from .optimizer import Optimizer
 from .optimizer.advice import action_text
@@ -52,9 +53,8 @@ def one_run(plant: CausalModel, seed: int, experiments: int, advance: Any = lamb
     optimizer = Optimizer(variables, target=plant.target, data=data, experiments=experiments, seed=seed)
     regrets, seconds = [_regret(optimizer, plant)], []
     for _ in range(experiments):
-        began = time.perf_counter()
-        asked = optimizer.ask()
-        seconds.append(time.perf_counter() - began)
+        asked, taken = time_call(optimizer.ask)
+        seconds.append(taken)
         if not len(asked):  # the strategy expects nothing of a further one: its advice stands
             regrets += [regrets[-1]] * (experiments + 1 - len(regrets))
             break

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .inference import Posterior
 from .names import place, require_distinct
 from .optional import optional_package
+from .surrogate.heads import candidate_sets
 from .surrogate.network import Prediction
 
 if TYPE_CHECKING:
@@ -93,15 +94,12 @@ def likely_parents(
 
 def _parent_sets(answer: Any, variable: int) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(answer, Posterior):
-        members, chances = jax.device_get(answer.parent_sets(variable))
-        return members, chances
+        return jax.device_get(answer.parent_sets(variable))
     if not isinstance(answer, Prediction):
         raise TypeError(
             f"`answer` must be what `edge_posterior` or a surrogate returned; got {type(answer).__name__}. Edge "
             "probabilities alone say nothing of sets."
         )
-    from .surrogate.heads import candidate_sets
-
     sets = candidate_sets(answer.live.shape[0], 3, jnp.int32(variable))
     chances = jax.nn.softmax(answer.parent_set_logits(sets, target=variable))
     return np.asarray(sets), np.asarray(chances)

@@ -33,7 +33,7 @@ class Optimize(Command):
     """Print one JSON object for scripts; needs a simulator."""
 
     def compute(self) -> int:
-        from ._commands.optimizations import optimize
+        from ._commands.terminal import optimize
 
         return optimize(**self.own_options())
 
@@ -51,7 +51,7 @@ class Show(Command):
     """Print one JSON object for scripts."""
 
     def compute(self) -> int:
-        from ._commands.optimizations import show_file
+        from ._commands.terminal import show_file
 
         return show_file(self.file, self.json)
 

@@ -96,7 +96,7 @@ def dataset(
     values: Float[Array | np.ndarray, "n d"],
     intervened: Bool[Array | np.ndarray, "n d"] | None = None,
     *,
-    target: int = 0,
+    target: int | Array = 0,
 ) -> Dataset:
     """A dataset without padding. NumPy's double precision becomes JAX's, where its digits survive that."""
     n, d = values.shape

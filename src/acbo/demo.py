@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxworlds.commands.demo import Section, Speed, facts_table, waiting
+from jaxworlds.measuring import time_call
 
 from . import _demo_optimizer as optimizing
 from .answers import likely_graph, probabilities_of
@@ -104,8 +105,10 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
         f"What to set for the least {plant.target}, and the regret (0 is the best, 1 is to set nothing):",
         highlight=False,
     )
-    for line in (*(_decision_line(*decision) for decision in decisions), judged):
-        console.print(line, highlight=False)
+    for who, do, reached, regret in decisions:
+        words = f"{who}: {action_text(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
+        console.print(words, highlight=False)
+    console.print(judged, highlight=False)
     _check(truth, {"teacher": teacher, "surrogate": surrogate}, decisions, quality)
     made = optimizing.optimize(plant, runs, experiments, console)
     console.print(optimizing.story(made), highlight=False)
@@ -131,10 +134,9 @@ def _answer_all(network: Any, cases: HeldOut) -> tuple[Float[jax.Array, "models 
     """Edge probabilities for every dataset by the weights in the package, and how long one took."""
     began = time.perf_counter()
     program = edge_logits.lower(network, cases.data, BATCH).compile()  # pyright: ignore[reportFunctionMemberAccess]
-    compiled = time.perf_counter()
-    logits = jax.block_until_ready(program(network, cases.data, BATCH))
-    seconds, count = time.perf_counter() - compiled, len(cases.adjacency)
-    speed = Speed("acbo: who causes what, a dataset", seconds / count, "s/dataset", compiled - began)
+    compiling = time.perf_counter() - began
+    logits, seconds = time_call(program, network, cases.data, BATCH)
+    speed = Speed("acbo: who causes what, a dataset", seconds / len(cases.adjacency), "s/dataset", compiling)
     return jax.nn.sigmoid(logits), speed
 
 
@@ -160,10 +162,6 @@ def _decide(plant: CausalModel, data: Any, answers: dict[str, Float[np.ndarray, 
     reached = {who: best if who == "truth" else plant.effect(do) for who, do in chosen.items()}
     nothing = plant.effect({})
     return [(who, do, reached[who], (reached[who] - best) / (nothing - best)) for who, do in chosen.items()]
-
-
-def _decision_line(who: str, do: dict[str, float], reached: float, regret: float) -> str:
-    return f"{who}: {action_text(do)}; expected impurity {reached:.2f}, regret {regret:.2f}"
 
 
 def _check(

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from .answers import likely_graph
+from .names import place
 from .optional import optional_package
 
 if TYPE_CHECKING:
@@ -144,14 +145,7 @@ def graph_svg(
     title: str = "",
 ) -> str:
     """`graph_figure` as SVG text, for a file or a page; a name and a number appear over every arrow."""
-    options: dict[str, Any] = {
-        "target": target,
-        "truth": truth,
-        "places": places,
-        "least": least,
-        "title": title,
-    }
-    figure = graph_figure(edges, names, **options)
+    figure = graph_figure(edges, names, target=target, truth=truth, places=places, least=least, title=title)
     given = np.asarray(edges, float)
     tips = {
         f"edge-{i}-{j}": f"{names[i]} → {names[j]}: {given[i, j]:.3f}" for i, j in np.ndindex(given.shape)
@@ -175,8 +169,8 @@ def graph_figure(
     same `places` (from `layered_places`) can be laid side by side.
     """
     given = _edge_probabilities(edges, names)
-    if target is not None and target not in names:
-        raise ValueError(f"`target` must be one of {', '.join(names)}; got {target!r}.")
+    if target is not None:
+        place(target, names, "target")
     at = layered_places(edges if truth is None else truth) if places is None else np.asarray(places, float)
     at = at * (COLUMN, -ROW)
     half = np.array([[max(44.0, LETTER * len(name) + 18) / 2, HIGH / 2] for name in names])
@@ -242,7 +236,7 @@ def edge_table(
         table.add_column(heading, justify="right")
     shown = np.max(list(given.values()), axis=0) >= least
     for i, j in np.argwhere(shown):
-        marks = [_percent(float(edges[i, j])) if edges[i, j] >= 0.005 else "·" for edges in given.values()]
+        marks = [f"{100 * edges[i, j]:.0f}" if edges[i, j] >= 0.005 else "·" for edges in given.values()]
         table.add_row(escape(f"{names[i]} → {names[j]}"), *marks)
     return table
 
@@ -261,10 +255,6 @@ def _edge_probabilities(
             f"`edges` must be probabilities or booleans; got numbers from {given.min():g} to {given.max():g}."
         )
     return given
-
-
-def _percent(p: float) -> str:
-    return f"{100 * p:.0f}"
 
 
 def _draw_node(axes: Any, at: Point, wide: float, name: str, is_target: bool) -> Any:
@@ -313,16 +303,12 @@ def _draw_cell(axes: Any, corner: Point, cell: int, p: float | None, framed: boo
     dark = np.array([31, 58, 110]) / 255
     fill = "#eceef1" if p is None else tuple(1 + (dark - 1) * min(p, 1.0))
     inset, line, width = (1.5, FRAME, 3.0) if framed else (0.5, "#d0d4da", 1.0)
-    corner, size = corner + inset, cell - 2 * inset
-    axes.add_patch(
-        Rectangle(
-            (corner[0], corner[1]), size, size, facecolor=fill, edgecolor=line, linewidth=width, gid=gid
-        )
-    )
+    (x, y), size = corner + inset, cell - 2 * inset
+    axes.add_patch(Rectangle((x, y), size, size, facecolor=fill, edgecolor=line, linewidth=width, gid=gid))
     if p is not None and p >= 0.005:
         ink = "#ffffff" if p > 0.5 else "#202124"
-        middle = corner + size / 2
-        axes.text(*middle, _percent(p), ha="center", va="center_baseline", fontsize=13, color=ink)
+        middle = (x + size / 2, y + size / 2)
+        axes.text(*middle, f"{100 * p:.0f}", ha="center", va="center_baseline", fontsize=13, color=ink)
 
 
 def _least_crossing_bend(

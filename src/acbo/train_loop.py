@@ -15,6 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from acbo.data import Key
+from acbo.optional import optional_package
 from jaxworlds.batching import per_device
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, resume, run
 
@@ -26,11 +27,7 @@ FLOOR = 0.01
 
 def require_optax() -> Any:
     """The package `optax`, or an error that says how to get it."""
-    try:
-        import optax
-    except ImportError as error:
-        raise ImportError("Training needs optax: pip install 'jaxworlds[causal]'.") from error
-    return optax
+    return optional_package("optax", "Training")
 
 
 def learning_rate_at(
@@ -134,14 +131,8 @@ def run_updates(
     update: Any, state: Any, updates: int, options: LoopOptions, *, donate_carry: bool = False
 ) -> Rollout:
     """Make the updates, or the rest of those that the checkpoint holds where `options.resuming`."""
-    shared: dict[str, Any] = {
-        "axes": None,
-        "mesh": options.mesh,
-        "observe": options.observe,
-        "on_chunk": options.on_chunk,
-        "progress": options.progress,
-        "check_memory": options.check_memory,
-    }
+    names = ("mesh", "observe", "on_chunk", "progress", "check_memory")
+    shared: dict[str, Any] = {"axes": None, **{name: getattr(options, name) for name in names}}
     if options.resuming:
         assert options.checkpoint is not None
         return resume(update, state, options.checkpoint, **shared)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from acbo.guide.static_args import prepare_static_args, restore_static_args
+from acbo.guide.batches import prepare_static_args, restore_static_args
 from jaxworlds.static import config, freeze, is_hashable_config, thaw
 
 scalars = (

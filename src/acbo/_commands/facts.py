@@ -12,6 +12,8 @@ from acbo.answers import likely_edges
 from acbo.optimizer.optimizer import Optimizer
 from acbo.optimizer.state import FORMAT, Settings
 
+from .problem_file import read_problem
+
 SEEN = 0.005
 """Edges less likely than this are left out."""
 
@@ -19,8 +21,6 @@ SEEN = 0.005
 def file_facts(path: Path) -> dict[str, Any]:
     """Contents of a problem (.toml), a file of weights (.safetensors) or a saved optimization."""
     if path.suffix == ".toml":
-        from .problem_file import read_problem
-
         return {"kind": "problem", **settings_facts(read_problem(path).settings())}
     if path.suffix == ".safetensors":
         return {"kind": "weights", **weights_facts(path)}
@@ -39,13 +39,9 @@ def saved_optimization(path: Path) -> Optimizer:
 
 def settings_facts(settings: Settings) -> dict[str, Any]:
     """The problem as plain data: variables with ranges and costs, target, strategy and graph."""
+    facts = dataclasses.asdict(settings)
     return {
-        "target": settings.target,
-        "objective": settings.objective,
-        "strategy": settings.strategy,
-        "mechanism": settings.mechanism,
-        "variables": [dataclasses.asdict(variable) for variable in settings.variables],
-        "graph": settings.graph.to_json(),
+        word: facts[word] for word in ("target", "objective", "strategy", "mechanism", "variables", "graph")
     }
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +14,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
+from acbo._limits import require_at_least
 from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
-from acbo.names import suggestion
+from acbo.names import place
 from acbo.policy.curriculum import Curriculum
 from acbo.policy.grpo import PolicyLearning, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
@@ -40,6 +40,7 @@ from jaxworlds.commands import (
     show_status,
     show_table,
 )
+from jaxworlds.measuring import time_call
 from jaxworlds.processes.exits import code_of, stopped_by
 from jaxworlds.rollout import holds_run
 from jaxworlds.store import atomic_write
@@ -77,15 +78,14 @@ def train(
 ) -> int:
     """Train on the curriculum and write the policy; a first Ctrl-C ends early and still writes."""
     demand_suffix(out, (".safetensors",), "out")
-    _require_at_least(
-        updates=(updates, 1),
-        models=(models, 1),
-        group=(group, 8),
-        width=(width, 1),
-        layers=(layers, 1),
-        size=(size, 3),
+    _demand_bounds(
+        updates=(updates, 1, None),
+        models=(models, 1, None),
+        group=(group, 8, 256),
+        width=(width, 1, None),
+        layers=(layers, 1, None),
+        size=(size, 3, BUCKETS[-1]),
     )
-    _require_at_most(group=(group, 256), size=(size, BUCKETS[-1]))
     if resume and checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
     kept = checkpoint_option(checkpoint, checkpoint_every)
@@ -146,19 +146,15 @@ def evaluate(
     mesh: Any = None,
 ) -> int:
     """Compare the policy with other strategies on the same models; print a table and write every cell to a file."""
-    _require_at_least(models=(models, 2))
+    _demand_bounds(models=(models, 2, None))
     if not sizes or min(sizes) < 2 or max(sizes) > BUCKETS[-1]:
         raise ValueError(
             f"`--sizes` must be numbers of variables, 2 at least and {BUCKETS[-1]} at most; got {tuple(sizes)}."
         )
     if out is not None:
         demand_suffix(out, (".csv",), "out")
-    for family in families:
-        if family not in FAMILIES:
-            names = ", ".join(FAMILIES)
-            raise ValueError(
-                f"`--families` must be of {names}; got {family!r}.{suggestion(family, tuple(FAMILIES))}"
-            )
+    for family in families or ("",):
+        place(family, tuple(FAMILIES), "--families")
     others = [name for name in dict.fromkeys(strategies) if name != "policy"]
     compared = {"policy": policy_of(policy)} | {name: strategy_named(name) for name in others}
     with show_status("compiling and playing") as tell:
@@ -175,8 +171,7 @@ def evaluate(
     if out is not None and is_first():
         _write_cells(out, found)
     if json:
-        rows = [_cell_row(found, name, cell) for name in found.strategies for cell in found.cells]
-        print_json({"strategies": _totals(found), "cells": rows, "out": out, **machine()})
+        print_json({"strategies": _totals(found), "cells": _cell_rows(found), "out": out, **machine()})
     else:
         _show_totals(found)
         if out is not None:
@@ -185,26 +180,41 @@ def evaluate(
 
 
 def _totals(found: Comparison) -> list[dict[str, Any]]:
-    """Mean regret of each strategy over all cells, with half-widths of 95 % intervals."""
-    rows, count = [], len(found.regrets("policy"))
-    for name in found.strategies:
-        (regret, half), (gap, gap_half) = found.mean(name), found.difference(name, "policy")
-        seconds = sum(found.results[name, cell].seconds for cell in found.cells) / count
-        facts = {"strategy": name, "models": count, "regret": regret, "half": half}
-        rows.append(
-            facts | {"minus_policy": gap, "minus_policy_half": gap_half, "seconds_per_episode": seconds}
-        )
-    return rows
+    """Regrets of each strategy over all cells, and its seconds for an episode."""
+    count = len(found.regrets("policy"))
+    seconds = {
+        name: sum(found.results[name, cell].seconds for cell in found.cells) for name in found.strategies
+    }
+    return [
+        {"strategy": name, **_regrets(found, name), "seconds_per_episode": taken / count}
+        for name, taken in seconds.items()
+    ]
+
+
+def _cell_rows(found: Comparison) -> list[dict[str, Any]]:
+    """Regrets of each strategy in each cell."""
+    return [
+        {"strategy": name, "variables": cell.variables, "family": cell.family, **_regrets(found, name, cell)}
+        for name in found.strategies
+        for cell in found.cells
+    ]
+
+
+def _regrets(found: Comparison, name: str, cell: Cell | None = None) -> dict[str, float]:
+    """Mean regret and its difference from the policy's, each with the half-width of its 95 % interval."""
+    (regret, half), (gap, gap_half) = found.mean(name, cell), found.difference(name, "policy", cell)
+    facts = {"models": len(found.regrets(name, cell)), "regret": regret, "half": half}
+    return facts | {"minus_policy": gap, "minus_policy_half": gap_half}
 
 
 def _show_totals(found: Comparison) -> None:
     rows = [
         (
             f"{row['strategy']}, graph known" if row["strategy"] == "cbo" else row["strategy"],
-            _interval_text((row["regret"], row["half"])),
+            f"{row['regret']:.4f} ± {row['half']:.4f}",
             ""
             if row["strategy"] == "policy"
-            else _interval_text((row["minus_policy"], row["minus_policy_half"]), "+"),
+            else f"{row['minus_policy']:+.4f} ± {row['minus_policy_half']:.4f}",
             f"{1e3 * row['seconds_per_episode']:.1f}",
         )
         for row in _totals(found)
@@ -213,51 +223,21 @@ def _show_totals(found: Comparison) -> None:
     show_table(title, ("strategy", "regret", "minus the policy's", "ms an episode"), rows)
 
 
-def _interval_text(estimate: tuple[float, float], sign: str = "") -> str:
-    return f"{estimate[0]:{sign}.4f} ± {estimate[1]:.4f}"
-
-
 def _write_cells(path: Path, found: Comparison) -> None:
     """Write a CSV file with one row for each strategy and cell."""
-    columns = (
-        "strategy",
-        "variables",
-        "family",
-        "models",
-        "regret",
-        "half",
-        "minus_policy",
-        "minus_policy_half",
-    )
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
+    rows, text = _cell_rows(found), io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
-    for name in found.strategies:
-        for cell in found.cells:
-            writer.writerow(_cell_row(found, name, cell))
+    writer.writerows(rows)
     with atomic_write(path) as file:
         file.write(text.getvalue().encode())
 
 
-def _cell_row(found: Comparison, name: str, cell: Cell) -> dict[Any, Any]:
-    regret, within = found.mean(name, cell)
-    gap, half = found.difference(name, "policy", cell)
-    return {
-        "strategy": name,
-        "variables": cell.variables,
-        "family": cell.family,
-        "models": len(found.regrets(name, cell)),
-        "regret": regret,
-        "half": within,
-        "minus_policy": gap,
-        "minus_policy_half": half,
-    }
-
-
 def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = False) -> int:
     """Time one choice of an experiment, from arrays on the host to values on the host."""
-    _require_at_least(variables=(variables, 2), rows=(rows, 2), repeats=(repeats, 1))
-    _require_at_most(variables=(variables, BUCKETS[-1]), rows=(rows, _MOST_ROWS))
+    _demand_bounds(
+        variables=(variables, 2, BUCKETS[-1]), rows=(rows, 2, _MOST_ROWS), repeats=(repeats, 1, None)
+    )
     prior = scm_prior(mechanisms="linear", variables=(variables, variables))
     scm = sample_scm(jr.key(0), prior, bucket(variables), 0)
     data = jax.tree.map(np.asarray, sample_mixed(scm, jr.key(1), rows, rows - rows // 5))
@@ -270,8 +250,12 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
     for name, (strategy, problem) in asked.items():
         with show_status(f"{name}: compiling and timing"):
             first, *later = _seconds(strategy, problem, data, repeats + 1).tolist()
-        times = {"first": first, "median": float(np.median(later)), "slowest": max(later)}
-        found.append({"strategy": name, **{f"{word}_seconds": seconds for word, seconds in times.items()}})
+        times = {
+            "first_seconds": first,
+            "median_seconds": float(np.median(later)),
+            "slowest_seconds": max(later),
+        }
+        found.append({"strategy": name, **times})
     if json:
         print_json({"variables": variables, "rows": rows, "repeats": repeats, "strategies": found, **where})
         return 0
@@ -289,27 +273,20 @@ def bench(policy: str, variables: int, rows: int, repeats: int, json: bool = Fal
     return 0
 
 
-def _require_at_least(**given: tuple[int, int]) -> None:
-    """Raise for a number below its minimum."""
-    for name, (value, least) in given.items():
-        if value < least:
-            raise ValueError(f"`--{name}` must be at least {least}; got {value}.")
-
-
 def _seconds(strategy: Any, problem: Any, data: Any, calls: int) -> Float[np.ndarray, " calls"]:
     choose = eqx.filter_jit(lambda s, p, d, left, key: s.choose(p, d, left, key))
-    taken = []
-    for turn in range(calls):
-        began = time.perf_counter()
+
+    def one(turn: int) -> Any:
         there = jax.tree.map(jnp.asarray, data)
         choice = choose(strategy, problem, there, jnp.asarray(5.0), jr.key(turn))
-        jax.device_get((choice.mask, choice.value))
-        taken.append(time.perf_counter() - began)
-    return np.array(taken)
+        return jax.device_get((choice.mask, choice.value))
+
+    return np.array([time_call(one, turn)[1] for turn in range(calls)])
 
 
-def _require_at_most(**given: tuple[int, int]) -> None:
-    """Raise for a number above its maximum."""
-    for name, (value, most) in given.items():
-        if value > most:
+def _demand_bounds(**given: tuple[int, int, int | None]) -> None:
+    """Raise for a number below its minimum or above its maximum."""
+    for name, (value, least, most) in given.items():
+        require_at_least(f"--{name}", value, least)
+        if most is not None and value > most:
             raise ValueError(f"`--{name}` must be at most {most}; got {value}.")

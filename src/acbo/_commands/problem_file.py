@@ -33,8 +33,7 @@ import numpy as np
 
 from acbo.names import place, short
 from acbo.optimizer.optimizer import Optimizer, Simulator
-from acbo.optimizer.simulation import one_row
-from acbo.optimizer.simulators import ModelSimulator
+from acbo.optimizer.simulators import ModelSimulator, one_row
 from acbo.optimizer.state import Settings
 from acbo.optimizer.variables import Variable
 from acbo.optional import optional_package
@@ -62,17 +61,15 @@ class ProblemFile:
     def start(self, state: Path | None = None) -> Optimizer:
         """A new optimization; its initial rows are read or simulated."""
         pandas = optional_package("pandas", "a problem file")
-        frames, marks = self._data()
+        frames = [self._data()] if "data" in self.options else []
         if self.simulator is not None and self.observations:
-            frames = [
-                *frames,
-                pandas.DataFrame([one_row(self.simulator({})) for _ in range(self.observations)]),
-            ]
-        data = pandas.concat(frames, ignore_index=True) if frames else None
+            frames.append(pandas.DataFrame([one_row(self.simulator({})) for _ in range(self.observations)]))
+        more: dict[str, Any] = {"simulator": self.simulator, "path": state}
+        if frames:
+            more["data"] = pandas.concat(frames, ignore_index=True)
+            more["intervened"] = self.options.get("intervened")
         with words_of_file(self.path, graph="text", data="data"):
-            return Optimizer(
-                **self._optimizer_options(), data=data, intervened=marks, simulator=self.simulator, path=state
-            )
+            return Optimizer(**self._optimizer_options(), **more)
 
     def settings(self) -> Settings:
         """The problem without its rows."""
@@ -98,9 +95,8 @@ class ProblemFile:
     def _optimizer_options(self) -> dict[str, Any]:
         return {key: value for key, value in self.options.items() if key not in ("data", "intervened")}
 
-    def _data(self) -> tuple[list[Any], Any]:
-        if "data" not in self.options:
-            return [], None
+    def _data(self) -> Any:
+        """The table that the file names."""
         source = self.path.parent / self.options["data"]
         if "\0" in str(source) or len(source.name) > 200 or not source.is_file():
             raise ValueError(f"`data` must be a file beside {self.path.name}; {source} is not there.")
@@ -119,7 +115,7 @@ class ProblemFile:
         names = described if isinstance(described, Mapping) else [variable.name for variable in described]
         for name in found.columns.intersection(list(names)):
             _demand_numbers(found[name], name, source)
-        return [found], self.options.get("intervened")
+        return found
 
 
 def _demand_numbers(column: Any, name: str, source: Path) -> None:

@@ -1,7 +1,6 @@
 """Strategies compared on the same models with the same noise: regrets, and paired differences with intervals."""
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from acbo.scms.prior import SCMPrior, scm_prior
 from acbo.scms.random_models import sample_scm
 from acbo.scms.scm import SCM
 from jaxworlds.batching import per_device, shard_worlds
+from jaxworlds.measuring import time_call
 from jaxworlds.rollout import to_host
 
 from .episode import run_episode
@@ -76,16 +76,10 @@ class Comparison:
         """Mean final regret of every strategy in every cell."""
         import pandas as pd
 
-        rows = [
-            {
-                "variables": cell.variables,
-                "family": cell.family,
-                "mechanism": cell.mechanism,
-                **{name: self.regrets(name, cell).mean() for name in self.strategies},
-            }
-            for cell in self.cells
-        ]
-        return pd.DataFrame(rows)
+        regrets = {
+            cell: {name: self.regrets(name, cell).mean() for name in self.strategies} for cell in self.cells
+        }
+        return pd.DataFrame([dataclasses.asdict(cell) | means for cell, means in regrets.items()])
 
     def mean(self, strategy: str, cell: Cell | None = None) -> tuple[float, float]:
         """Mean final regret over all cells, or in one, and half the width of its 95 % interval."""
@@ -153,9 +147,7 @@ def compare(
             arguments = (strategy, turns, observations, trials, name in known, each, batch, mesh)
             if place == 0:
                 jax.block_until_ready(_play(*arguments))
-            began = time.perf_counter()
-            regret, cost = jax.block_until_ready(_play(*arguments))
-            seconds = time.perf_counter() - began
+            (regret, cost), seconds = time_call(_play, *arguments)
             results[name, cell] = Judged(to_host(regret), to_host(cost), seconds)
             if report is not None:
                 report(name, cell, results[name, cell])

@@ -17,7 +17,45 @@ from acbo.inference.parent_sets import count_sets
 
 from .examples import TrainingBatch, TrainingExample
 from .losses import expert_probabilities
-from .static_args import HashableArgs, prepare_static_args, restore_static_args
+
+HashableArgs = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+
+
+def prepare_static_args(
+    parent_sets: Iterable[Iterable[Iterable[Any]]],
+    variable_orders: Iterable[Iterable[Any]],
+    target_variables: Iterable[Any],
+) -> HashableArgs:
+    """Nested tuples of the three; equal sets give equal tuples, so one trace serves both.
+
+    - `parent_sets`: for each example, its candidate parent sets, each a set of variable names.
+    - `variable_orders`: for each example, the order of its variables.
+    - `target_variables`: one target per example.
+
+    >>> prepare_static_args([[frozenset({"B", "A"})]], [["A", "B", "Y"]], ["Y"])
+    (((('A', 'B'),),), (('A', 'B', 'Y'),), ('Y',))
+    """
+
+    def rank(name: Any) -> tuple[str, Any]:
+        return type(name).__name__, name  # the type comes first because names and numbers do not compare
+
+    return (
+        tuple(tuple(tuple(sorted(set(s), key=rank)) for s in candidates) for candidates in parent_sets),
+        tuple(tuple(order) for order in variable_orders),
+        tuple(target_variables),
+    )
+
+
+def restore_static_args(
+    hashable_args: HashableArgs,
+) -> tuple[list[list[frozenset[Any]]], list[list[Any]], list[Any]]:
+    """The inverse of `prepare_static_args`: lists of frozensets, lists of orders, and the list of targets."""
+    parent_sets, variable_orders, target_variables = hashable_args
+    return (
+        [[frozenset(parents) for parents in candidates] for candidates in parent_sets],
+        [list(order) for order in variable_orders],
+        list(target_variables),
+    )
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
@@ -65,6 +103,8 @@ class TrainingBatchJAX:
         if len(sizes) > 1:
             raise ValueError(f"All parts of a batch must have {batch} entries; got {sorted(sizes)}.")
         members, real, targets = index_arrays(names, d, probs.shape[1])
+        if var_mask is None:
+            var_mask = np.arange(d) < np.array([len(order) for order in names[1]])[:, None]
         arrays = {
             "observational_data": data,
             "expert_probs": probs,
@@ -72,7 +112,7 @@ class TrainingBatchJAX:
             "parent_mask": jnp.asarray(members),
             "set_mask": jnp.asarray(real),
             "target_idx": jnp.asarray(targets),
-            "var_mask": jnp.asarray(_named_mask(names[1], d) if var_mask is None else var_mask, bool),
+            "var_mask": jnp.asarray(var_mask, bool),
             "row_mask": jnp.asarray(_target_rows(data) if row_mask is None else row_mask, bool),
         }
         for name, value in (arrays | {"names": names}).items():
@@ -143,11 +183,6 @@ def _unflatten(_: None, arrays: Iterable[Any]) -> TrainingBatchJAX:
 
 
 jax.tree_util.register_pytree_with_keys(TrainingBatchJAX, _flatten, _unflatten)
-
-
-def _named_mask(orders: Sequence[Sequence[Any]], d: int) -> Bool[np.ndarray, "batch d"]:
-    """The variables that have a name; the rest is padding."""
-    return np.arange(d) < np.array([len(order) for order in orders])[:, None]
 
 
 def _target_rows(data: Float[Array, "batch n d 3"]) -> Bool[Array | np.ndarray, "batch n"]:

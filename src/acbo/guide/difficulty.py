@@ -8,6 +8,7 @@ import jax.random as jr
 from jaxtyping import Array, Int32
 
 from acbo.data import Dataset, Key
+from acbo.names import place
 from acbo.scms.causal_model import CausalModel
 from acbo.scms.prior import SCMPrior, scm_prior
 from acbo.scms.random_models import sample_scm
@@ -28,9 +29,7 @@ def difficulty_prior(difficulty: str | Int32[Array, ""]) -> SCMPrior:
     - hard: 10 to 16 variables, dense graphs, every mechanism and noise, some variables out of reach.
     """
     if isinstance(difficulty, str):
-        if difficulty not in DIFFICULTIES:
-            raise ValueError(f"`difficulty` must be one of {', '.join(DIFFICULTIES)}; got {difficulty!r}.")
-        return _priors()[DIFFICULTIES.index(difficulty)]
+        return _priors()[place(difficulty, DIFFICULTIES, "difficulty")]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *_priors())
     return jax.tree.map(lambda leaf: leaf[difficulty], stacked)
 

@@ -84,8 +84,14 @@ def collect_experience(
     - `draw(key, step)`: the models, by default linear ones of up to five variables.
     - `key`: by default it follows from the number of updates.
     """
-    state = _state_of(policy_params, learning)
-    state = _with_network(state, _with_surrogate(state.network, surrogate_params), learning)
+    if policy_params is None:
+        policy_params = PolicyNetwork(PolicyConfig(width=16, layers=1, surrogate_layers=1), key=jr.key(0))
+    if not isinstance(policy_params, PolicyState | PolicyNetwork):
+        raise TypeError(
+            f"`policy_params` must be a PolicyState or a PolicyNetwork; got {type(policy_params).__name__}."
+        )
+    state = policy_params if isinstance(policy_params, PolicyState) else begin(policy_params, learning)
+    state = _with_surrogate(state, surrogate_params, learning)
     key = jr.fold_in(state.key, state.step) if key is None else key
     update = PolicyUpdate(Curriculum(5, 0) if draw is None else draw, jnp.int32(1000), learning)
     return Experience(state, *_play(update, state, jr.split(key, learning.models)))
@@ -113,7 +119,7 @@ def update_policy_grpo(
     # GRPO is about the policy: its surrogate is learned elsewhere.
     kept = state.network.surrogate if surrogate_params is None else surrogate_params
     after = PolicyState(network, state.reference, moments, state.step + 1, state.key)
-    return _with_network(after, _with_surrogate(network, kept), learning)
+    return _with_surrogate(after, kept, learning)
 
 
 @eqx.filter_jit
@@ -176,22 +182,15 @@ def grpo_with_jax_surrogate(
     return train_policy(Curriculum(5, 0) if draw is None else draw, config, learning, key=key, **options)
 
 
-def _state_of(params: PolicyState | PolicyNetwork | None, learning: PolicyLearning) -> PolicyState:
-    if isinstance(params, PolicyState):
-        return params
-    if params is None:
-        params = PolicyNetwork(PolicyConfig(width=16, layers=1, surrogate_layers=1), key=jr.key(0))
-    if not isinstance(params, PolicyNetwork):
-        raise TypeError(
-            f"`policy_params` must be a PolicyState or a PolicyNetwork; got {type(params).__name__}."
-        )
-    return begin(params, learning)
+def _with_surrogate(
+    state: PolicyState, surrogate: Network | Surrogate | None, learning: PolicyLearning
+) -> PolicyState:
+    """The state with another surrogate, which must read the statistics that the policy has.
 
-
-def _with_surrogate(network: PolicyNetwork, surrogate: Network | Surrogate | None) -> PolicyNetwork:
-    """The policy with another surrogate, which must read the statistics that the policy has."""
+    The optimizer's moments start again if the surrogate has another size.
+    """
     if surrogate is None:
-        return network
+        return state
     found = surrogate.network if isinstance(surrogate, Surrogate) else surrogate
     if not isinstance(found, Network) or found.config.encoder != "statistics":
         kind = found.config.encoder if isinstance(found, Network) else type(found).__name__
@@ -199,11 +198,7 @@ def _with_surrogate(network: PolicyNetwork, surrogate: Network | Surrogate | Non
             f'`surrogate_params` must be those of a surrogate with `encoder="statistics"`; got {kind!r}. Pass '
             'SurrogateTrainingConfig(encoder="statistics"), or None for the policy\'s own.'
         )
-    return eqx.tree_at(lambda n: n.surrogate, network, found)
-
-
-def _with_network(state: PolicyState, network: PolicyNetwork, learning: PolicyLearning) -> PolicyState:
-    """The state with another network; the optimizer's moments start again if the surrogate has another size."""
+    network = eqx.tree_at(lambda n: n.surrogate, state.network, found)
 
     def shapes(of: Any) -> Any:
         return jax.tree.map(jnp.shape, eqx.filter(of, eqx.is_array)), jax.tree.structure(of)

@@ -137,11 +137,6 @@ def multi_target_loss(
             "`predicted_logits`, `expert_posteriors` and `parent_sets` must have one entry per target, at least one; "
             f"got {[len(part) for part in picked]}."
         )
-    each = jnp.stack(
-        [
-            kl_divergence_loss(logits, expert, sets, temperature)
-            for logits, expert, sets in zip(*picked, strict=True)
-        ]
-    )
+    each = jnp.stack([kl_divergence_loss(*one, temperature=temperature) for one in zip(*picked, strict=True)])
     share = jnp.ones(len(each)) if weights is None else jnp.asarray(weights, jnp.float32)
     return (share * each).sum() / share.sum()

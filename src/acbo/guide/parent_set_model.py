@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from acbo.data import Dataset, Key
+from acbo.data import Dataset, Key, dataset
 from acbo.surrogate.heads import candidate_sets
 from acbo.surrogate.network import Network
 from acbo.surrogate.network_config import NetworkConfig
@@ -122,14 +122,7 @@ def as_dataset(data: Any, target: Any = None) -> Dataset:
             "Use `jax.vmap` for a batch."
         )
     marked = jnp.argmax(data[..., 2].max(0)) if target is None else target
-    n, d, _ = data.shape
-    return Dataset(
-        values=data[..., 0],
-        intervened=data[..., 1] > 0.5,
-        rows=jnp.ones(n, bool),
-        live=jnp.ones(d, bool),
-        target=jnp.asarray(marked, jnp.int32),
-    )
+    return dataset(data[..., 0], data[..., 1] > 0.5, target=marked)
 
 
 def network_config(model_kwargs: Mapping[str, Any] | NetworkConfig | None = None) -> NetworkConfig:

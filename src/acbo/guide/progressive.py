@@ -12,14 +12,22 @@ import jax.random as jr
 import numpy as np
 
 from acbo.data import Key, bucket
+from acbo.names import place
 from acbo.scms.causal_model import CausalModel
 from jaxworlds.memory import demand_memory, predict_memory
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch, padded_sets
 from .configs import SurrogateTrainingConfig
 from .difficulty import collect_observational_data, generate_scm_for_difficulty
-from .examples import DIFFICULTIES, Difficulty, TrainingBatch, TrainingMetrics
-from .experts import Expert, create_training_batch, exact_expert
+from .examples import (
+    DIFFICULTIES,
+    Difficulty,
+    Expert,
+    TrainingBatch,
+    TrainingMetrics,
+    create_training_batch,
+    exact_expert,
+)
 from .train_steps import TrainingState, TrainStep, create_jax_surrogate_train_step
 
 logger = logging.getLogger("acbo")
@@ -32,17 +40,17 @@ USUAL = SurrogateTrainingConfig(
 """Default of `optimized_progressive_learning()`: about a minute on two cores."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ProgressiveResult:
-    """The trained surrogate, with metrics and times."""
+    """The trained surrogate, with metrics and times. It grows while training goes on: Ctrl-C loses at most one epoch."""
 
     state: TrainingState
     step: TrainStep
-    metrics: dict[str, TrainingMetrics]
+    metrics: dict[str, TrainingMetrics] = dataclasses.field(default_factory=dict)
     """The last update of each difficulty."""
-    history: dict[str, list[float]]
+    history: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     """The loss of each epoch."""
-    seconds: dict[str, float]
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     outcome: Literal["finished", "interrupted"] = "finished"
     """"interrupted" after Ctrl-C: the other fields hold the progress up to then."""
 
@@ -94,30 +102,20 @@ def optimized_progressive_learning(
             raise ValueError("`scms` must hold at least one model, or be None to draw some; got none.")
         batches = _padded_alike(examples)
         step = create_jax_surrogate_train_step(config=config)
-        run = _Run(step.init(key_state))
+        run = ProgressiveResult(step.init(key_state), step)
         if check_memory:
             _demand_memory_for(step, run.state, next(iter(batches.values())), key_steps)
         try:
             for number, (difficulty, batch) in enumerate(batches.items()):
-                _train_on(run, step, difficulty, batch, config, jr.fold_in(key_steps, number), bar)
+                _train_on(run, difficulty, batch, jr.fold_in(key_steps, number), bar)
         except KeyboardInterrupt:
             if not run.metrics:
                 raise
             logger.info(
                 "Interrupted after difficulty %s; the progress so far is kept", ", ".join(run.metrics)
             )
-            return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds, "interrupted")
-    return ProgressiveResult(run.state, step, run.metrics, run.history, run.seconds)
-
-
-@dataclasses.dataclass
-class _Run:
-    """Progress of a training; Ctrl-C loses at most one epoch."""
-
-    state: TrainingState
-    metrics: dict[str, TrainingMetrics] = dataclasses.field(default_factory=dict)
-    history: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+            run.outcome = "interrupted"
+    return run
 
 
 Bar = Callable[[str, int, int], None]
@@ -161,9 +159,8 @@ def _by_difficulty(
     scms: Any, config: SurrogateTrainingConfig, key: Key
 ) -> dict[Difficulty, list[CausalModel]]:
     if isinstance(scms, Mapping):
-        unknown = set(scms) - set(DIFFICULTIES)
-        if unknown:
-            raise ValueError(f"`scms` must have keys among {DIFFICULTIES}; got {sorted(unknown)}.")
+        for difficulty in scms:
+            place(difficulty, DIFFICULTIES, "scms: difficulty")
         return {difficulty: list(scms.get(difficulty, ())) for difficulty in DIFFICULTIES}
     if scms is None:
         keys = jr.split(key, (len(DIFFICULTIES), config.batch_size))
@@ -203,36 +200,24 @@ def _padded_alike(examples: Mapping[Difficulty, TrainingBatch]) -> dict[Difficul
     """Batches of one shape: as many variables, sets and examples as the largest has."""
     everything = [example for batch in examples.values() for example in batch.examples]
     variables = bucket(max(len(example.variable_order) for example in everything))
-    listed = max(len(example.parent_set_probs) for example in everything)
-    sets = padded_sets(variables, listed)
+    sets = padded_sets(variables, max(len(example.parent_set_probs) for example in everything))
     most = max(batch.batch_size for batch in examples.values())
-    filled: dict[Difficulty, TrainingBatch] = {
-        difficulty: TrainingBatch([batch.examples[i % len(batch)] for i in range(most)])
-        for difficulty, batch in examples.items()
-    }
-    return {
-        difficulty: convert_to_jax_batch(batch, variables=variables, sets=sets)
-        for difficulty, batch in filled.items()
-    }
+    padded = {}
+    for difficulty, batch in examples.items():
+        filled = TrainingBatch([batch.examples[i % len(batch)] for i in range(most)])
+        padded[difficulty] = convert_to_jax_batch(filled, variables=variables, sets=sets)
+    return padded
 
 
-def _train_on(
-    run: _Run,
-    step: TrainStep,
-    difficulty: str,
-    batch: TrainingBatchJAX,
-    config: SurrogateTrainingConfig,
-    key: Key,
-    bar: Bar,
-) -> None:
+def _train_on(run: ProgressiveResult, difficulty: str, batch: TrainingBatchJAX, key: Key, bar: Bar) -> None:
     """Updates on one batch until the loss stops falling or the epochs are over; `run` is always up to date."""
+    config, best, looks = run.step.config, np.inf, 0
     losses: list[Any] = []
     metrics: dict[str, Any] = {}
-    best, looks = np.inf, 0
     began = time.perf_counter()
     try:
         for epoch in range(config.max_epochs):
-            run.state, metrics = step(run.state, batch, jr.fold_in(key, epoch))
+            run.state, metrics = run.step(run.state, batch, jr.fold_in(key, epoch))
             losses.append(metrics["total_loss"])
             if (epoch + 1) % config.validation_frequency == 0:
                 now = float(losses[-1])

@@ -1,5 +1,6 @@
 """Training steps in the guide's calling forms, over one pure function that sees arrays only."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class TrainingState(eqx.Module):
     step: Int32[Array, ""]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TrainStep:
     """One update of a surrogate. All forms compute the same numbers:
 
@@ -43,16 +45,11 @@ class TrainStep:
     Metrics are arrays: call `float` on what you print, or `TrainingMetrics.of` on all.
     """
 
-    def __init__(
-        self,
-        model: ParentSetModel,
-        optimizer: Any,
-        update: Callable[..., Any],
-        config: SurrogateTrainingConfig,
-    ) -> None:
-        self.model, self.optimizer, self.config = model, optimizer, config
-        self.update = update
-        """`update(params, opt_state, batch, key)`, on arrays."""
+    model: ParentSetModel
+    optimizer: Any
+    update: Callable[..., Any]
+    """`update(params, opt_state, batch, key)`, on arrays."""
+    config: SurrogateTrainingConfig
 
     def init(self, key: Key | None = None) -> TrainingState:
         """New parameters and a fresh optimizer."""
@@ -83,7 +80,12 @@ class TrainStep:
     def _run_update(
         self, params: Network, opt_state: PyTree, batch: Any, key: Key
     ) -> tuple[Network, PyTree, dict[str, Array]]:
-        batch = _as_batch(batch)
+        if not isinstance(batch, TrainingBatchJAX | TrainingBatch):
+            raise TypeError(
+                f"`batch` must be a TrainingBatchJAX or a TrainingBatch; got {type(batch).__name__}. "
+                "Use `convert_to_jax_batch`."
+            )
+        batch = convert_to_jax_batch(batch)
         try:
             return self.update(params, opt_state, batch, key)
         except (AttributeError, TypeError, ValueError) as error:
@@ -94,17 +96,6 @@ class TrainStep:
                 "`opt_state` must be a state of this step's optimizer; got that of another. Make it with "
                 "`step.optimizer.init(params)`, or create the step with `optimizer=` yours."
             ) from error
-
-
-def _as_batch(batch: Any) -> TrainingBatchJAX:
-    if isinstance(batch, TrainingBatchJAX):
-        return batch
-    if isinstance(batch, TrainingBatch):
-        return convert_to_jax_batch(batch)
-    raise TypeError(
-        f"`batch` must be a TrainingBatchJAX or a TrainingBatch; got {type(batch).__name__}. "
-        "Use `convert_to_jax_batch`."
-    )
 
 
 def predicted_set_logits(
@@ -218,9 +209,5 @@ def create_adaptive_train_step(
     With `use_jax_compilation=False` nothing is compiled and no warning is given.
     """
     if not use_jax_compilation:
-        return _build(model, optimizer, loss_fn, config, _without_jit)
+        return _build(model, optimizer, loss_fn, config, lambda update: update)
     return _build(model, optimizer, loss_fn, config, functools.partial(fallback, name="acbo surrogate step"))
-
-
-def _without_jit(update: Callable[..., Any]) -> Callable[..., Any]:
-    return update

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from acbo.answers import likely_edges
 from acbo.optional import optional_package
@@ -136,10 +136,8 @@ def action_text(do: Mapping[str, float]) -> str:
 
 def graph_belief(current_belief: CurrentBelief) -> GraphBelief:
     """Edge probabilities as a table with names."""
-    names = list(current_belief.settings.names)
-    frame = optional_package("pandas", "`posterior`").DataFrame(
-        current_belief.edges, index=names, columns=names
-    )
+    names, pandas = list(current_belief.settings.names), optional_package("pandas", "`posterior`")
+    frame = pandas.DataFrame(current_belief.edges, index=names, columns=names)
     return GraphBelief(frame, current_belief.settings.target)
 
 
@@ -148,33 +146,34 @@ def explain(
 ) -> Explanation:
     """Expected outcome of an experiment, the edges it would test, and its alternatives."""
     settings, pandas = current_belief.settings, optional_package("pandas", "`explain`")
-    sign = 1.0 if settings.objective == "min" else -1.0
-    best_of_each = _best_of_each(current_belief, dict(do), sign)
+    sign, do = settings.sign, dict(do)
+    best_of_each = _best_of_each(current_belief, do)
     actions: list[Levels] = [{}, *best_of_each]
-    mine = actions.index(dict(do)) if dict(do) in actions else len(actions)
-    if mine == len(actions):
-        actions.append(dict(do))
+    listed = len(actions)
+    if do not in actions:
+        actions.append(do)
+    mine = actions.index(do)
     forecast = current_belief.forecast(actions)
     mean, low, high = (np.asarray(part, float) for part in forecast[1:])
-    winner = np.argmin(sign * _draws(current_belief, forecast, actions), axis=1)
+    winner = np.argmin(sign * _draws(forecast, actions), axis=1)
     chance = [float((winner == at).mean()) for at in range(len(actions))]
     effects = forecast.effects
     spread = np.sqrt(effects.mean[:, mine].var() + (effects.deviation[:, mine] ** 2).mean())
     table = pandas.DataFrame(
         {
             "value": [float("nan"), *(next(iter(action.values())) for action in best_of_each)],
-            "expected": mean[: len(best_of_each) + 1],
-            "low": low[: len(best_of_each) + 1],
-            "high": high[: len(best_of_each) + 1],
-            "chance_best": chance[: len(best_of_each) + 1],
-            "cost": [settings.price(action) for action in actions[: len(best_of_each) + 1]],
+            "expected": mean[:listed],
+            "low": low[:listed],
+            "high": high[:listed],
+            "chance_best": chance[:listed],
+            "cost": [settings.price(action) for action in actions[:listed]],
         },
         index=pandas.Index([NOTHING, *(curve.name for curve in current_belief.curves)], name="variable"),
     )
     ranked = table.iloc[np.argsort(sign * table["expected"].to_numpy(), kind="stable")]
     return Explanation(
         experiment=experiment,
-        do=dict(do),
+        do=do,
         cost=settings.price(do),
         target=settings.target,
         expected=float(mean[mine]),
@@ -189,11 +188,10 @@ def explain(
     )
 
 
-def _best_of_each(current_belief: CurrentBelief, do: Levels, sign: float) -> list[Levels]:
+def _best_of_each(current_belief: CurrentBelief, do: Levels) -> list[Levels]:
     """The best value of every variable alone: of its curve, or that of `do`, which may lie between the curve's values."""
-    best: list[Levels] = [
-        {curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in current_belief.curves
-    ]
+    sign, curves = current_belief.settings.sign, current_belief.curves
+    best: list[Levels] = [{curve.name: float(curve.x[np.argmin(sign * curve.mean)])} for curve in curves]
     for at, one in enumerate(best):
         if one.keys() == do.keys() and one != do:
             found = current_belief.forecast([one, do])
@@ -213,9 +211,7 @@ REPEATS = 16
 """Joint draws of the remaining uncertainty, for each draw of the belief."""
 
 
-def _draws(
-    current_belief: CurrentBelief, forecast: TargetForecast, actions: list[Levels]
-) -> Float[np.ndarray, "draws actions"]:
+def _draws(forecast: TargetForecast, actions: list[Levels]) -> Float[np.ndarray, "draws actions"]:
     """Draws of the expected target, actions beside each other: what is open about one is so for all that set the same."""
     effects = forecast.effects
     sets = [frozenset(action) for action in actions]
@@ -226,12 +222,10 @@ def _draws(
 
 def contradiction_notes(current_belief: CurrentBelief) -> tuple[str, ...]:
     """A sentence for every group of experiments that came out as no model of the observations alone expects."""
-    target = current_belief.settings.target
-    bent = (
-        " or an effect that bends (`mechanism='smooth'`)"
-        if current_belief.settings.mechanism == "linear"
-        else ""
-    )
+    settings = current_belief.settings
+    target, bent = settings.target, ""
+    if settings.mechanism == "linear":
+        bent = " or an effect that bends (`mechanism='smooth'`)"
     said = []
     for one in current_belief.contradictions:
         beyond = _observed_range(current_belief, one.tried.do)
@@ -250,7 +244,7 @@ def contradiction_notes(current_belief: CurrentBelief) -> tuple[str, ...]:
 
 def _observed_range(current_belief: CurrentBelief, do: Levels) -> str:
     """Ranges of the observations for variables set far outside them, as text; empty if there are none."""
-    observed = np.array([row.values for row in current_belief.state.rows if not row.do], float)
+    observed = np.array([row.values for row in current_belief.state.observations], float)
     found = []
     for name, level in do.items():
         values = observed[:, current_belief.settings.names.index(name)]
@@ -269,16 +263,13 @@ def _times(count: int) -> str:
 def refuting_experiments(current_belief: CurrentBelief, do: Levels) -> Tried | None:
     """Experiments like this action that came out worse than doing nothing, by a standard error or more."""
     nothing = current_belief.idle_outcome
-    near = (
-        [group for group in current_belief.groups if alike(current_belief.state, group.do, do)] if do else []
-    )
+    near = [group for group in current_belief.groups if alike(current_belief.state, group.do, do)]
     if nothing is None or not near:
         return None
-    sign = 1.0 if current_belief.settings.objective == "min" else -1.0
     count = sum(group.count for group in near)
     mean = sum(group.count * group.mean for group in near) / count
     error = nothing.deviation * np.sqrt(1 / count + 1 / nothing.count)
-    worse = sign * (mean - nothing.mean) > error
+    worse = current_belief.settings.sign * (mean - nothing.mean) > error
     return Tried(do, count, mean, max(group.deviation for group in near)) if worse else None
 
 
@@ -289,14 +280,12 @@ def check_advice(
 
     `proposed` is the recommendation of a trained network alone.
     """
-    settings, target = current_belief.settings, current_belief.settings.target
-    sign = 1.0 if settings.objective == "min" else -1.0
+    settings = current_belief.settings
+    target, sign = settings.target, settings.sign
     notes: list[str] = []
     against = refuting_experiments(current_belief, do)
-    tried = [
-        group.do for group in current_belief.groups if refuting_experiments(current_belief, group.do) is None
-    ]
-    tried = [other for other in tried if can_be_set(settings, other)]
+    tried = [group.do for group in current_belief.groups if can_be_set(settings, group.do)]
+    tried = [other for other in tried if refuting_experiments(current_belief, other) is None]
     actions: list[Levels] = [do, {}, *tried]
     expected = sign * np.asarray(current_belief.forecast(actions).expected)
     if against is not None or expected[0] > expected[1] + 1e-9 * (1 + abs(expected[1])):
@@ -351,18 +340,14 @@ def _decides(
     variance = rows.var(0) + noise.mean(0)
     found = []
     for i, j in np.argwhere((graphs.mean(0) > OPEN) & (graphs.mean(0) < 1 - OPEN)).tolist():
-        share = float(np.max(_variance_between(rows, graphs[:, i, j])[free] / variance[free], initial=0.0))
+        there = graphs[:, i, j]
+        p = there.mean()
+        # The variance between the means of models with the edge and of models without it.
+        between = p * (1 - p) * (rows[there].mean(0) - rows[~there].mean(0)) ** 2
+        share = float(np.max(between[free] / variance[free], initial=0.0))
         if share > TELLING:
-            found.append((f"{names[i]} → {names[j]}", float(graphs[:, i, j].mean()), share))
+            found.append((f"{names[i]} → {names[j]}", float(p), share))
     found.sort(key=lambda edge: -edge[2])
     index = pandas.Index([edge for edge, *_ in found[:5]], name="edge")
     numbers = np.array([rest for _, *rest in found[:5]], float).reshape(-1, 2)
     return pandas.DataFrame(numbers, index=index, columns=["probability", "share"])
-
-
-def _variance_between(
-    rows: Float[np.ndarray, "models d"], there: Bool[np.ndarray, " models"]
-) -> Float[np.ndarray, " d"]:
-    """Variance between the means of models with an edge and of models without it."""
-    p = there.mean()
-    return p * (1 - p) * (rows[there].mean(0) - rows[~there].mean(0)) ** 2

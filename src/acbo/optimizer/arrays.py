@@ -1,16 +1,76 @@
-"""From the state to padded arrays for strategies and beliefs, and from their choices back to values by name."""
+"""From the state to padded arrays for strategies and beliefs, and from their choices back to values by name.
 
+Strategies see every variable with about unit spread, users see their own units.
+"""
+
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from acbo.data import Dataset, bucket
 from acbo.problem import Problem
 
-from .scales import Scaling
 from .state import Levels, Row, Settings, State
+from .variables import Variable
+
+LEAST = 5
+"""Observations needed to estimate a spread."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """`inside = (outside - offset) / spread`, for each variable."""
+
+    offset: Float[np.ndarray, " d"]
+    spread: Float[np.ndarray, " d"]
+
+    def inside(self, outside: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
+        return (outside - self.offset) / self.spread
+
+    def outside(self, inside: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
+        return inside * self.spread + self.offset
+
+    def target(self, settings: Settings, inside: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+        """Values of the target in its own units."""
+        return np.asarray(inside, float) * self.spread[settings.goal] + self.offset[settings.goal]
+
+
+def scaling_of(state: State) -> Scaling:
+    """Scale of each variable: that of the observations; if they are few, of its range; else of all measured values."""
+    settings = state.settings
+    shape = (len(state.rows), len(settings.variables))
+    values = np.array([row.values for row in state.rows], float).reshape(shape)
+    left_alone = [[name not in row.do for name in settings.names] for row in state.rows]
+    left_alone = np.array(left_alone, bool).reshape(shape)
+    observed = np.asarray(left_alone.all(1))
+    parts = [
+        _scale_of_one(variable, values[observed, v], values[left_alone[:, v], v])
+        for v, variable in enumerate(settings.variables)
+    ]
+    return Scaling(*np.array(parts, float).T)
+
+
+def _scale_of_one(
+    variable: Variable, observed: Float[np.ndarray, " n"], measured: Float[np.ndarray, " m"]
+) -> tuple[float, float]:
+    """Offset and spread from the observations of a variable, its range, and all values measured and not set."""
+    if len(observed) >= LEAST and _varies(observed):
+        return float(observed.mean()), float(observed.std())
+    if variable.low is not None and variable.high is not None:
+        # The ends of the range then are two deviations away.
+        return (variable.low + variable.high) / 2, (variable.high - variable.low) / 4
+    if len(measured) > 1 and _varies(measured):
+        return float(measured.mean()), float(measured.std())
+    return (float(measured[0]), abs(float(measured[0])) or 1.0) if len(measured) else (0.0, 1.0)
+
+
+def _varies(values: Float[np.ndarray, " n"]) -> bool:
+    """True if the spread is more than what rounding leaves of a constant, in whatever units."""
+    return float(values.std()) > 1e-9 * float(np.abs(values).max())
+
 
 ROWS, LEVELS = 32, 8
 """Smallest padded number of rows and of levels; doubled when full, so that few programs are compiled."""
@@ -43,9 +103,7 @@ def scaled_problem(state: State, scaling: Scaling, money: float = float("inf")) 
         allowed = affordable(settings, v.name, money)
         if len(allowed):
             manipulable[at] = True
-            facts["low"][at], facts["high"][at] = (
-                (np.array([allowed[0], allowed[-1]]) - offset) / spread
-            ).tolist()
+            facts["low"][at], facts["high"][at] = (np.array([allowed[0], allowed[-1]]) - offset) / spread
             if v.levels is not None:
                 levels[at, : len(allowed)] = (np.array(allowed) - offset) / spread
     dtype = jnp.result_type(float)
@@ -53,8 +111,8 @@ def scaled_problem(state: State, scaling: Scaling, money: float = float("inf")) 
         live=jnp.asarray(np.arange(size) < d),
         manipulable=jnp.asarray(manipulable),
         levels=jnp.asarray(levels, dtype),
-        target=jnp.asarray(settings.names.index(settings.target), jnp.int32),
-        sign=jnp.asarray(1.0 if settings.objective == "min" else -1.0, dtype),
+        target=jnp.asarray(settings.goal, jnp.int32),
+        sign=jnp.asarray(settings.sign, dtype),
         knowledge=settings.graph.arrays(settings.names, size),
         max_simultaneous=settings.max_simultaneous,
         **{field: jnp.asarray(values, dtype) for field, values in facts.items()},
@@ -87,21 +145,21 @@ def data_of(state: State, scaling: Scaling, extra: Sequence[Row] = ()) -> Datase
         intervened=jnp.asarray(touched),
         rows=jnp.asarray(np.arange(n) < len(rows)),
         live=jnp.asarray(np.arange(size) < d),
-        target=jnp.asarray(settings.names.index(settings.target), jnp.int32),
+        target=jnp.asarray(settings.goal, jnp.int32),
     )
 
 
 def action_arrays(
     settings: Settings, scaling: Scaling, actions: Sequence[Mapping[str, float]]
-) -> tuple[Bool[np.ndarray, "actions size"], Float[np.ndarray, "actions size"]]:
-    """Masks and inside values of settings by name, without padding of their number."""
-    size = bucket(len(settings.variables))
-    mask, value = np.zeros((len(actions), size), bool), np.zeros((len(actions), size))
+) -> tuple[Bool[Array, "actions size"], Float[Array, "actions size"]]:
+    """Masks and inside values of settings by name, padded in number so that few programs are compiled."""
+    shape = (places(len(actions), 8), bucket(len(settings.variables)))
+    mask, value = np.zeros(shape, bool), np.zeros(shape)
     for at, do in enumerate(actions):
         for name, level in do.items():
             v = settings.names.index(name)
             mask[at, v], value[at, v] = True, (level - scaling.offset[v]) / scaling.spread[v]
-    return mask, value
+    return jnp.asarray(mask), jnp.asarray(value, jnp.result_type(float))
 
 
 def levels_of(

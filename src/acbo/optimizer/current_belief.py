@@ -7,10 +7,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, score_for
 from acbo.data import Dataset, Key
@@ -20,7 +19,7 @@ from acbo.problem import Problem
 from acbo.scms.scm import SCM
 from acbo.strategies import AbstractStrategy
 
-from .arrays import action_arrays, data_of, places, scaled_problem
+from .arrays import LEAST, Scaling, action_arrays, data_of, scaled_problem, scaling_of
 from .programs import (
     TargetForecast,
     edge_probabilities,
@@ -30,7 +29,6 @@ from .programs import (
     strategy_belief,
     strategy_models,
 )
-from .scales import LEAST, Scaling, scaling_of
 from .state import Levels, Row, Settings, State
 from .trials import Contradiction, Tried, contradiction, tried_groups
 from .variables import Variable
@@ -96,13 +94,7 @@ class CurrentBelief:
     @functools.cached_property
     def belief(self) -> AbstractBelief:
         """The one belief about the target, behind recommendations, explanations, pictures and the report."""
-        return strategy_belief(
-            self.strategy,
-            self.problem,
-            self.data,
-            key_for(self.settings, "beliefs"),
-            belief_settings(self.settings, self.strategy),
-        )
+        return strategy_belief(self.strategy, self.problem, self.data, *self._key_and_settings)
 
     @functools.cached_property
     def models(self) -> SCM:
@@ -111,13 +103,11 @@ class CurrentBelief:
         return self._models_given(self.data) if found is None else found
 
     def _models_given(self, data: Dataset) -> SCM:
-        return strategy_models(
-            self.strategy,
-            self.problem,
-            data,
-            key_for(self.settings, "beliefs"),
-            belief_settings(self.settings, self.strategy),
-        )
+        return strategy_models(self.strategy, self.problem, data, *self._key_and_settings)
+
+    @property
+    def _key_and_settings(self) -> tuple[Key, BeliefSettings]:
+        return key_for(self.settings, "beliefs"), belief_settings(self.settings, self.strategy)
 
     @functools.cached_property
     def edges(self) -> Float[np.ndarray, "d d"]:
@@ -130,33 +120,21 @@ class CurrentBelief:
 
     def rows(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "models actions d"]:
         """The mean of every variable under each action, in each causal model, in the user's units."""
-        mask, value = self._pad_actions(actions)
-        found = model_means(self.models, mask, value)
+        found = model_means(self.models, *action_arrays(self.settings, self.scaling, actions))
         d = len(self.settings.variables)
         return self.scaling.outside(np.asarray(jax.device_get(found), float)[:, : len(actions), :d])
 
     def forecast(self, actions: Sequence[Mapping[str, float]]) -> TargetForecast:
         """E[target | do] of each action in the user's units, with the bounds of its band."""
-        mask, value = self._pad_actions(actions)
+        mask, value = action_arrays(self.settings, self.scaling, actions)
         found = jax.device_get(effect_bands(self.belief, mask, value, BAND))
-        count, spread = len(actions), self.scaling.spread[self.settings.names.index(self.settings.target)]
+        count, spread = len(actions), self.scaling.spread[self.settings.goal]
 
         def outside(values: Float[np.ndarray, "*any"]) -> Any:  # of NumPy: double precision on the host
             return self.scaling.target(self.settings, values[..., :count])
 
         effects = Effects(outside(found.effects.mean), spread * found.effects.deviation[..., :count])
         return TargetForecast(effects, *(outside(part) for part in found[1:]))
-
-    def effects(self, actions: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "draws actions"]:
-        """E[target | do] of each action under each draw of the belief."""
-        return np.asarray(self.forecast(actions).effects.mean)
-
-    def _pad_actions(self, actions: Sequence[Mapping[str, float]]) -> tuple[Array, Array]:
-        """Masks and values of actions, padded in number so that few programs are compiled."""
-        mask, value = action_arrays(self.settings, self.scaling, actions)
-        more = places(len(actions), 8) - len(actions)
-        padded = [np.pad(part, [(0, more), (0, 0)]) for part in (mask, value)]
-        return jnp.asarray(padded[0]), jnp.asarray(padded[1], self.data.values.dtype)
 
     def fantasies(self) -> tuple[Row, ...]:
         """Rows that the pending experiments are expected to give."""
@@ -165,7 +143,7 @@ class CurrentBelief:
             return ()
         names = self.settings.names
         means = self.rows(actions).mean(0)
-        means[:, names.index(self.settings.target)] = self.forecast(actions).expected
+        means[:, self.settings.goal] = self.forecast(actions).expected
         return tuple(
             Row(tuple(do.get(name, float(x)) for name, x in zip(names, row, strict=True)), tuple(do))
             for do, row in zip(actions, means, strict=True)
@@ -179,22 +157,19 @@ class CurrentBelief:
     @functools.cached_property
     def idle_outcome(self) -> Tried | None:
         """The target in rows where nothing was set; None without such a row."""
-        goal = self.settings.names.index(self.settings.target)
-        values = np.array([row.values[goal] for row in self.state.rows if not row.do], float)
+        values = np.array([row.values[self.settings.goal] for row in self.state.observations], float)
         return Tried.of({}, values) if len(values) else None
 
     @functools.cached_property
     def contradictions(self) -> list[Contradiction]:
         """Experiments that contradict models of the observations alone."""
-        observed = [row for row in self.state.rows if not row.do]
-        if not self.groups or len(observed) < LEAST:
+        if not self.groups or len(self.state.observations) < LEAST:
             return []
-        data = self.data
-        free = data.rows & ~data.intervened.any(1)
-        models = self._models_given(eqx.tree_at(lambda d: d.rows, data, free))
-        mask, value = self._pad_actions([group.do for group in self.groups])
-        effects, variance = jax.device_get(outcome_predictions(models, mask, value))
-        spread = self.scaling.spread[self.settings.names.index(self.settings.target)]
+        free = self.data.rows & ~self.data.intervened.any(1)
+        models = self._models_given(eqx.tree_at(lambda d: d.rows, self.data, free))
+        actions = action_arrays(self.settings, self.scaling, [group.do for group in self.groups])
+        effects, variance = jax.device_get(outcome_predictions(models, *actions))
+        spread = self.scaling.spread[self.settings.goal]
         effects = self.scaling.target(self.settings, effects)
         return [
             found
@@ -214,17 +189,15 @@ class CurrentBelief:
         return [self._curve(v, grid, line) for v, grid, line in zip(settable, grids, lines, strict=True)]
 
     def _curve(self, v: Variable, grid: Float[np.ndarray, " x"], lines: Float[np.ndarray, "3 x"]) -> Curve:
-        names = self.settings.names
-        at, goal = names.index(v.name), names.index(self.settings.target)
+        at, goal = self.settings.names.index(v.name), self.settings.goal
         tried = [(row.values[at], row.values[goal]) for row in self.state.rows if row.do == (v.name,)]
-        points = np.array(tried, float).reshape(-1, 2)
-        mean, low, high = lines
+        points, (mean, low, high) = np.array(tried, float).reshape(-1, 2), lines
         return Curve(v.name, grid, mean, low, high, points, v.levels is not None)
 
     @functools.cached_property
     def progress(self) -> Progress:
         """Best expected target so far against the cost of the experiments made."""
-        state, goal = self.state, self.settings.names.index(self.settings.target)
+        state, goal = self.state, self.settings.goal
         actions: list[Levels] = [{}, *(state.levels(row) for row in state.made)]
         means = np.asarray(self.forecast(actions).expected)
         best = (np.minimum if self.settings.objective == "min" else np.maximum).accumulate(means)

@@ -46,9 +46,6 @@ class GraphKnowledge:
             found[names.index(cause), names.index(effect)] = True
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "GraphKnowledge":
         pairs = {word: tuple(tuple(edge) for edge in facts[word]) for word in ("required", "forbidden")}
@@ -103,13 +100,9 @@ def _parts(given: Mapping[str, Any]) -> GraphKnowledge:
     for word in given:
         place(word, WORDS, "graph")
     beliefs = given.get("probabilities") or {}
-    listed = (
-        [(*_pair(edge), p) for edge, p in beliefs.items()]
-        if isinstance(beliefs, Mapping)
-        else list(beliefs)
-        if isinstance(beliefs, list | tuple)
-        else [beliefs]
-    )
+    if isinstance(beliefs, Mapping):
+        beliefs = [(*_pair(edge), p) for edge, p in beliefs.items()]
+    listed = list(beliefs) if isinstance(beliefs, list | tuple) else [beliefs]
     tiers = given.get("tiers")
     for word in ("required", "forbidden", "tiers"):
         if not isinstance(given.get(word) or [], list | tuple | set | frozenset):

@@ -5,6 +5,8 @@ import functools
 import numpy as np
 from jaxtyping import Bool
 
+from acbo.policy.policy_weights import policy_metadata, policy_path
+
 from .state import State
 
 FEW_ROWS = 5
@@ -17,7 +19,7 @@ def notices(state: State) -> dict[str, str]:
     """Warnings about a problem, by kind."""
     found = {}
     settings = state.settings
-    goal = settings.names.index(settings.target)
+    goal = settings.goal
     seen = [row.values[goal] for row in state.rows]
     # Rounding may leave a constant with a spread in its last digits.
     if len(seen) >= FEW_ROWS and max(seen) - min(seen) <= ROUNDING * max(map(abs, seen)):
@@ -26,21 +28,19 @@ def notices(state: State) -> dict[str, str]:
             "changes it, and any advice is a guess. Check its column, or tell rows in which it varies."
         )
     for v in settings.settable:
-        at = settings.names.index(v.name)
-        apart = [
-            row.values[at] for row in state.rows if v.levels is not None and row.values[at] not in v.levels
-        ]
-        if v.levels is not None and len(v.levels) == 2 and len(apart) >= FEW_ROWS:
-            low, high = v.levels
+        if v.levels is None or len(v.levels) != 2:
+            continue
+        low, high = v.levels
+        values = [row.values[settings.names.index(v.name)] for row in state.rows]
+        apart = [value for value in values if value not in v.levels]
+        if len(apart) >= FEW_ROWS:
             found[f"levels of {v.name}"] = (
                 f"{v.name!r} has the levels {low:g} and {high:g} alone, and {len(apart)} of {len(state.rows)} rows have other "
                 f"values, such as {apart[0]:g}: experiments never try any between. If it is a range, write "
                 f"{{{v.name!r}: ({low:g}, {high:g})}}."
             )
-    known = settings.graph.known
-    if known and not _ancestors(settings.graph.matrix(settings.names), goal) & set(
-        map(settings.names.index, (v.name for v in settings.settable))
-    ):
+    causes = _ancestors(settings.graph.matrix(settings.names), goal) if settings.graph.known else set()
+    if settings.graph.known and not any(settings.names.index(v.name) in causes for v in settings.settable):
         found["graph"] = (
             f"by the `graph` given no variable that can be set is a cause of {settings.target!r}, so the advice is to set "
             "nothing, whatever experiments give. Add the missing edges, or leave `graph` out where nothing is known of it."
@@ -65,6 +65,4 @@ def _ancestors(graph: Bool[np.ndarray, "d d"], goal: int) -> set[int]:
 @functools.cache
 def trained_variables() -> int:
     """The most variables of the models that the policy in the package was trained on, from the file of its weights."""
-    from acbo.policy.policy_weights import policy_metadata, policy_path
-
     return int(policy_metadata(policy_path())["metadata"]["options"]["size"])

@@ -23,7 +23,9 @@ from .current_belief import CurrentBelief, key_for
 from .graph_knowledge import Graph, graph_of
 from .notices import notices
 from .programs import final_choice, next_choice, unchecked_proposal
+from .report import plot_effects, plot_graph, plot_regret, write_report
 from .rows import Marks, Table, initial_rows, parse_rows
+from .simulators import run
 from .state import Levels, Pending, Settings, State, read_state, write_state
 from .variables import Variable, Variables, variables_of
 
@@ -95,7 +97,7 @@ class Optimizer:
             mechanism=mechanism,
             seed=seed,
         )
-        _warn_of_range(given[settings.names.index(settings.target)])
+        _warn_of_range(given[settings.goal])
         if path is not None and Path(path).exists():
             raise ValueError(
                 f"`path` must not be a file that is there; {os.fspath(path)} is. Go on with it by `Optimizer.load(path)`, "
@@ -209,23 +211,16 @@ class Optimizer:
     @property
     def remaining(self) -> float:
         """Number of experiments that may still be asked for, by their limit and by the cost of the cheapest."""
-        prices = [v.price(min(grid, key=abs)) for v, grid in self._cheapest() if grid]
+        settings, money = self._state.settings, self._state.money
+        prices = []
+        for v in settings.settable:
+            if ends := affordable(settings, v.name, money):
+                holds_zero = v.levels is None and ends[0] < 0 < ends[-1]
+                prices.append(v.price(0.0 if holds_zero else min(ends, key=abs)))
         if not prices:
             return 0.0
-        least = max(min(prices), 1e-12)
-        money = self._state.money
-        return min(
-            self._state.places, money if money == float("inf") else float(np.floor(money / least + 1e-9))
-        )
-
-    def _cheapest(self) -> list[tuple[Variable, list[float]]]:
-        settings = self._state.settings
-        found = [(v, affordable(settings, v.name, self._state.money)) for v in settings.settable]
-        # Of a range that holds 0, that is the cheapest value.
-        return [
-            (v, [*ends, *([0.0] if v.levels is None and ends and ends[0] < 0 < ends[-1] else [])])
-            for v, ends in found
-        ]
+        paid = money if money == float("inf") else float(np.floor(money / max(min(prices), 1e-12) + 1e-9))
+        return min(self._state.places, paid)
 
     # Ask and tell
 
@@ -239,10 +234,10 @@ class Optimizer:
             raise ValueError(f"`n` must be at least 1; got {n}.")
         state, asked = self._state, []
         self._require_means(state)
-        current_belief = self._current_belief
         while len(asked) < n and _can_pay(state):
-            choice, reason = self._choose(state, current_belief)
+            choice = self._choose(state)
             if choice is None:
+                reason = f"after {len(state.made)} experiments the strategy expects nothing of another one"
                 state = dataclasses.replace(state, stopped=reason)
                 break
             pending = Pending(state.asked, choice)
@@ -253,8 +248,9 @@ class Optimizer:
         self._keep(state)
         return _experiment_frame(state.settings, asked)
 
-    def _choose(self, state: State, current_belief: CurrentBelief) -> tuple[Levels | None, str | None]:
-        """The next values to set, or the reason to stop."""
+    def _choose(self, state: State) -> Levels | None:
+        """The next values to set; None where the strategy expects nothing of another experiment."""
+        current_belief = self._current_belief
         current_belief.state = state  # its pending experiments are thought of as made
         scaling = current_belief.scaling
         problem = scaled_problem(state, scaling, state.money)
@@ -262,14 +258,9 @@ class Optimizer:
         expected = () if isinstance(self._strategy, Random) else current_belief.fantasies()
         data = data_of(state, scaling, expected)
         left = jnp.asarray(_plan(state), problem.low.dtype)
-        found = next_choice(
-            self._strategy, problem, data, left, key_for(state.settings, "choose", state.asked)
-        )
-        choice = jax.device_get(found)
-        if choice.stop:
-            told = len(state.made)
-            return None, f"after {told} experiments the strategy expects nothing of another one"
-        return levels_of(state, scaling, choice.mask, choice.value, state.money), None
+        key = key_for(state.settings, "choose", state.asked)
+        choice = jax.device_get(next_choice(self._strategy, problem, data, left, key))
+        return None if choice.stop else levels_of(state, scaling, choice.mask, choice.value, state.money)
 
     def _require_means(self, state: State) -> None:
         settings = state.settings
@@ -324,8 +315,6 @@ class Optimizer:
         Pending experiments come first. Ctrl-C ends it early; results so far are kept, and the current experiment stays pending.
         `progress` shows a bar on stderr; by default only on a terminal and in a notebook. Returns the history.
         """
-        from .simulation import run
-
         run(self, n, progress)
         return self.history()
 
@@ -395,26 +384,18 @@ class Optimizer:
 
     def plot_regret(self, optimum: float | None = None) -> "Figure":
         """The best expected target so far against the cost; with `optimum`, its distance from that."""
-        from .plots import plot_regret
-
         return plot_regret(self._current_belief, optimum)
 
     def plot_effects(self) -> "Figure":
         """E[target | do] with bands that hold nine of ten models, for each variable, and what experiments gave."""
-        from .plots import plot_effects
-
         return plot_effects(self._current_belief)
 
     def plot_graph(self) -> "Figure":
         """The variables with arrows as strong as their probability."""
-        from .plots import plot_graph
-
         return plot_graph(self._current_belief)
 
     def report(self, path: PathLike, *, optimum: float | None = None) -> Path:
         """Write one HTML page: recommendation, progress, effects, graph, and all experiments."""
-        from .report import write_report
-
         return write_report(self, path, optimum=optimum)
 
     def __repr__(self) -> str:
@@ -454,24 +435,16 @@ def _plan(state: State) -> float:
 
 def _strategy_for(strategy: str | AbstractStrategy, settings: Settings) -> AbstractStrategy:
     """The strategy, with the kind of mechanism that the settings name."""
-    if isinstance(strategy, AbstractStrategy):
-        # An object keeps its settings, but where the user says that effects bend it believes so too.
-        own = getattr(strategy, "settings", None)
-        if settings.mechanism != "smooth" or not isinstance(own, BeliefSettings):
-            return strategy
-        bent: Any = {"settings": dataclasses.replace(own, mechanism="smooth")}
-        return dataclasses.replace(strategy, **bent)
     if strategy == "cbo" and not settings.graph.known:
         raise ValueError(
             "`graph` must be the whole graph for `strategy='cbo'`; it is not. Give its edges, or take another strategy."
         )
-    found = strategy_named(strategy)
-    fields = {field.name for field in dataclasses.fields(found)}
-    options: dict[str, Any] = {}
-    if "settings" in fields:
-        kept: Any = found
-        options["settings"] = dataclasses.replace(kept.settings, mechanism=settings.mechanism)
-    return dataclasses.replace(found, **options)
+    found: Any = strategy_named(strategy) if isinstance(strategy, str) else strategy
+    own = getattr(found, "settings", None)
+    # An object keeps its settings, but where the user says that effects bend it believes so too.
+    if not isinstance(own, BeliefSettings) or (found is strategy and settings.mechanism != "smooth"):
+        return found
+    return dataclasses.replace(found, settings=dataclasses.replace(own, mechanism=settings.mechanism))
 
 
 def _experiment_frame(settings: Settings, experiments: Any) -> "pd.DataFrame":

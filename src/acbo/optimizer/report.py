@@ -1,20 +1,35 @@
-"""The report of an optimization as one HTML page: recommendation, progress, effects, graph, and all experiments."""
+"""Figures of an optimization, and its report as one HTML page.
+
+Figures by matplotlib are made without its global state: they can be shown, saved or put into a page.
+"""
 
 import html
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from acbo.pictures import edge_matrix_svg, graph_svg, svg_text
+import numpy as np
+
+from acbo.pictures import (
+    MEASURED,
+    PLAIN,
+    edge_matrix_svg,
+    graph_figure,
+    graph_svg,
+    new_figure,
+    picture_style,
+    svg_text,
+)
 from jaxworlds.store import atomic_write
 
 from .advice import action_text
-from .current_belief import CurrentBelief
-from .plots import plot_effect, plot_regret
-from .state import State
+from .current_belief import CurrentBelief, Curve
+from .state import Levels, State
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from . import Optimizer
 
 STYLE = """
@@ -95,14 +110,10 @@ def _question(state: State) -> str:
         for v in settings.variables
     ]
     graph = settings.graph
-    known = (
-        ("the graph is known: " if graph.known else "known edges: ")
-        + ", ".join(f"{a} → {b}" for a, b in graph.required)
-        if graph.required or graph.known
-        else "partly known"
-        if graph.forbidden or graph.tiers or graph.probabilities
-        else "unknown"
-    )
+    known = "partly known" if graph.forbidden or graph.tiers or graph.probabilities else "unknown"
+    if graph.required or graph.known:
+        edges = ", ".join(f"{a} → {b}" for a, b in graph.required)
+        known = f"{'the graph is known' if graph.known else 'known edges'}: {edges}"
     facts = {
         "strategy": settings.strategy or "given as an object",
         "graph": known,
@@ -168,19 +179,23 @@ def _experiments(state: State) -> str:
     settings = state.settings
     given = sum(row.given for row in state.rows)
     heads = ["experiment", *settings.names, "cost"]
-    rows: list[list[str]] = []
-    marks: list[set[int]] = []
+    listed: list[tuple[str, Levels, Levels]] = []  # experiment, known values, values that were set
     for row in state.rows:
         if not row.given:
             number = "observation" if not row.do else "elsewhere"
             number = number if row.experiment is None else str(row.experiment)
-            price = f"{settings.price(state.levels(row)):g}"
-            rows.append([number, *(f"{value:.5g}" for value in row.values), price])
-            marks.append({1 + settings.names.index(name) for name in row.do})
-    for pending in state.pending:
-        shown = [f"{pending.do[name]:.5g}" if name in pending.do else "" for name in settings.names]
-        rows.append([f"{pending.experiment} (pending)", *shown, f"{settings.price(pending.do):g}"])
-        marks.append({1 + settings.names.index(name) for name in pending.do})
+            values = dict(zip(settings.names, row.values, strict=True))
+            listed.append((number, values, state.levels(row)))
+    listed += [(f"{pending.experiment} (pending)", pending.do, pending.do) for pending in state.pending]
+    rows = [
+        [
+            number,
+            *(f"{known[v]:.5g}" if v in known else "" for v in settings.names),
+            f"{settings.price(do):g}",
+        ]
+        for number, known, do in listed
+    ]
+    marks = [{1 + settings.names.index(name) for name in do} for _, _, do in listed]
     note = f"<p>{given} rows were given before the first experiment. Values that were set are marked.</p>\n"
     return note + _table(heads, rows, marks)
 
@@ -196,3 +211,72 @@ def _table(heads: list[str], rows: list[list[str]], marks: list[set[int]] | None
         ]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table>\n<tr>{top}</tr>\n" + "\n".join(lines) + "\n</table>"
+
+
+def plot_regret(
+    current_belief: CurrentBelief, optimum: float | None = None, size: tuple[int, int] = (432, 288)
+) -> "Figure":
+    """The best expected target so far against the cost, or its distance from the optimum; `size` is in points."""
+    found, target = current_belief.progress, current_belief.settings.target
+    best, measured = found.best, found.measured
+    with picture_style():
+        figure = new_figure(*size, layout="constrained")
+        axes = figure.add_subplot()
+        if optimum is not None:
+            sign = current_belief.settings.sign
+            best, measured = sign * (best - optimum), sign * (measured - optimum)
+            axes.axhline(0.0, color="#9aa0a6", linestyle="--")
+        axes.step(found.cost, best, where="post", color=PLAIN, linewidth=2, label="best so far, expected")
+        axes.plot(
+            found.cost[1:], measured[1:], "o", color=MEASURED, markersize=6, alpha=0.9, label="measured"
+        )
+        axes.set_xlabel("cost of the experiments")
+        axes.set_ylabel(target if optimum is None else f"regret of {target}")
+        axes.legend()
+    return figure
+
+
+def plot_effects(current_belief: CurrentBelief) -> "Figure":
+    """The expected target over each variable's values, with bands and experiments."""
+    curves = current_belief.curves
+    columns = min(3, len(curves))
+    lines = -(-len(curves) // columns)
+    with picture_style():
+        figure = new_figure(288 * columns, 216 * lines, layout="constrained")
+        for number, curve in enumerate(curves):
+            axes = figure.add_subplot(lines, columns, number + 1)
+            _draw_effect(axes, curve)
+            if number % columns == 0:
+                axes.set_ylabel(f"expected {current_belief.settings.target}")
+    return figure
+
+
+def plot_effect(curve: Curve, target: str) -> "Figure":
+    """The expected target over one variable's values, small enough for a phone."""
+    with picture_style():
+        figure = new_figure(300, 210, layout="constrained")
+        axes = figure.add_subplot(title=curve.name)
+        _draw_effect(axes, curve)
+        axes.set_ylabel(target)
+    return figure
+
+
+def _draw_effect(axes: Any, curve: Curve) -> None:
+    if curve.discrete:
+        spread = np.stack([curve.mean - curve.low, curve.high - curve.mean])
+        axes.errorbar(
+            curve.x, curve.mean, np.maximum(spread, 0.0), fmt="o", color=PLAIN, capsize=4, capthick=1.5
+        )
+        if len(curve.x) < 9:
+            axes.set_xticks(curve.x)
+    else:
+        axes.fill_between(curve.x, curve.low, curve.high, color=PLAIN, alpha=0.2, linewidth=0)
+        axes.plot(curve.x, curve.mean, color=PLAIN, linewidth=2)
+    axes.plot(curve.tried[:, 0], curve.tried[:, 1], "o", color=MEASURED, markersize=6, alpha=0.9)
+    axes.set_xlabel(curve.name)
+
+
+def plot_graph(current_belief: CurrentBelief, least: float = 0.1) -> "Figure":
+    """Nodes with names and arrows as strong as their probability; those below `least` are left out."""
+    settings = current_belief.settings
+    return graph_figure(current_belief.edges, settings.names, target=settings.target, least=least)

@@ -1,6 +1,5 @@
 """Parsing of measured rows with the variables set in each: all rows are valid, or an error changes nothing."""
 
-import dataclasses
 import math
 import os
 import warnings
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from acbo.names import place, short, short_list, suggestion, text_remedy, truth_marks, without
+from acbo.scms.interop import from_frame
 
-from .state import Row, Settings, State
+from .state import Pending, Row, Settings, State
 from .variables import RESERVED
 
 Table = Any
@@ -46,7 +46,7 @@ def parse_rows(state: State, rows: Table, do: Marks = None) -> tuple[Row, ...]:
                     f"{'was cancelled' if gone else 'was never asked for'}. Tell it without its number and with `do=`."
                 )
             made.add(experiment)
-            names = _fill_in(state.settings, pending[experiment].do, record, names, experiment, where)
+            names = _fill_in(state.settings, pending[experiment], record, names, where)
         elif not names:
             _note_likely_result(state.settings, record, pending, where)
         found.append(_row(state.settings, record, names, experiment, where))
@@ -74,8 +74,6 @@ def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tu
     if frame is None:
         return ()
     if intervened is None and getattr(frame, "attrs", {}).get("intervened") is not None:
-        from acbo.scms.interop import from_frame
-
         # What `to_frame` remembers of what was set.
         data, names = from_frame(frame, target=settings.target)
         intervened = np.asarray(data.intervened)[:, : len(names)]
@@ -87,15 +85,13 @@ def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tu
             "another optimization, pass `data=history.drop(columns='experiment')` and `intervened='set'`."
         )
     return tuple(
-        dataclasses.replace(_row(settings, record, names, None, f"data[{number}]", ranged=False), given=True)
+        _row(settings, record, names, None, f"data[{number}]", given=True)
         for number, (record, names) in enumerate(zip(records, marks, strict=True))
     )
 
 
 def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
     """One dictionary per row; the index is taken where it is that of `ask`."""
-    if isinstance(rows, Mapping):
-        return [{str(name): value for name, value in rows.items()}]
     if hasattr(rows, "columns"):
         if getattr(rows.index, "name", None) == "experiment" and "experiment" not in rows.columns:
             rows = rows.reset_index()
@@ -111,8 +107,8 @@ def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
                 f"`{argument}` must have each column once; got {', '.join(sorted(twice))} twice."
             )
         return [dict(zip(names, values, strict=True)) for values in rows.itertuples(index=False, name=None)]
-    if hasattr(rows, "to_dict"):
-        return [{str(name): value for name, value in rows.to_dict().items()}]
+    if isinstance(rows, Mapping) or hasattr(rows, "to_dict"):
+        rows = [rows if isinstance(rows, Mapping) else rows.to_dict()]
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         return [{str(name): value for name, value in row.items()} for row in rows]
     if isinstance(rows, str | os.PathLike):
@@ -135,12 +131,10 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: A
     if _is_name(do):
         do = str(do)
     if isinstance(do, str) and do not in settings.names:
-        for number, record in enumerate(records):
+        for record in records:
             if do not in record:
                 place(do, settings.names, "do")
-            record["do"] = record.pop(do) if do != "do" else record["do"]
-            if not isinstance(record["do"], str) and not isinstance(record["do"], Mapping | Sequence):
-                record["do"] = _require_blank(record["do"], f"rows[{number}]")
+            record["do"] = record.pop(do)
         do = None
     if do is None:
         return [_names_in_row(settings, record, f"rows[{n}]") for n, record in enumerate(records)]
@@ -162,10 +156,6 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: A
 def _is_name(said: Any) -> bool:
     """True for text, and for whole numbers, which name columns too."""
     return isinstance(said, str | Integral) and not isinstance(said, bool)
-
-
-def _is_number(mark: Any) -> bool:
-    return isinstance(mark, bool | np.bool_ | int | float | np.integer | np.floating)
 
 
 def _names_in_mask(
@@ -219,20 +209,11 @@ def _names_in_row(settings: Settings, record: dict[str, Any], where: str) -> lis
     return names
 
 
-def _require_blank(said: Any, where: str) -> None:
-    if said is not None and not _missing(said):
-        raise ValueError(f"`{where}` must say what was set by names joined by commas; got {said!r}.")
-
-
 def _fill_in(
-    settings: Settings,
-    do: Mapping[str, float],
-    record: dict[str, Any],
-    names: Sequence[str],
-    experiment: int,
-    where: str,
+    settings: Settings, asked: Pending, record: dict[str, Any], names: Sequence[str], where: str
 ) -> list[str]:
     """Write the values of the experiment into its row; different measured values raise."""
+    experiment, do = asked.experiment, asked.do
     if names and set(names) != set(do):
         raise ValueError(
             f"`{where}` must set what experiment {experiment} sets, {_some(do)}; got {', '.join(names)}. "
@@ -255,7 +236,7 @@ def _row(
     names: Sequence[str],
     experiment: int | None,
     where: str,
-    ranged: bool = True,
+    given: bool = False,
 ) -> Row:
     record.pop("cost", None)
     extra = [name for name in record if name not in settings.names]
@@ -285,9 +266,9 @@ def _row(
     for name in names:
         if name == settings.target:
             raise ValueError(f"`{where}` must not set the target; got {name!r} as set.")
-        if ranged:
+        if not given:
             settings.variable(name, where).refuse(values[settings.names.index(name)], where)
-    return Row(values, tuple(dict.fromkeys(names)), experiment)  # "dose, dose" is dose
+    return Row(values, tuple(dict.fromkeys(names)), experiment, given)  # "dose, dose" is dose
 
 
 def _finite(value: Any, name: str, where: str) -> float:
@@ -328,7 +309,8 @@ def _no_number(value: Any, name: str, where: str) -> ValueError:
 def _experiment(number: Any, where: str) -> int | None:
     if number is None or _missing(number):
         return None
-    if isinstance(number, bool) or not _is_number(number) or number % 1 != 0:
+    real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
+    if not real or number % 1 != 0:
         raise ValueError(f"`{where}` must name its experiment by a whole number; got {number!r}.")
     return int(number)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from acbo._limits import require_at_least
 from acbo.data import bucket
 from acbo.names import number, place, require_distinct, short
 from jaxworlds.store import StoreError, atomic_write
@@ -57,12 +58,9 @@ class Settings:
                 "`variables` must have one that can be set beside the target; got none. Give one a range, as in "
                 "{'dose': (0, 10)}."
             )
-        if self.max_simultaneous < 1:
-            raise ValueError(f"`max_simultaneous` must be at least 1; got {self.max_simultaneous}.")
-        if self.experiments is not None and self.experiments < 1:
-            raise ValueError(
-                f"`experiments` must be at least 1; got {self.experiments}. Pass None for no limit."
-            )
+        require_at_least("max_simultaneous", self.max_simultaneous, 1)
+        if self.experiments is not None:
+            require_at_least("experiments", self.experiments, 1, "Pass None for no limit.")
         if self.budget is not None:
             if not 0 < self.budget < float("inf"):
                 raise ValueError(
@@ -77,6 +75,16 @@ class Settings:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(v.name for v in self.variables)
+
+    @property
+    def goal(self) -> int:
+        """The index of the target."""
+        return self.names.index(self.target)
+
+    @property
+    def sign(self) -> float:
+        """1 where a small target is wanted, -1 where a large one is."""
+        return 1.0 if self.objective == "min" else -1.0
 
     @property
     def settable(self) -> tuple[Variable, ...]:
@@ -128,6 +136,11 @@ class State:
         return {name: row.values[self.settings.names.index(name)] for name in row.do}
 
     @property
+    def observations(self) -> tuple[Row, ...]:
+        """Rows in which nothing was set."""
+        return tuple(row for row in self.rows if not row.do)
+
+    @property
     def made(self) -> tuple[Row, ...]:
         """Rows of this optimization: experiments, and observations that were asked for."""
         return tuple(row for row in self.rows if not row.given and (row.do or row.experiment is not None))
@@ -157,7 +170,8 @@ class State:
 
 def write_state(path: str | os.PathLike[str], state: State) -> None:
     """Write one readable file, whole or not at all; numbers come back to the last bit."""
-    facts = {"format": FORMAT, "version": VERSION, **_facts(state)}
+    facts = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(state)}
+    facts["settings"]["variables"] = [variable.to_json() for variable in state.settings.variables]
     lines = ",\n".join(f" {_json(name)}: {_json_text(fact)}" for name, fact in facts.items())
     with atomic_write(path, "w") as file:
         file.write(f"{{\n{lines}\n}}\n")
@@ -195,26 +209,11 @@ def _json(fact: Any) -> str:
 
 def _json_text(fact: Any) -> str:
     """A list with a line for each of its entries; anything else on one line, but a mapping with one for each field."""
-    if isinstance(fact, list) and fact:
+    if isinstance(fact, tuple) and fact:
         return "[\n  " + ",\n  ".join(map(_json, fact)) + "\n ]"
     if isinstance(fact, dict):
         return "{\n  " + ",\n  ".join(f"{_json(name)}: {_json(part)}" for name, part in fact.items()) + "\n }"
     return _json(fact)
-
-
-def _facts(state: State) -> dict[str, Any]:
-    settings = state.settings
-    plain = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    plain["variables"] = [variable.to_json() for variable in settings.variables]
-    plain["graph"] = settings.graph.to_json()
-    return {
-        "settings": plain,
-        "rows": [dataclasses.asdict(row) for row in state.rows],
-        "pending": [dataclasses.asdict(pending) for pending in state.pending],
-        "asked": state.asked,
-        "cancelled": list(state.cancelled),
-        "stopped": state.stopped,
-    }
 
 
 def _check_told(

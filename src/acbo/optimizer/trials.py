@@ -32,8 +32,6 @@ class Tried:
 
 def tried_groups(state: State) -> list[Tried]:
     """Groups of alike experiments, in the order of their first one, after which each is named."""
-    settings = state.settings
-    goal = settings.names.index(settings.target)
     found: list[list[tuple[Levels, float]]] = []
     for row in state.rows:
         if row.do:
@@ -41,11 +39,8 @@ def tried_groups(state: State) -> list[Tried]:
             near = next((group for group in found if alike(state, group[0][0], do)), None)
             if near is None:
                 found.append(near := [])
-            near.append((do, row.values[goal]))
-    groups = []
-    for group in found:
-        groups.append(Tried.of(group[0][0], np.array([value for _, value in group])))
-    return groups
+            near.append((do, row.values[state.settings.goal]))
+    return [Tried.of(group[0][0], np.array([value for _, value in group])) for group in found]
 
 
 def alike(state: State, first: Levels, second: Levels) -> bool:

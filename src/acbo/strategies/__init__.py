@@ -3,10 +3,11 @@
 from typing import Any
 
 from acbo.beliefs.belief_settings import BeliefSettings as BeliefSettings
-from acbo.names import suggestion
+from acbo.names import place
 
 from .base import AbstractStrategy as AbstractStrategy
 from .baselines import LatinHypercube as LatinHypercube
+from .baselines import Oracle as Oracle
 from .baselines import Random as Random
 from .causal_bo import CausalBO as CausalBO
 from .gp_ei import GaussianProcessEI as GaussianProcessEI
@@ -14,7 +15,6 @@ from .model_based import ExpectedImprovement as ExpectedImprovement
 from .model_based import InformationGain as InformationGain
 from .model_based import KnowledgeGradient as KnowledgeGradient
 from .model_based import Thompson as Thompson
-from .oracle import Oracle as Oracle
 from .trained_policy import Policy as Policy
 from .trained_policy import load_policy as load_policy
 from .trained_policy import pretrained_policy as pretrained_policy
@@ -34,8 +34,5 @@ STRATEGIES: dict[str, Any] = {
 
 def strategy_named(name: str, **options: Any) -> AbstractStrategy:
     """The strategy of this name with its options, such as `settings=BeliefSettings(...)`."""
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}; got {name!r}.{suggestion(name, tuple(STRATEGIES))}"
-        )
+    place(name, tuple(STRATEGIES), "strategy")
     return STRATEGIES[name](**options)

@@ -1,5 +1,6 @@
 """Candidates for the next experiment: doing nothing, every variable alone over its range, and sets of several."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -65,6 +66,36 @@ def closer_actions(
     noise = jr.uniform(key, (16, problem.size), value.dtype, -1, 1).at[0].set(0)
     near = value + step * noise * (problem.high - problem.low)
     return jnp.where(mask, problem.snap(near), 0)
+
+
+def search_around(
+    problem: Problem,
+    actions: Actions,
+    losses: Float[Array, " actions"],
+    loss: Callable[[Actions], Float[Array, " near"]],
+    steps: Float[Array, " rounds"],
+    key: Key,
+    least_gain: float = 0.0,
+) -> tuple[Actions, Float[Array, " actions"]]:
+    """Every action after a search around it, and its loss: one round for each step, whose gains exceed `least_gain`."""
+    count, d = actions.mask.shape
+
+    def closer(carry: tuple[Array, Array], turn: tuple[Array, Key]) -> tuple[tuple[Array, Array], None]:
+        (value, least), (step, key) = carry, turn
+        near = jax.vmap(lambda m, v, k: closer_actions(problem, m, v, step, k))(
+            actions.mask, value, jr.split(key, count)
+        )
+        every = near.shape[1]
+        mask, allowed = jnp.repeat(actions.mask, every, 0), jnp.repeat(actions.allowed, every, 0)
+        found = loss(Actions(mask, near.reshape(-1, d), allowed)).reshape(count, every)
+        which = jnp.argmin(found, axis=1)
+        moved = jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0]
+        better = found.min(1) < least - least_gain
+        return (jnp.where(better[:, None], moved, value), jnp.where(better, found.min(1), least)), None
+
+    start = (actions.value, losses)
+    (value, losses), _ = jax.lax.scan(closer, start, (steps, jr.split(key, steps.shape[0])))
+    return actions._replace(value=value), losses
 
 
 def best_of(

@@ -1,11 +1,14 @@
-"""Strategies without a model: random experiments, and a Latin hypercube. They recommend the best that was seen."""
+"""Strategies to compare with: random experiments, a Latin hypercube, and the oracle, which knows the true model."""
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem, Recommendation
+from acbo.scms.optima import best_intervention
+from acbo.scms.scm import SCM
 
 from .actions import random_actions
 from .base import AbstractStrategy
@@ -63,6 +66,22 @@ class LatinHypercube(AbstractStrategy):
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         return best_seen(problem, data)
+
+
+class Oracle(AbstractStrategy):
+    """The best intervention of the true model, at once: a bound for all others."""
+
+    scm: SCM
+
+    def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
+        best = self.recommend(problem, data, key)
+        return Choice(best.mask, best.value, ~best.mask.any(), best.spread)
+
+    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
+        low, high = (best_intervention(self.scm, problem.max_simultaneous, least) for least in (True, False))
+        best = jax.tree.map(lambda a, b: jnp.where(problem.sign > 0, a, b), low, high)
+        do, value = best.intervention, best.value
+        return Recommendation(do.mask, do.value, value, jnp.zeros_like(value))
 
 
 def _uniform(problem: Problem, key: Key, part: Float[Array, " d"]) -> Choice:

@@ -17,7 +17,7 @@ from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried, without_idle
+from .actions import Actions, best_of, candidate_actions, search_around, with_tried, without_idle
 from .base import AbstractStrategy
 from .gp_ei import expected_gain, gp_posterior, most_gaining
 from .model_based import greatest_cost, price
@@ -68,16 +68,13 @@ class CausalBO(AbstractStrategy):
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
         key_actions, key_closer, key_ties = jr.split(key, 3)
-        models = self.models(problem, data, jr.key(self.seed))
-        data = _without_idle_settings(problem, data)
-        actions = self.candidates(problem, data, key_actions)
-        mean, deviation = self.posterior(problem, data, models, actions)
+        belief = self.belief(problem, data, key)
+        actions = self.candidates(belief, key_actions)
+        mean, deviation = belief.posterior(actions)
         _, best = best_of(problem.sign * mean, actions.allowed)
         top = greatest_cost(problem, actions)
 
-        def gain_of(
-            actions: Actions, mean: Float[Array, " actions"], deviation: Float[Array, " actions"]
-        ) -> Float[Array, " actions"]:
+        def gain_of(actions: Actions, mean: Array, deviation: Array) -> Float[Array, " actions"]:
             gain = expected_gain(problem, mean, deviation, best) / price(problem, actions, top)
             if self.noise is None:
                 return gain
@@ -85,55 +82,62 @@ class CausalBO(AbstractStrategy):
             return gain * (1 - self.noise / jnp.sqrt(deviation**2 + self.noise**2))
 
         def loss(actions: Actions) -> Float[Array, " actions"]:
-            return -gain_of(actions, *self.posterior(problem, data, models, actions))
+            return -gain_of(actions, *belief.posterior(actions))
 
-        gain = gain_of(actions, mean, deviation)
-        if self.search(problem, models):
-            able = actions.allowed & actions.mask.any(-1)
-            actions, losses = _closer(problem, actions, jnp.where(able, -gain, jnp.inf), loss, key_closer)
-            gain = -losses
-        return most_gaining(actions, gain, key_ties)
+        able = actions.allowed & actions.mask.any(-1)
+        losses = jnp.where(able, -gain_of(actions, mean, deviation), jnp.inf)
+        actions, losses = belief.search(actions, losses, loss, key_closer)
+        return most_gaining(actions, -losses, key_ties)
 
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         key_actions, key_closer = jr.split(key)
-        models = self.models(problem, data, jr.key(self.seed))
-        data = _without_idle_settings(problem, data)
-        actions = self.candidates(problem, data, key_actions)
+        belief = self.belief(problem, data, key)
+        actions = self.candidates(belief, key_actions)
 
         def loss(actions: Actions) -> Float[Array, " actions"]:
-            mean, deviation = self.posterior(problem, data, models, actions)
+            mean, deviation = belief.posterior(actions)
             # Extrapolated values must promise more than measured ones.
             return jnp.where(actions.allowed, problem.sign * mean + self.caution * deviation, jnp.inf)
 
-        losses = loss(actions)
-        if self.search(problem, models):
-            actions, losses = _closer(problem, actions, losses, loss, key_closer)
+        actions, losses = belief.search(actions, loss(actions), loss, key_closer)
         best, _ = best_of(losses, actions.allowed)
-        chosen = jax.tree.map(lambda part: part[best][None], actions)
-        mean, deviation = self.posterior(problem, data, models, chosen)
+        mean, deviation = belief.posterior(jax.tree.map(lambda part: part[best][None], actions))
         return Recommendation(actions.mask[best], actions.value[best], mean[0], deviation[0])
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> "CausalBelief":
         """The belief about the target: models along the graph, corrected by experiments."""
         models = self.models(problem, data, jr.key(self.seed))
-        return CausalBelief(self, problem, _without_idle_settings(problem, data), models)
+        # Idle variables that were set only keep alike experiments apart.
+        mask = without_idle(problem.knowledge.required, problem.target, data.intervened)
+        return CausalBelief(self, problem, eqx.tree_at(lambda data: data.intervened, data, mask), models)
 
-    def candidates(self, problem: Problem, data: Dataset, key: Key) -> Actions:
+    def candidates(self, belief: "CausalBelief", key: Key) -> Actions:
         """The first candidates: sets without idle variables, and recent experiments."""
+        problem = belief.problem
         actions = _minimal_actions(problem, candidate_actions(problem, key, self.places, self.sets))
-        return with_tried(problem, data, actions, self.memory)
+        return with_tried(problem, belief.data, actions, self.memory)
 
-    def search(self, problem: Problem, models: SCM) -> bool:
-        """True if better values may lie between the candidates; a line is best at an end."""
-        return models.mechanism.units > 0 or problem.max_simultaneous > 1
 
-    def posterior(
-        self, problem: Problem, data: Dataset, models: SCM, actions: Actions
-    ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
+class CausalBelief(AbstractBelief):
+    """The belief of `CausalBO`: one normal distribution for each action, and the models behind it."""
+
+    strategy: CausalBO
+    problem: Problem
+    data: Dataset
+    """All rows, as if idle variables had not been set."""
+    models: SCM
+
+    def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
+        actions = Actions(mask, value, jnp.ones(mask.shape[0], bool))
+        mean, deviation = self.posterior(_minimal_actions(self.problem, actions))
+        return Effects(mean[None], deviation[None])
+
+    def posterior(self, actions: Actions) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
         """Mean and standard deviation of the expected target under each action."""
+        strategy, problem, data, models = self.strategy, self.problem, self.data, self.models
         y, tried, count, centre, scale = outcomes_of(data)
-        noise = scale if self.noise is None else self.noise
-        (made, levels, used), outcome = recent((data.intervened, data.values, tried), y, self.memory)
+        noise = scale if strategy.noise is None else strategy.noise
+        (made, levels, used), outcome = recent((data.intervened, data.values, tried), y, strategy.memory)
         made = made & used[:, None]
         mask = jnp.concatenate([actions.mask, made])
         value = jnp.concatenate([actions.value, jnp.where(made, levels, 0)])
@@ -143,7 +147,7 @@ class CausalBO(AbstractStrategy):
             effects = jnp.clip(effects, centre - WIDEST * scale, centre + WIDEST * scale)
         expected, doubt = effects.mean(0), effects.std(0)
         asked = actions.mask.shape[0]
-        lengths, signals = (jnp.asarray(x, y.dtype) for x in (self.lengths, self.signals))
+        lengths, signals = (jnp.asarray(x, y.dtype) for x in (strategy.lengths, strategy.signals))
 
         def correct(trust: float) -> tuple[Array, Array, Array]:
             prior = trust * (expected - centre) / scale
@@ -156,8 +160,8 @@ class CausalBO(AbstractStrategy):
                 noise / scale,
                 lengths,
                 signals,
-                shares=self.shares if problem.max_simultaneous > 1 else (0.0,),
-                memory=self.memory,
+                shares=strategy.shares if problem.max_simultaneous > 1 else (0.0,),
+                memory=strategy.memory,
                 doubts=(trust * doubt[asked:] / scale, trust * doubt[:asked] / scale),
             )
             return prior[:asked] + shift, spread, evidence
@@ -172,70 +176,27 @@ class CausalBO(AbstractStrategy):
         mean = jnp.where(nothing, centre, centre + scale * shift)
         return mean, jnp.maximum(jnp.where(nothing, scale / jnp.sqrt(count), scale * spread), 1e-4)
 
-
-class CausalBelief(AbstractBelief):
-    """The belief of `CausalBO`: one normal distribution for each action, and the models behind it."""
-
-    strategy: CausalBO
-    problem: Problem
-    data: Dataset
-    models: SCM
-
-    def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
-        actions = Actions(mask, value, jnp.ones(mask.shape[0], bool))
-        actions = _minimal_actions(self.problem, actions)
-        mean, deviation = self.strategy.posterior(self.problem, self.data, self.models, actions)
-        return Effects(mean[None], deviation[None])
-
-
-def _closer(
-    problem: Problem,
-    actions: Actions,
-    losses: Float[Array, " actions"],
-    loss: Callable[[Actions], Float[Array, " actions"]],
-    key: Key,
-) -> tuple[Actions, Float[Array, " starts"]]:
-    """The best few actions, each after a search around it in ever smaller steps."""
-    # The same action may come several times; random sums tell actions apart.
-    marks = jr.normal(jr.fold_in(key, ROUNDS), (2, problem.size), losses.dtype)
-    mark = actions.mask @ marks[0] + actions.value @ marks[1]
-    again = jnp.any(jnp.tril(mark[:, None] == mark, -1), 1)
-    _, order = jax.lax.top_k(-jnp.where(again, jnp.inf, losses), min(STARTS, losses.shape[0]))
-    starts, losses = jax.tree.map(lambda part: part[order], actions), losses[order]
-    count = losses.shape[0]
-
-    def around(
-        carry: tuple[Actions, Float[Array, " starts"]], turn: tuple[Array, Key]
-    ) -> tuple[tuple[Actions, Float[Array, " starts"]], None]:
-        actions, least = carry
-        step, key = turn
-        near = jax.vmap(lambda m, v, k: closer_actions(problem, m, v, step, k))(
-            actions.mask, actions.value, jr.split(key, count)
-        )
-        every = near.shape[1]
-        flat = Actions(
-            jnp.repeat(actions.mask, every, 0),
-            near.reshape(-1, problem.size),
-            jnp.repeat(actions.allowed, every, 0),
-        )
-        found = loss(flat).reshape(count, every)
-        which = jnp.argmin(found, axis=1)
-        value = jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0]
-        better = jnp.min(found, axis=1) < least
-        value = jnp.where(better[:, None], value, actions.value)
-        return (actions._replace(value=value), jnp.minimum(jnp.min(found, axis=1), least)), None
-
-    steps = FIRST * 0.4 ** jnp.arange(ROUNDS).astype(actions.value.dtype)
-    (starts, losses), _ = jax.lax.scan(around, (starts, losses), (steps, jr.split(key, ROUNDS)))
-    return starts, losses
+    def search(
+        self,
+        actions: Actions,
+        losses: Float[Array, " actions"],
+        loss: Callable[[Actions], Float[Array, " near"]],
+        key: Key,
+    ) -> tuple[Actions, Float[Array, " starts"]]:
+        """The best few actions, each after a search around it; all as they are where a line is best at an end."""
+        problem = self.problem
+        if not self.models.mechanism.units and problem.max_simultaneous < 2:
+            return actions, losses
+        # The same action may come several times; random sums tell actions apart.
+        marks = jr.normal(jr.fold_in(key, ROUNDS), (2, problem.size), losses.dtype)
+        mark = actions.mask @ marks[0] + actions.value @ marks[1]
+        again = jnp.any(jnp.tril(mark[:, None] == mark, -1), 1)
+        _, order = jax.lax.top_k(-jnp.where(again, jnp.inf, losses), min(STARTS, losses.shape[0]))
+        starts = jax.tree.map(lambda part: part[order], actions)
+        steps = FIRST * 0.4 ** jnp.arange(ROUNDS).astype(actions.value.dtype)
+        return search_around(problem, starts, losses[order], loss, steps, key)
 
 
 def _minimal_actions(problem: Problem, actions: Actions) -> Actions:
     mask = without_idle(problem.knowledge.required, problem.target, actions.mask)
     return actions._replace(mask=mask, value=jnp.where(mask, actions.value, 0))
-
-
-def _without_idle_settings(problem: Problem, data: Dataset) -> Dataset:
-    """The data as if idle variables had not been set: they only keep alike experiments apart."""
-    mask = without_idle(problem.knowledge.required, problem.target, data.intervened)
-    return eqx.tree_at(lambda data: data.intervened, data, mask)

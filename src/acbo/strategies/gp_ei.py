@@ -41,7 +41,7 @@ class GaussianProcessEI(AbstractStrategy):
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
         key_actions, key_ties = jr.split(key)
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
-        mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
+        mean, deviation = self.belief(problem, data, key).posterior(actions.mask, actions.value)
         _, best = best_of(problem.sign * mean, actions.allowed)
         gain = expected_gain(problem, mean, deviation, best) / price(problem, actions)
         return most_gaining(actions, gain, key_ties)
@@ -49,41 +49,13 @@ class GaussianProcessEI(AbstractStrategy):
     def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
         actions = candidate_actions(problem, key, 2 * self.places - 1, self.sets)
         actions = with_tried(problem, data, actions, self.memory)
-        mean, deviation = self.posterior(problem, data, actions.mask, actions.value)
+        mean, deviation = self.belief(problem, data, key).posterior(actions.mask, actions.value)
         best, _ = best_of(problem.sign * mean, actions.allowed)
         return Recommendation(actions.mask[best], actions.value[best], mean[best], deviation[best])
 
     def belief(self, problem: Problem, data: Dataset, key: Key) -> "ProcessBelief":
         """The belief about the target: the process itself."""
         return ProcessBelief(self, problem, data)
-
-    def posterior(
-        self,
-        problem: Problem,
-        data: Dataset,
-        mask: Bool[Array, "actions d"],
-        value: Float[Array, "actions d"],
-    ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
-        """Mean and standard deviation of the expected target under each action."""
-        y, tried, count, centre, scale = outcomes_of(data)
-        noise = 1.0 if self.noise is None else self.noise / scale
-        residual = jnp.where(tried, (y - centre) / scale, 0)
-        mean, deviation, _ = gp_posterior(
-            problem,
-            (data.intervened, data.values, tried),
-            residual,
-            (mask, value),
-            noise,
-            jnp.asarray(self.lengths, y.dtype),
-            jnp.asarray(self.signals, y.dtype),
-            memory=self.memory,
-        )
-        nothing = ~mask.any(-1)
-        certain = jnp.sqrt(1 / count)
-        return (
-            centre + scale * jnp.where(nothing, 0, mean),
-            scale * jnp.where(nothing, certain, jnp.maximum(deviation, 1e-4)),
-        )
 
 
 class ProcessBelief(AbstractBelief):
@@ -94,8 +66,33 @@ class ProcessBelief(AbstractBelief):
     data: Dataset
 
     def effects(self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]) -> Effects:
-        mean, deviation = self.strategy.posterior(self.problem, self.data, mask, value)
+        mean, deviation = self.posterior(mask, value)
         return Effects(mean[None], deviation[None])
+
+    def posterior(
+        self, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"]
+    ) -> tuple[Float[Array, " actions"], Float[Array, " actions"]]:
+        """Mean and standard deviation of the expected target under each action."""
+        strategy, data = self.strategy, self.data
+        y, tried, count, centre, scale = outcomes_of(data)
+        noise = 1.0 if strategy.noise is None else strategy.noise / scale
+        residual = jnp.where(tried, (y - centre) / scale, 0)
+        mean, deviation, _ = gp_posterior(
+            self.problem,
+            (data.intervened, data.values, tried),
+            residual,
+            (mask, value),
+            noise,
+            jnp.asarray(strategy.lengths, y.dtype),
+            jnp.asarray(strategy.signals, y.dtype),
+            memory=strategy.memory,
+        )
+        nothing = ~mask.any(-1)
+        certain = jnp.sqrt(1 / count)
+        return (
+            centre + scale * jnp.where(nothing, 0, mean),
+            scale * jnp.where(nothing, certain, jnp.maximum(deviation, 1e-4)),
+        )
 
 
 def expected_gain(

@@ -1,6 +1,7 @@
 """Strategies with causal models drawn from their posterior: Thompson, improvement, knowledge, information."""
 
 import abc
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from acbo.scms.interventions import hard
 from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, closer_actions, with_tried
+from .actions import Actions, best_of, candidate_actions, search_around, with_tried
 from .base import AbstractStrategy
 from .refutation import is_refuted
 
@@ -28,8 +29,39 @@ LEAST_GAIN = 2e-3
 """Least gain of a step of that search, in the target's units, so that values leave the ends of ranges only for a gain."""
 
 
-class AbstractModelBased(AbstractStrategy):
-    """Beliefs by `draw_models`; subclasses define the worth of an experiment."""
+class Prospect(NamedTuple):
+    """The candidates for an experiment, and what models drawn from the belief expect of them."""
+
+    problem: Problem
+    models: SCM
+    actions: Actions
+    losses: Float[Array, "models actions"]
+    """Expected targets, turned so that small is good."""
+    key: Key
+
+
+class AbstractBeliefBased(AbstractStrategy):
+    """Recommendations by causal models drawn from their posterior, corrected by experiments."""
+
+    @abc.abstractmethod
+    def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
+        """Causal models drawn from their posterior."""
+
+    def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
+        """The belief about the target: the models, corrected by experiments."""
+        return corrected_belief(problem, data, self.models(problem, data, key), jr.fold_in(key, 1))
+
+    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
+        key_belief, key_search = jr.split(key)
+        return self.advise(problem, data, self.belief(problem, data, key_belief), key_search)
+
+    @abc.abstractmethod
+    def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
+        """The recommendation given a belief."""
+
+
+class AbstractModelBased(AbstractBeliefBased):
+    """Experiments by their worth, which subclasses define."""
 
     settings: BeliefSettings = eqx.field(static=True, default=BeliefSettings())
     places: int = eqx.field(static=True, default=5)
@@ -38,24 +70,11 @@ class AbstractModelBased(AbstractStrategy):
     """Sets of several variables that are candidates, where they may be set together."""
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
-        """Causal models drawn from their posterior."""
         return draw_models(problem, data, key, self.settings)
 
     @abc.abstractmethod
-    def worth(
-        self,
-        problem: Problem,
-        models: SCM,
-        actions: Actions,
-        losses: Float[Array, "models actions"],
-        key: Key,
-    ) -> Float[Array, " actions"]:
-        """Worth of each action; `losses` are their expected targets, turned so that small is good."""
-
-    def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """The belief about the target: the models, corrected by experiments."""
-        models = self.models(problem, data, key)
-        return corrected_belief(problem, data, models, jr.fold_in(key, 1))
+    def worth(self, prospect: Prospect) -> Float[Array, " actions"]:
+        """Worth of each action."""
 
     def choose(self, problem: Problem, data: Dataset, remaining: Float[Array, ""], key: Key) -> Choice:
         key_belief, key_actions, key_worth = jr.split(key, 3)
@@ -63,17 +82,12 @@ class AbstractModelBased(AbstractStrategy):
         actions = candidate_actions(problem, key_actions, self.places, self.sets)
         effects = belief.effects(actions.mask, actions.value)
         losses = problem.sign * _joint_draws(effects, actions, jr.fold_in(key_belief, 2))
-        worth = self.worth(problem, belief.models, actions, losses, key_worth)
+        worth = self.worth(Prospect(problem, belief.models, actions, losses, key_worth))
         # Doing nothing is not an experiment.
         chosen, least = best_of(-worth, actions.allowed & actions.mask.any(-1))
         return Choice(actions.mask[chosen], actions.value[chosen], ~jnp.isfinite(least), -least)
 
-    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        key_belief, key_actions = jr.split(key)
-        return self.advise(problem, data, self.belief(problem, data, key_belief), key_actions)
-
     def advise(self, problem: Problem, data: Dataset, belief: AbstractBelief, key: Key) -> Recommendation:
-        """The recommendation given a belief."""
         return best_action(problem, data, belief, key, self.places, self.sets)
 
 
@@ -111,27 +125,11 @@ def best_action(
 
     losses = loss(actions)
     _, order = jax.lax.top_k(-losses, STARTS)
-    starts, least = jax.tree.map(lambda part: part[order], actions), losses[order]
-
-    def closer(
-        carry: tuple[Float[Array, "starts d"], Float[Array, " starts"]], turn: tuple[Array, Key]
-    ) -> tuple[tuple[Float[Array, "starts d"], Float[Array, " starts"]], None]:
-        (value, least), (step, key) = carry, turn
-        near = jax.vmap(lambda m, v, k: closer_actions(problem, m, v, step, k))(
-            starts.mask, value, jr.split(key, STARTS)
-        )
-        every = near.shape[1]
-        mask, allowed = jnp.repeat(starts.mask, every, 0), jnp.repeat(starts.allowed, every, 0)
-        found = loss(Actions(mask, near.reshape(-1, problem.size), allowed)).reshape(STARTS, every)
-        which = jnp.argmin(found, axis=1)
-        moved = jnp.take_along_axis(near, which[:, None, None], axis=1)[:, 0]
-        better = found.min(1) < least - LEAST_GAIN
-        return (jnp.where(better[:, None], moved, value), jnp.where(better, found.min(1), least)), None
-
+    starts = jax.tree.map(lambda part: part[order], actions)
     steps = 0.5 / places * 0.5 ** jnp.arange(ROUNDS).astype(starts.value.dtype)
-    (value, least), _ = jax.lax.scan(closer, (starts.value, least), (steps, jr.split(key_search, ROUNDS)))
+    found, least = search_around(problem, starts, losses[order], loss, steps, key_search, LEAST_GAIN)
     best = jnp.argmin(least)
-    return recommendation_of(belief, starts.mask[best], value[best])
+    return recommendation_of(belief, found.mask[best], found.value[best])
 
 
 def recommendation_of(
@@ -145,31 +143,18 @@ def recommendation_of(
 class Thompson(AbstractModelBased):
     """The best experiment if one model, drawn from the posterior, were the truth."""
 
-    def worth(
-        self,
-        problem: Problem,
-        models: SCM,
-        actions: Actions,
-        losses: Float[Array, "models actions"],
-        key: Key,
-    ) -> Float[Array, " actions"]:
-        one = losses[jr.randint(key, (), 0, losses.shape[0])]
+    def worth(self, prospect: Prospect) -> Float[Array, " actions"]:
+        one = prospect.losses[jr.randint(prospect.key, (), 0, prospect.losses.shape[0])]
         return one[0] - one
 
 
 class ExpectedImprovement(AbstractModelBased):
     """Expected improvement on the best mean so far, per unit of cost."""
 
-    def worth(
-        self,
-        problem: Problem,
-        models: SCM,
-        actions: Actions,
-        losses: Float[Array, "models actions"],
-        key: Key,
-    ) -> Float[Array, " actions"]:
-        _, incumbent = best_of(losses.mean(0), actions.allowed)
-        return jnp.maximum(incumbent - losses, 0).mean(0) / price(problem, actions)
+    def worth(self, prospect: Prospect) -> Float[Array, " actions"]:
+        _, incumbent = best_of(prospect.losses.mean(0), prospect.actions.allowed)
+        gain = jnp.maximum(incumbent - prospect.losses, 0).mean(0)
+        return gain / price(prospect.problem, prospect.actions)
 
 
 class KnowledgeGradient(AbstractModelBased):
@@ -179,21 +164,14 @@ class KnowledgeGradient(AbstractModelBased):
     explain the answer, and the truth says what their recommendation is worth.
     """
 
-    def worth(
-        self,
-        problem: Problem,
-        models: SCM,
-        actions: Actions,
-        losses: Float[Array, "models actions"],
-        key: Key,
-    ) -> Float[Array, " actions"]:
-        held = jnp.where(actions.allowed, losses, jnp.inf)
-        finite = jnp.where(actions.allowed, losses, 0)
+    def worth(self, prospect: Prospect) -> Float[Array, " actions"]:
+        allowed = prospect.actions.allowed
+        held, finite = (jnp.where(allowed, prospect.losses, other) for other in (jnp.inf, 0))
         count = held.shape[0]
         now = _leave_one_out(jnp.zeros((count, count), held.dtype), held, finite)
-        weights = log_weights(models, actions, key)
+        weights = log_weights(prospect.models, prospect.actions, prospect.key)
         after = jax.lax.map(lambda w: _leave_one_out(w, held, finite), weights)
-        return (now - after) / price(problem, actions)
+        return (now - after) / price(prospect.problem, prospect.actions)
 
 
 def _leave_one_out(
@@ -213,18 +191,11 @@ def _leave_one_out(
 class InformationGain(AbstractModelBased):
     """Expected information about the true model, in nats, per unit of cost."""
 
-    def worth(
-        self,
-        problem: Problem,
-        models: SCM,
-        actions: Actions,
-        losses: Float[Array, "models actions"],
-        key: Key,
-    ) -> Float[Array, " actions"]:
-        weights = log_weights(models, actions, key)
+    def worth(self, prospect: Prospect) -> Float[Array, " actions"]:
+        weights = log_weights(prospect.models, prospect.actions, prospect.key)
         own = jnp.diagonal(weights, axis1=1, axis2=2)
-        gain = jnp.log(losses.shape[0]) + (own - jax.nn.logsumexp(weights, axis=-1))
-        return gain.mean(-1) / price(problem, actions)
+        gain = jnp.log(len(prospect.losses)) + (own - jax.nn.logsumexp(weights, axis=-1))
+        return gain.mean(-1) / price(prospect.problem, prospect.actions)
 
 
 def log_weights(models: SCM, actions: Actions, key: Key) -> Float[Array, "actions truths models"]:

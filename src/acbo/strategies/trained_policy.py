@@ -4,10 +4,9 @@ from pathlib import Path
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.belief import AbstractBelief, Belief, corrected_belief
+from acbo.beliefs.belief import AbstractBelief
 from acbo.beliefs.belief_settings import BeliefSettings
 from acbo.beliefs.posterior_models import draw_models
 from acbo.data import Dataset, Key
@@ -19,13 +18,16 @@ from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 from acbo.surrogate.layers import MASKED
 
-from .base import AbstractStrategy
-from .model_based import best_action
+from .model_based import AbstractBeliefBased, best_action
 from .refutation import is_refuted_alone
 
 
-class Policy(AbstractStrategy):
-    """An acquisition network. Temperature 0 always takes the likeliest experiment; 1 is what it was trained with."""
+class Policy(AbstractBeliefBased):
+    """An acquisition network. Temperature 0 always takes the likeliest experiment; 1 is what it was trained with.
+
+    It chooses experiments. What it predicts of them is trained on random models and is no belief about data of another
+    kind, so recommendations rest on causal models; what the network proposes is one of their candidates.
+    """
 
     network: PolicyNetwork
     temperature: float = eqx.field(static=True, default=0.0)
@@ -50,21 +52,7 @@ class Policy(AbstractStrategy):
         return choice_of(outlook, problem, picks, log, noise)
 
     def models(self, problem: Problem, data: Dataset, key: Key) -> SCM:
-        """Causal models from their posterior."""
         return draw_models(problem, data, key, self.settings)
-
-    def belief(self, problem: Problem, data: Dataset, key: Key) -> Belief:
-        """The belief about the target: causal models drawn from their posterior, corrected by experiments.
-
-        The network chooses experiments; what it predicts of them is trained on random models and is no belief about
-        data of another kind.
-        """
-        return corrected_belief(problem, data, self.models(problem, data, key), jr.fold_in(key, 1))
-
-    def recommend(self, problem: Problem, data: Dataset, key: Key) -> Recommendation:
-        """The best by the belief, of what the network proposes and all other candidates."""
-        key_belief, key_search = jr.split(key)
-        return self.advise(problem, data, self.belief(problem, data, key_belief), key_search)
 
     def advise(
         self,
@@ -84,15 +72,8 @@ class Policy(AbstractStrategy):
         places = outlook.effect.shape[1]
         held = jnp.where(problem.manipulable[:, None], outlook.effect, jnp.inf).ravel()
         best = jnp.argmin(held)
-        mask, value = _cells(problem, places)
-        better = held[best] < 0
-        return mask[best] & better, jnp.where(better, value[best], 0)
-
-
-def _cells(problem: Problem, places: int) -> tuple[Bool[Array, "cells d"], Float[Array, "cells d"]]:
-    """Every variable alone in the middle of each of its cells."""
-    mask = jnp.repeat(jnp.eye(problem.size, dtype=bool), places, axis=0)
-    return mask, jnp.where(mask, _middles(problem, places).reshape(-1, 1), 0)
+        mask = (jnp.arange(problem.size) == best // places) & (held[best] < 0)
+        return mask, jnp.where(mask, _middles(problem, places).ravel()[best], 0)
 
 
 def _middles(problem: Problem, places: int) -> Float[Array, "d places"]:

@@ -24,7 +24,7 @@ import acbo.scms
 import acbo.surrogate
 from acbo.data import Dataset
 from acbo.guide.configs import SurrogateTrainingConfig
-from acbo.guide.experts import create_training_batch, exact_expert
+from acbo.guide.examples import create_training_batch, exact_expert
 from acbo.guide.progressive import optimized_progressive_learning
 from acbo.surrogate.model_draws import ModelDraws, benchmark_draws, exact_edges, training_draws
 from acbo.surrogate.network import Network
@@ -396,7 +396,7 @@ def test_learning_goes_from_easy_to_hard_in_one_program(caplog: pytest.LogCaptur
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert watch["surrogate_update"].compiles == 1
     assert [r.message.split(":")[0] for r in caplog.records] == ["Difficulty easy", "Difficulty medium"]
-    with pytest.raises(ValueError, match="keys among"):
+    with pytest.raises(ValueError, match="`scms: difficulty` must be one of easy, medium, hard; got 'odd'"):
         optimized_progressive_learning({"odd": []}, config)
     with pytest.raises(ValueError, match="at least one model"):
         optimized_progressive_learning([], config)

@@ -31,7 +31,7 @@ from acbo.guide import (
     validate_fallback_behavior,
     validate_surrogate,
 )
-from acbo.guide import checks as selfcheck
+from acbo.guide import measurements as selfcheck
 from acbo.guide.configs import EvaluationConfig, SurrogateTrainingConfig, TrainingConfig
 from acbo.guide.parent_set_model import chain_data, network_config
 from acbo.policy.curriculum import curriculum_ratios
@@ -366,7 +366,7 @@ def test_examples_are_checked() -> None:
     good = example(3)
     for changes, said in (
         ({"variable_order": ["A", "B"]}, "must name the 3 variables"),
-        ({"variable_order": ["A", "A", "B"]}, "must not repeat"),
+        ({"variable_order": ["A", "A", "B"]}, "must name each variable once; got 'A' twice"),
         ({"target_variable": "Z"}, "must be one of"),
         ({"problem_difficulty": "absurd"}, "easy"),
     ):

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from acbo.guide.static_args import prepare_static_args, restore_static_args
+from acbo.guide.batches import prepare_static_args, restore_static_args
 
 PARENTS = [[frozenset(), frozenset({"X", "Z"})], [frozenset({"Z"})]]
 

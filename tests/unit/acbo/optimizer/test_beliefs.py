@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch
 
 from acbo.optimizer import Optimizer
 from acbo.optimizer.current_belief import Curve
-from acbo.optimizer.plots import plot_effect
+from acbo.optimizer.report import plot_effect
 from acbo.strategies import LatinHypercube
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -144,7 +144,8 @@ def test_pending_experiments_count_as_made() -> None:
     rows = optimizer.current_belief.fantasies()
     assert [row.do for row in rows] == [("dose",)] * 4
     assert [row.values[0] for row in rows] == doses.tolist(), "what is set is known"
-    expected = optimizer.current_belief.effects([{"dose": dose} for dose in doses]).mean(0)
+    forecast = optimizer.current_belief.forecast([{"dose": dose} for dose in doses])
+    expected = np.asarray(forecast.effects.mean).mean(0)
     np.testing.assert_allclose([row.values[4] for row in rows], expected)
 
 

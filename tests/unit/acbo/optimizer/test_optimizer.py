@@ -18,9 +18,8 @@ import pytest
 
 import acbo
 from acbo.optimizer import Optimizer, Variable
-from acbo.optimizer.arrays import data_of, levels_of, scaled_problem
+from acbo.optimizer.arrays import data_of, levels_of, scaled_problem, scaling_of
 from acbo.optimizer.graph_knowledge import graph_of
-from acbo.optimizer.scales import scaling_of
 from acbo.optimizer.variables import variables_of
 from jaxworlds.compiling import CompileWatch
 from jaxworlds.store import StoreError
@@ -131,7 +130,7 @@ def test_knowledge_of_the_graph_comes_in_many_forms() -> None:
     assert not part.known
     assert graph_of(None, names) == graph_of({}, names)
     for graph in (whole, part):
-        assert type(graph).from_json(json.loads(json.dumps(graph.to_json()))) == graph
+        assert type(graph).from_json(json.loads(json.dumps(dataclasses.asdict(graph)))) == graph
     with pytest.raises(ValueError, match="must be directed"):
         graph_of(nx.Graph([("X", "Z")]), names)
     with pytest.raises(ValueError, match=r"edges \(cause, effect\)"):

@@ -28,6 +28,7 @@ from acbo.strategies import (
 )
 from acbo.strategies.actions import candidate_actions, without_idle
 from acbo.strategies.gp_ei import expected_gain, gp_posterior
+from acbo.strategies.model_based import Prospect
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -302,7 +303,8 @@ def test_thompson_varies_with_the_key_and_only_between_what_may_be_best() -> Non
     # Of two models that contradict each other, now one is believed and now the other, never their mean.
     scm, actions = model(-1.0, 0.9), candidate_actions(problem, jr.key(0), 2)
     losses = jnp.zeros((2, actions.mask.shape[0])).at[:, 1].set(jnp.asarray([-3.0, 4.0]))
-    worth = {float(strategy.worth(problem, scm, actions, losses, key)[1]) for key in jr.split(jr.key(0), 9)}
+    prospects = [Prospect(problem, scm, actions, losses, key) for key in jr.split(jr.key(0), 9)]
+    worth = {float(strategy.worth(prospect)[1]) for prospect in prospects}
     assert worth == {3.0, -4.0}
 
 
