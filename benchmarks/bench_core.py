@@ -321,7 +321,7 @@ def imports(report: harness.Report, quick: bool) -> None:
     commands = {
         "import jax": "import jax",
         "import jax, jaxworlds": "import jax, jaxworlds",
-        "and everything at its top": "import jax, jaxworlds; [getattr(jaxworlds, n) for n in jaxworlds._HOMES]",
+        "and everything at its top": "import jax, jaxworlds; [getattr(jaxworlds, n) for n in jaxworlds.__all__]",
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(3 if quick else 15):

@@ -8,51 +8,6 @@ from typing import TYPE_CHECKING
 from jaxworlds import __version__ as __version__
 from jaxworlds.lazy import lazy_names
 
-# The home of each public name.
-_HOMES: dict[str, str] = {
-    name: home
-    for home, names in {
-        "answers": "edge_frame likely_edges likely_graph likely_parents",
-        "beliefs": "BeliefSettings draw_models",
-        "data": "bucket BUCKETS Dataset dataset",
-        "experiments": "cells compare run_episode",
-        "guide": """
-            benchmark_sustained_performance calibrated_loss collect_experience
-            collect_observational_data convert_to_jax_batch create_adaptive_train_step
-            create_jax_surrogate_train_step create_parent_set_model create_test_batch
-            create_test_model create_training_batch create_training_batch_from_examples
-            curriculum_ratios EvaluationConfig ExplorationTrainingConfig generate_scm_for_difficulty
-            grpo_with_jax_surrogate GRPOTrainingConfig kl_divergence_loss kl_divergence_loss_jax
-            measure_compilation_speedup monitor_memory_usage multi_target_loss
-            optimized_progressive_learning prepare_static_args restore_static_args
-            RewardTrainingConfig SurrogateTrainingConfig test_loss_function_compilation
-            test_model_forward_compilation test_performance_regression TrainingBatch TrainingBatchJAX
-            TrainingConfig TrainingExample TrainingMetrics uncertainty_weighted_loss
-            uncertainty_weighted_loss_jax update_policy_grpo update_surrogate_jax
-            validate_fallback_behavior validate_surrogate ValidationResults
-        """,
-        "inference": """
-            BGe draw_graphs edge_posterior GaussianProcess Knowledge nonlinearity Posterior
-            prior_knowledge
-        """,
-        "optimizer": "Optimizer Variable",
-        "pictures": "edge_matrix_svg graph_svg",
-        "policy": "EpisodeConfig PolicyConfig PolicyLearning PolicyNetwork save_policy train_policy",
-        "problem": "Choice known_graph Problem problem_of Recommendation",
-        "scms": """
-            best_intervention CausalModel fit_linear_model from_frame Intervention linear_model
-            parse_model sample sample_mixed sample_scm SCM scm_prior SCMPrior to_frame true_effect
-        """,
-        "strategies": """
-            AbstractStrategy CausalBO ExpectedImprovement GaussianProcessEI InformationGain
-            KnowledgeGradient LatinHypercube load_policy Oracle Policy pretrained_policy Random
-            strategy_named Thompson
-        """,
-        "surrogate": "LearningConfig Network NetworkConfig Prediction pretrained Surrogate train",
-    }.items()
-    for name in names.split()
-}
-
 if TYPE_CHECKING:
     from .answers import edge_frame as edge_frame
     from .answers import likely_edges as likely_edges
@@ -170,4 +125,4 @@ if TYPE_CHECKING:
     from .surrogate import pretrained as pretrained
     from .surrogate import train as train
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

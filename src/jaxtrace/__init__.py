@@ -8,27 +8,6 @@ from typing import TYPE_CHECKING
 from jaxworlds import __version__ as __version__
 from jaxworlds.lazy import lazy_names
 
-# Public name -> the module that is its home.
-_HOMES: dict[str, str] = {
-    "AnalyticField": "fields",
-    "Dopri5": "integrators",
-    "Epoch": "fields",
-    "Outcome": "tracking",
-    "RectilinearGrid": "fields",
-    "RK4": "integrators",
-    "TimeSeriesField": "fields",
-    "Tracker": "tracking",
-    "Trajectory": "tracking",
-    "UniformGrid": "fields",
-    "configure": "settings",
-    "create_tracker": "tracking",
-    "load_optimized_dataset": "io",
-    "simulate": "tracking",
-    "track_memory": "utils",
-    "track_operation_memory": "utils",
-    "uniform_grid_seeds": "tracking",
-}
-
 if TYPE_CHECKING:
     from .fields import AnalyticField as AnalyticField
     from .fields import Epoch as Epoch
@@ -48,4 +27,4 @@ if TYPE_CHECKING:
     from .utils import track_memory as track_memory
     from .utils import track_operation_memory as track_operation_memory
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)

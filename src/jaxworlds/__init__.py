@@ -8,41 +8,6 @@ from typing import TYPE_CHECKING
 from ._version import __version__ as __version__
 from .lazy import keep_module_names, lazy_names
 
-# The modules that are the homes of public names.
-_NAMES = {
-    "batching": (
-        "BatchPlan BucketedBatches assert_on_device chunked_map plan_batch_size shard_worlds "
-        "spread_over world_mesh world_shardings"
-    ),
-    "checking": "CheckError check checking_off checking_on clear_errors set_checking",
-    "compiling": (
-        "CompileWatch FallbackError FallbackWarning RecompileError compile_ahead fallback "
-        "fallback_counts no_recompile set_strict warm_up"
-    ),
-    "measuring": (
-        "Baseline Comparison Measurement PerformanceMonitor Profile Verdict baseline_key break_even "
-        "compare environment measure profile"
-    ),
-    "memory": (
-        "ByteLRU LazyLoader MemoryManager device_memory_limit find_leaks get_memory_manager lazy_file "
-        "live_report monitor_memory_usage optimize_array_memory predict_memory track_memory "
-        "track_operation_memory"
-    ),
-    "processes": "start_processes",
-    "rollout": "Checkpoint Chunk ResumeWarning Rollout resume run",
-    "runtime": "RuntimeConflictError Settings configure runtime_report settings",
-    "static": "aval_differences config freeze is_hashable_config replace strong thaw unhashable_path",
-    "store": (
-        "CompressedStorage StoreError atomic_write content_hash load_state open_array read_header "
-        "save_array save_state"
-    ),
-    "taps": (
-        "AdaptivePeriod flush_taps print_tap_report register_sink reset_tap_stats set_taps tap "
-        "tap_stats taps_off taps_on"
-    ),
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-
 if TYPE_CHECKING:
     from .batching import BatchPlan as BatchPlan
     from .batching import BucketedBatches as BucketedBatches
@@ -134,7 +99,7 @@ if TYPE_CHECKING:
     from .taps import taps_off as taps_off
     from .taps import taps_on as taps_on
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__)
 
 # The names that modules had before the core was put into folders, and the folders that have their names now.
 keep_module_names(

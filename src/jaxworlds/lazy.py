@@ -1,5 +1,6 @@
 """Public names of a package that load on first use, so that importing it costs almost nothing."""
 
+import ast
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -10,14 +11,14 @@ from types import ModuleType
 from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package: `homes` gives the module of each name, and modules are found by theirs.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose `__init__` imports its public names `if TYPE_CHECKING` only.
 
-    In the package's `__init__`: `__getattr__, __dir__ = lazy_names(__name__, _HOMES)`.
+    So each name stands once, where type checkers read it too. At the end of the package's `__init__`:
+    `__getattr__, __dir__ = lazy_names(__name__)`. Modules of the package are found by their names.
     """
     namespace = vars(sys.modules[package])
+    homes = public_homes(package)
     namespace["__all__"] = sorted(homes)  # or `from package import *` would find nothing
 
     def load(name: str) -> Any:
@@ -32,6 +33,14 @@ def lazy_names(
         return value
 
     return load, lambda: sorted({*namespace, *homes})
+
+
+def public_homes(package: str) -> dict[str, str]:
+    """The modules that a package's public names come from, read from the imports under its `if TYPE_CHECKING`."""
+    loader: Any = sys.modules[package].__loader__
+    blocks = [node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
 def keep_module_names(package: str, moved: Mapping[str, str]) -> None:
