@@ -1,12 +1,13 @@
-"""The guard as numcodecs (format 2) and zarr-python (format 3) take it, and the store from which zarr-python reads chunks.
+"""Chunks unpacked by zarr-python, with the guard among its codecs.
 
-The classes are made when they are first needed, since both packages are optional.
+The classes are made when they are first needed, since zarr-python and numcodecs are optional.
 """
 
 import asyncio
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import numpy as np
@@ -72,65 +73,56 @@ def register_guard() -> None:
     register_codec(GUARD, Guard3)
 
 
-def chunk_store(read: Callable[[str, int | None, int | None], bytes | None]) -> Any:
-    """A store of zarr-python with chunks alone: `read(key, start, stop)` gives bytes, or None for the fill value."""
-    return _store_type()(read)
+class ChunkDecoder:
+    """A chain of zarr-python's codecs that makes arrays of packed chunks; `like` is an array with the same settings."""
+
+    def __init__(self, codecs: Iterable[Any], shape: tuple[int, ...], dtype: Any, like: Any) -> None:
+        from zarr.core.array_spec import ArraySpec
+        from zarr.core.buffer import default_buffer_prototype
+        from zarr.core.codec_pipeline import BatchedCodecPipeline
+
+        config, fill = like.config, like.metadata.fill_value
+        if like.metadata.zarr_format == 2:
+            config = dataclasses.replace(config, order=like.metadata.order)
+        self._spec = ArraySpec(shape, dtype, fill, config, default_buffer_prototype())
+        self._pipeline = BatchedCodecPipeline.from_codecs(codecs, batch_size=1 << 30)
+
+    def decode(self, packed: Iterable[bytes]) -> list[np.ndarray]:
+        """The values of some chunks, long ones unpacked in several threads."""
+        make = self._spec.prototype.buffer.from_bytes
+        found = _wait_for(self._pipeline.decode([(make(data), self._spec) for data in packed]))
+        return [values.as_numpy_array() for values in found]
 
 
-@functools.cache
-def _store_type() -> Any:
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-    from zarr.core.buffer import default_buffer_prototype
+class _Loop(threading.local):
+    """An event loop for each thread, closed with it: zarr-python would change threads for each request."""
 
-    class ChunkStore(Store):
-        def __init__(self, read: Callable[[str, int | None, int | None], bytes | None]) -> None:
-            super().__init__(read_only=True)
-            self._is_open = True
-            self.read = read
+    loop: asyncio.AbstractEventLoop | None = None
 
-        def __eq__(self, other: object) -> bool:
-            return self is other
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            self.closer = _Closer(self.loop)
+        return self.loop.run_until_complete(coroutine)
 
-        def __hash__(self) -> int:
-            return id(self)
 
-        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-            start, stop = None, None
-            if isinstance(byte_range, RangeByteRequest):
-                start, stop = byte_range.start, byte_range.end
-            elif isinstance(byte_range, OffsetByteRequest):
-                start = byte_range.offset
-            elif isinstance(byte_range, SuffixByteRequest):
-                start = -byte_range.suffix
-            data = self.read(key, start, stop)
-            if data is None:
-                return None
-            return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+class _Closer:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
 
-        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
-            return [await self.get(key, prototype, wanted) for key, wanted in key_ranges]
+    def __del__(self) -> None:
+        self.loop.close()
 
-        async def exists(self, key: str) -> bool:
-            return False
 
-        supports_writes = supports_deletes = supports_partial_writes = supports_listing = False  # pyright: ignore
+_LOOP = _Loop()
 
-        async def set(self, key: str, value: Any) -> None:
-            raise NotImplementedError(_READS_ONLY)
 
-        async def delete(self, key: str) -> None:
-            raise NotImplementedError(_READS_ONLY)
+def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine; in a thread whose event loop is at work, such as a notebook's, through that of zarr-python."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _LOOP.run(coroutine)
+    from zarr.core.sync import sync
 
-        async def list(self) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-    return ChunkStore
+    return sync(coroutine)

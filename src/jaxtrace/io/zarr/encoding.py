@@ -22,7 +22,6 @@ class Shards:
 
     grid: tuple[int, ...]
     at_start: bool
-    big: bool
     index_bytes: int
 
 
@@ -103,8 +102,7 @@ def _shard_encoding(told: dict[str, Any], shape: tuple[int, ...], itemsize: int)
     names = [name for name, _ in named_codecs(settings.get("codecs"))]
     if "sharding_indexed" in names:
         raise UnsupportedError("its shards hold shards, which is not read")
-    index = named_codecs(settings.get("index_codecs"))
-    packers = [name for name, _ in index]
+    packers = [name for name, _ in named_codecs(settings.get("index_codecs"))]
     if packers not in (["bytes"], ["bytes", "crc32c"]):
         raise UnsupportedError(
             f"the index of its shards is packed with {', '.join(packers)[:80]}, which is not read"
@@ -117,5 +115,6 @@ def _shard_encoding(told: dict[str, Any], shape: tuple[int, ...], itemsize: int)
     guarded = {"name": "sharding_indexed", "configuration": {**settings, "codecs": codecs}}
     grid = tuple(n // m for n, m in zip(shape, chunks, strict=True))
     length = 16 * math.prod(grid) + 4 * (len(packers) > 1)
-    shards = Shards(grid, place == "start", index[0][1].get("endian") == "big", length)
-    return ArrayEncoding({**told, "codecs": [guarded]}, chunks, largest, shards)
+    return ArrayEncoding(
+        {**told, "codecs": [guarded]}, chunks, largest, Shards(grid, place == "start", length)
+    )
