@@ -23,9 +23,9 @@ _SURFACES = (5, 6, 7, 8, 9)
 
 def sort_cells(found: VtkData, kept: Bool[np.ndarray, " cells"] | None) -> Cells:
     """The cells of an unstructured grid or of polygons by kind; lower-dimensional ones beside volumes are left out."""
-    if not found.point_count or found.points is None:
+    if not len(found.points):
         raise ValueError("the file holds no points")
-    if found.types is None or not len(found.types) or found.offsets is None or found.corners is None:
+    if not len(found.types):
         raise ValueError("the file holds no cells")
     points = found.points.astype(float)
     types, offsets, corners = found.types, found.offsets, found.corners
