@@ -43,6 +43,11 @@ class Lattice:
     def shape(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Nodes along each axis in the order of the file."""
+        return tuple(self.shape[k] for k in self.order)
+
     def describe(self) -> str:
         return f"lattice of {' × '.join(map(str, self.shape))} nodes"
 
@@ -55,8 +60,13 @@ class Curved:
     hidden_nodes: Bool[np.ndarray, " nodes"] | None = None
     hidden_cells: Bool[np.ndarray, " cells"] | None = None
 
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Nodes along each axis in the order of the file."""
+        return self.points.shape[:-1]
+
     def describe(self) -> str:
-        return f"curvilinear grid of {' × '.join(map(str, self.points.shape[-2::-1]))} nodes"
+        return f"curvilinear grid of {' × '.join(map(str, self.file_shape[::-1]))} nodes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,28 +96,15 @@ def same(one: Geometry, other: Geometry) -> bool:
         return False
     if isinstance(one, Cells) and isinstance(other, Cells) and list(one.cells) != list(other.cells):
         return False
-    pairs = zip(jax.tree.leaves(_parts(one)), jax.tree.leaves(_parts(other)), strict=False)
-    if jax.tree.structure(_parts(one)) != jax.tree.structure(_parts(other)):
-        return False
-    return all(_close(np.asarray(a), np.asarray(b)) for a, b in pairs)
+    (ours, form), (theirs, other_form) = jax.tree.flatten(vars(one)), jax.tree.flatten(vars(other))
+    return form == other_form and all(map(_close, ours, theirs))
 
 
-def _parts(geometry: Geometry) -> dict[str, Any]:
-    return {field.name: getattr(geometry, field.name) for field in dataclasses.fields(geometry)}
-
-
-def _close(a: np.ndarray, b: np.ndarray) -> bool:
+def _close(one: Any, other: Any) -> bool:
+    a, b = np.asarray(one), np.asarray(other)
     if a.shape != b.shape or a.dtype.kind != "f" or b.dtype.kind != "f":
         return np.array_equal(a, b)
-    return (
-        bool(np.all(np.abs(a - b) <= FLAT * max(float(np.ptp(a)), np.finfo(float).tiny))) if a.size else True
-    )
-
-
-def constant_axes(points: Float[np.ndarray, "n dim"]) -> list[int]:
-    """The coordinates that all points share."""
-    extent = np.ptp(points, axis=0)
-    return [k for k in range(points.shape[1]) if extent[k] <= FLAT * extent.max()]
+    return not a.size or bool(np.all(np.abs(a - b) <= FLAT * max(float(np.ptp(a)), np.finfo(float).tiny)))
 
 
 def in_dimensions(geometry: Geometry, dim: int | None) -> tuple[Geometry, tuple[int, ...]]:
@@ -145,7 +142,8 @@ def _flat_surface(points: Float[np.ndarray, "*n dim"], spans: int) -> list[int]:
     width = points.shape[-1]
     if width == spans:
         return []
-    flat = constant_axes(points.reshape(-1, width))
+    extent = np.ptp(points.reshape(-1, width), axis=0)
+    flat = [k for k in range(width) if extent[k] <= FLAT * extent.max()]
     if width - len(flat) != 2:
         raise ValueError(
             "the grid is a surface that does not lie in a plane of constant x, y or z; only such planes and "
@@ -208,36 +206,29 @@ def place(
         nodal = functools.partial(nodal_averages, mesh, method="average" if average else "linear")
         return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, to_nodes=nodal)
     to_nodes = functools.partial(lattice_averages, geometry) if average else None
-    centring = "node" if average else centring
+    kept: dict[str, Any] = {
+        "interpolation": chosen,
+        "centring": "node" if average else centring,
+        "land_values": land_values,
+    }
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))
         if found is None or found.layout.rows is not None:
             if chosen == "cubic":
                 raise ValueError("`interpolation` must be 'linear' or 'nearest' on a curvilinear grid")
-            mask = _mask(geometry, geometry.points.shape[:-1], tuple(range(geometry.points.ndim - 1)))
-            points = geometry.points.astype(dtype)
-            return Placed(
-                CurvilinearGrid(
-                    points, interpolation=chosen, centring=centring, mask=mask, land_values=land_values
-                ),
-                to_nodes=to_nodes,
-            )
+            grid = CurvilinearGrid(geometry.points.astype(dtype), mask=_mask(geometry), **kept)
+            return Placed(grid, to_nodes=to_nodes)
         axes = tuple(np.asarray(axis, np.float64) for axis in found.axes)
         geometry = Lattice(axes, found.layout.order, geometry.hidden_nodes, geometry.hidden_cells)
-    mask = _mask(geometry, geometry.shape, geometry.order)
-    options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "order": geometry.order}
-    box = _box_grid(geometry.axes, dtype, {**options, "mask": mask, "land_values": land_values})
-    return Placed(box, to_nodes=to_nodes)
+    kept |= {"order": geometry.order, "mask": _mask(geometry)}
+    return Placed(_box_grid(geometry.axes, dtype, kept), to_nodes=to_nodes)
 
 
 def lattice_averages(
     geometry: Lattice | Curved, values: Float[np.ndarray, "cells dim"]
 ) -> Float[np.ndarray, "nodes dim"]:
     """Node values from cell values in the order of the file: means of the cells around each node, hidden ones left out."""
-    if isinstance(geometry, Lattice):
-        shape = tuple(geometry.shape[k] for k in geometry.order)
-    else:
-        shape = geometry.points.shape[:-1]
+    shape = geometry.file_shape
     inner = tuple(max(n - 1, 1) for n in shape)
     hidden = geometry.hidden_cells
     seen = np.ones(inner) if hidden is None else 1.0 - hidden.reshape(inner)
@@ -250,17 +241,15 @@ def lattice_averages(
     return made.reshape(-1, values.shape[-1]).astype(values.dtype)
 
 
-def _mask(
-    geometry: Lattice | Curved, shape: tuple[int, ...], order: tuple[int, ...]
-) -> Bool[np.ndarray, "..."] | None:
+def _mask(geometry: Lattice | Curved) -> Bool[np.ndarray, "..."] | None:
     """Hidden cells or nodes with their axes in the order of the grid's."""
+    hidden, shape = geometry.hidden_nodes, geometry.file_shape
     if geometry.hidden_cells is not None:
         hidden, shape = geometry.hidden_cells, tuple(max(n - 1, 1) for n in shape)
-    elif geometry.hidden_nodes is not None:
-        hidden = geometry.hidden_nodes
-    else:
+    if hidden is None or not hidden.any():
         return None
-    return hidden.reshape([shape[k] for k in order]).transpose(np.argsort(order)) if hidden.any() else None
+    order = geometry.order if isinstance(geometry, Lattice) else range(len(shape))
+    return hidden.reshape(shape).transpose(np.argsort(order))
 
 
 def _box_grid(

@@ -17,6 +17,7 @@ _KINDS: dict[int, tuple[str, tuple[int, ...]]] = {
     13: ("wedge", (0, 1, 2, 3, 4, 5)),
 }
 _STRIP, _POLYGON, _PYRAMID = 6, 7, 14
+_KNOWN = (*_KINDS, _STRIP, _POLYGON, _PYRAMID)
 _POINTS_AND_LINES = (0, 1, 2, 3, 4)
 _SURFACES = (5, 6, 7, 8, 9)
 
@@ -59,16 +60,17 @@ def sort_cells(found: VtkData, kept: Bool[np.ndarray, " cells"] | None) -> Cells
 
 
 def _refuse_unknown(types: Int[np.ndarray, " n"] | np.ndarray) -> None:
+    unknown, counts = np.unique(types[~np.isin(types, _KNOWN)], return_counts=True)
+    if not unknown.size:
+        return
     from vtkmodules import vtkCommonDataModel as model
 
     naming = getattr(model, "vtkCellTypeUtilities", None) or model.vtkCellTypes  # the former since VTK 9.6
-    for kind, count in zip(*np.unique(types, return_counts=True), strict=True):
-        if kind not in (*_KINDS, _STRIP, _POLYGON, _PYRAMID):
-            name = naming.GetClassNameFromTypeId(int(kind))
-            raise ValueError(
-                f"{count} cells are of type {name} ({kind}), which is not read. Known are triangle, quad, pixel, polygon, "
-                "tetra, voxel, hexahedron, wedge and pyramid; convert the others, such as with ParaView's Tetrahedralize"
-            )
+    name = naming.GetClassNameFromTypeId(int(unknown[0]))
+    raise ValueError(
+        f"{counts[0]} cells are of type {name} ({unknown[0]}), which is not read. Known are triangle, quad, pixel, polygon, "
+        "tetra, voxel, hexahedron, wedge and pyramid; convert the others, such as with ParaView's Tetrahedralize"
+    )
 
 
 def _pieces(

@@ -84,10 +84,7 @@ def make_reader(path: str, kind: str) -> Any:
         reader = getattr(importlib.import_module(f"vtkmodules.{module}"), name)()
     except (ImportError, AttributeError) as error:
         raise FileError(f"this build of VTK has no reader of {kind}") from error
-    if kind == "EnSight":
-        reader.SetCaseFileName(path)
-    else:
-        reader.SetFileName(path)
+    (reader.SetCaseFileName if kind == "EnSight" else reader.SetFileName)(path)
     if kind == "legacy":
         for what in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields"):
             getattr(reader, f"ReadAll{what}On")()

@@ -347,7 +347,7 @@ class XmlFile:
             source = ArraySource(self.data, self.start + offset, self.end, self.raw)
         else:
             raise ValueError(f"its format must be ascii, binary or appended; it is {_short(form)}")
-        data = self._unpack_blocks(source, due) if self.compressor else self._plain(source, due)
+        data = self._unpack(source, due)
         if len(data) % kind.itemsize:
             raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
         return np.frombuffer(data, np.dtype(f"{self.order}{kind.str[1:]}")).astype(kind)
@@ -356,19 +356,20 @@ class XmlFile:
         """Numbers before the values: how many bytes they have."""
         return np.frombuffer(source.take(count * self.header.itemsize), self.header).tolist()
 
-    def _plain(self, source: "ArraySource", due: int | None) -> bytes:
-        (length,) = self._head(source, 1)
-        _check_length(length, due)
-        return source.take(length)
-
-    def _unpack_blocks(self, source: "ArraySource", due: int | None) -> bytes:
-        count, block, last = self._head(source, 3)
-        sizes = self._head(source, count)
-        lengths = [block] * count
-        if last and count:
-            lengths[-1] = last
-        _check_length(sum(lengths), due)
+    def _unpack(self, source: "ArraySource", due: int | None) -> bytes:
+        """The bytes of the values, which must be as many as are `due`."""
+        if self.compressor:
+            count, block, last = self._head(source, 3)
+            sizes, lengths = self._head(source, count), [block] * count
+            if last and count:
+                lengths[-1] = last
+        else:
+            sizes = lengths = self._head(source, 1)
+        if due is not None and sum(lengths) != due:
+            raise ValueError(f"it must take {due} bytes; the file says {sum(lengths)}")
         stored = source.take(sum(sizes))
+        if not self.compressor:
+            return stored
         parts, at = [], 0
         for size, length in zip(sizes, lengths, strict=True):
             parts.append(_UNPACK[self.compressor](stored[at : at + size], length))
@@ -376,11 +377,6 @@ class XmlFile:
                 raise ValueError(f"a block must unpack to {length} bytes and does not")
             at += size
         return b"".join(parts)
-
-
-def _check_length(length: int, due: int | None) -> None:
-    if due is not None and length != due:
-        raise ValueError(f"it must take {due} bytes; the file says {length}")
 
 
 class ArraySource:
@@ -453,15 +449,13 @@ def _parse_elements(data: Any, end: int, closed: bool) -> Element:
         stack[-1].children.append(element)
         stack.append(element)
 
-    def finish(tag: str) -> None:
-        stack.pop()
-
     def text(said: str) -> None:
         if stack[-1].tag == "DataArray":
             stack[-1].text.append(said.encode())
 
     parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, text
+    parser.StartElementHandler, parser.CharacterDataHandler = begin, text
+    parser.EndElementHandler = lambda tag: stack.pop()
     step = 1 << 22
     for start in range(0, end, step):
         parser.Parse(data[start : min(start + step, end)], False)

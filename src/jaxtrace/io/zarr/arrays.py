@@ -1,5 +1,6 @@
 """Arrays of a Zarr store: zarr-python decodes the chunks that a request touches, behind the guard."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -11,9 +12,8 @@ from jaxtyping import Shaped, UInt64
 
 from ..files import DatasetError
 from .codecs import ChunkDecoder, register_guard
-from .encoding import ArrayEncoding, Shards
-from .files import AbstractFiles
-from .guard import UnsupportedError
+from .encoding import ArrayEncoding, Shards, UnsupportedError
+from .files import StoreFiles
 
 SPARSE = 1 << 26
 """Bytes that an array may declare without storing them: chunks that hold only the fill value are often left out."""
@@ -37,6 +37,7 @@ class ShardIndex(NamedTuple):
     entries: UInt64[np.ndarray, "*grid 2"]
 
 
+@dataclasses.dataclass(eq=False)
 class StoredArray:
     """One array of a store. Chunks that are not stored are errors, unless `missing` lets the fill value stand for them.
 
@@ -44,20 +45,20 @@ class StoredArray:
     used only a part are kept for the next.
     """
 
-    def __init__(
-        self,
-        files: AbstractFiles,
-        name: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...],
-        attributes: dict[str, Any],
-        missing: Missing = "land",
-    ) -> None:
-        self.files, self.name, self.shape, self.dims = files, name, shape, dims
-        self.attributes, self.missing = attributes, missing
-        self.fill: Any = None
-        self.dtype, self.marked, self.reason = np.dtype("f4"), False, ""
-        """`marked` says whether the fill value means a missing value, `reason` why the array is not read."""
+    files: StoreFiles
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    attributes: dict[str, Any]
+    missing: Missing = "land"
+    fill: Any = None
+    marked: bool = False
+    """Whether the fill value means a missing value."""
+    reason: str = ""
+    """Why the array is not read."""
+
+    def __post_init__(self) -> None:
+        self.dtype = np.dtype("f4")
         self._kept: dict[ChunkNumber, np.ndarray] = {}
         self._indices: dict[ChunkNumber, ShardIndex | None] = {}
 
@@ -247,7 +248,8 @@ class StoredArray:
         try:
             (entries,) = self._index_decoder.decode([self.files.read(key, start, start + length)])
         except ValueError as error:
-            raise self._error(f"shard {key!r}: its index cannot be read: {error}. It is damaged") from error
+            why = f"shard {key!r}: its index cannot be read: {str(error).rstrip('.')}. It is damaged"
+            raise self._error(why) from error
         if (len(self._indices) + 1) * length > SPARSE:
             self._indices = {}
         return ShardIndex(size, entries)

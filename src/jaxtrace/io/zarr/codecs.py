@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import functools
 import threading
+import weakref
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -52,9 +53,6 @@ def register_guard() -> None:
         def from_dict(cls, data: Any) -> Any:
             return cls(**data["configuration"])
 
-        def to_dict(self) -> dict[str, Any]:
-            return {"name": GUARD, "configuration": {"packer": self.packer, "limit": self.limit}}
-
         def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
             raise NotImplementedError(_READS_ONLY)
 
@@ -65,9 +63,6 @@ def register_guard() -> None:
             else:
                 found = await asyncio.to_thread(unpack, self.packer, data, self.limit)
             return chunk_spec.prototype.buffer.from_bytes(found)
-
-        async def _encode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
-            raise NotImplementedError(_READS_ONLY)
 
     numcodecs.register_codec(Guard2, GUARD)
     register_codec(GUARD, Guard3)
@@ -94,35 +89,21 @@ class ChunkDecoder:
         return [values.as_numpy_array() for values in found]
 
 
-class _Loop(threading.local):
-    """An event loop for each thread, closed with it: zarr-python would change threads for each request."""
-
-    loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        if self.loop is None:
-            self.loop = asyncio.new_event_loop()
-            self.closer = _Closer(self.loop)
-        return self.loop.run_until_complete(coroutine)
-
-
-class _Closer:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-
-    def __del__(self) -> None:
-        self.loop.close()
-
-
-_LOOP = _Loop()
+_THREAD = threading.local()
 
 
 def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine; in a thread whose event loop is at work, such as a notebook's, through that of zarr-python."""
+    """The result of a coroutine; in a thread whose event loop is at work, such as a notebook's, through that of zarr-python.
+
+    Other threads have an event loop each: zarr-python would change threads for each request.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _LOOP.run(coroutine)
+        if not hasattr(_THREAD, "loop"):
+            _THREAD.loop = asyncio.new_event_loop()
+            weakref.finalize(threading.current_thread(), _THREAD.loop.close)
+        return _THREAD.loop.run_until_complete(coroutine)
     from zarr.core.sync import sync
 
     return sync(coroutine)

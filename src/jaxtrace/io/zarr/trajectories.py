@@ -81,14 +81,12 @@ def refuse_other(path: Path) -> None:
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Chunks of at most `CHUNK` bytes, about as many along each axis: one path and one moment are then read alike."""
     counts = [1] * len(shape)
-
-    def sizes() -> tuple[int, ...]:
-        return tuple(max(-(-n // count), 1) for n, count in zip(shape, counts, strict=True))
-
-    while math.prod(found := sizes()) * itemsize > CHUNK:
+    while True:
+        found = tuple(max(-(-n // count), 1) for n, count in zip(shape, counts, strict=True))
+        if math.prod(found) * itemsize <= CHUNK:
+            return found
         axis = min((k for k, n in enumerate(found) if n > 1), key=lambda k: counts[k])
         counts[axis] *= 2
-    return sizes()
 
 
 def _storable(name: str, values: Any) -> Shaped[np.ndarray, "..."]:
