@@ -9,18 +9,9 @@ from pathlib import Path
 
 from ..files import DatasetError
 
-_ZIP_ERRORS = (
-    OSError,
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    RuntimeError,  # of an archive with a password; NotImplementedError, of an unknown compression, is one too
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# RuntimeError is that of an archive with a password; NotImplementedError, of an unknown compression, is one too.
+_ZIP_ERRORS = (OSError, ValueError, EOFError, LookupError, OverflowError, RuntimeError)
+_ZIP_ERRORS += (struct.error, zipfile.BadZipFile, zlib.error)
 
 
 class FolderFiles:
