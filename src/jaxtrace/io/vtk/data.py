@@ -75,9 +75,7 @@ def checked_extent(numbers: Sequence[int], what: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def checked_cells(
-    types: np.ndarray, offsets: np.ndarray, corners: np.ndarray, what: str
-) -> dict[str, np.ndarray]:
+def checked_cells(types: np.ndarray, offsets: np.ndarray, corners: np.ndarray, what: str) -> dict[str, Any]:
     """Cells whose offsets are ends or bounds of their corners, with bounds from 0 on; refused unless they rise."""
     offsets, corners = offsets.astype(np.int64), corners.astype(np.int64)
     if len(offsets) == len(types):
@@ -90,7 +88,7 @@ def checked_cells(
     return {"types": types.astype(np.int64), "offsets": offsets, "corners": corners}
 
 
-def stacked_cells(groups: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def stacked_cells(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Types, offsets and corners of several groups of cells, one group after the other."""
     types, offsets, corners, end = [_no_numbers()], [np.zeros(1, np.int64)], [_no_numbers()], 0
     for group in groups:
@@ -132,7 +130,8 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
     whole = dataclasses.replace(first, extent=extent)
     values, unread = _common_arrays(parts, names)
     cuts: dict[Centring, list[tuple[slice, ...]]] = {}
-    for centring, word in (("node", "points"), ("cell", "cells")):
+    for centring in CENTRINGS:
+        word = "points" if centring == "node" else "cells"
         count, due = sum(part.count(centring) for part in parts), whole.count(centring)
         if due > count:
             raise ValueError(f"its pieces hold {count} {word} of the {due} in the whole extent {extent}")
@@ -196,11 +195,11 @@ def _common_arrays(
     for part in parts:
         unread |= {key: said for key, said in part.unread.items() if said[1] or key not in unread}
     # A part without flags has no ghosts.
-    flagged = {centring for part in parts for centring, name in part.arrays if name == GHOSTS}
-    own = [
-        {(centring, GHOSTS): np.zeros(part.count(centring), np.uint8) for centring in flagged} | part.arrays
-        for part in parts
-    ]
+    flagged: set[Centring] = {centring for part in parts for centring, name in part.arrays if name == GHOSTS}
+    own: list[dict[Key, np.ndarray]] = []
+    for part in parts:
+        none: dict[Key, np.ndarray] = {(c, GHOSTS): np.zeros(part.count(c), np.uint8) for c in flagged}
+        own.append(none | part.arrays)
     found: dict[Key, list[np.ndarray]] = {}
     for key in dict.fromkeys(key for arrays in own for key in arrays):
         shape = next(arrays[key].shape[1:] for arrays in own if key in arrays)

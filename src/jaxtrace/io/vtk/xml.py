@@ -223,7 +223,8 @@ class XmlFile:
         arrays, unread = dict(found.arrays), dict(found.unread)
         for centring, tag in _DATA.items():
             for array in self.grid.first(f"P{tag}").children:
-                key, width = (centring, array.name), array.components
+                key: Key = (centring, array.name)
+                width = array.components
                 if key in arrays:
                     own = math.prod(arrays[key].shape[1:])
                     if own != width:
@@ -283,7 +284,8 @@ class XmlFile:
             elements = piece.first(tag).all("DataArray")
             names = [element.name for element in elements]
             for name, element in zip(names, elements, strict=True):
-                key, width, said = (centring, name), element.components, element.attributes.get("type")
+                key: Key = (centring, name)
+                width, said = element.components, element.attributes.get("type")
                 if not name:
                     unread[centring, "(without a name)"] = (width, "cannot be asked for; give it a name")
                 elif names.count(name) > 1:
@@ -296,7 +298,7 @@ class XmlFile:
                     found[key] = self.array(element, counts[centring])
         return found, unread
 
-    def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, np.ndarray]:
+    def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, Any]:
         """The cells of a group, all of one `kind` or of those that it lists."""
         if not count:
             return stacked_cells([])

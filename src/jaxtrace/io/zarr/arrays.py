@@ -123,25 +123,17 @@ class StoredArray:
             decoded = self._decode(number for number in batch if number not in self._kept)
             for number in batch:
                 values = self._kept.get(number, decoded.get(number))
-                place = [
-                    range(k * n, min((k + 1) * n, end))
-                    for k, n, end in zip(number, chunks, self.shape, strict=True)
-                ]
-                common = [
-                    range(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(place, box, strict=True)
-                ]
-                to = tuple(
-                    slice(c.start - b.start, c.stop - b.start) for c, b in zip(common, box, strict=True)
-                )
-                if values is None:
-                    found[to] = self.fill
+                to, of, whole = [], [], True
+                for k, n, end, wanted in zip(number, chunks, self.shape, box, strict=True):
+                    first, last = k * n, min((k + 1) * n, end)
+                    low, high = max(first, wanted.start), min(last, wanted.stop)
+                    to.append(slice(low - wanted.start, high - wanted.start))
+                    of.append(slice(low - first, high - first))
+                    whole = whole and (low, high) == (first, last)
+                found[tuple(to)] = self.fill if values is None else values[tuple(of)]
+                if values is None or (whole and (len(box) > 1 or values.nbytes > _SMALL)):
                     continue
-                of = tuple(
-                    slice(c.start - p.start, c.stop - p.start) for c, p in zip(common, place, strict=True)
-                )
-                found[to] = values[of]
-                again = common != place or (len(box) == 1 and values.nbytes <= _SMALL)
-                if again and values.nbytes <= room:
+                if values.nbytes <= room:
                     kept[number], room = values, room - values.nbytes
         self._kept = kept
 

@@ -43,10 +43,9 @@ def write_zarr(
         for name, variable in dataset.variables.items():
             values = _storable(str(name), variable.values)
             around = variable.encoding.get("coordinates")
-            array = group.create_array(
+            group.create_array(
                 str(name),
-                shape=values.shape,
-                dtype=values.dtype,
+                data=values,
                 chunks=chunk_shape(values.shape, values.dtype.itemsize),
                 compressors=packer,
                 filters=None,
@@ -58,7 +57,6 @@ def write_zarr(
                 },
                 config={"write_empty_chunks": True},
             )
-            array[...] = values
         zarr.consolidate_metadata(folder)
 
 
