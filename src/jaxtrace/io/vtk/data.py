@@ -88,7 +88,7 @@ def checked_cells(types: np.ndarray, offsets: np.ndarray, corners: np.ndarray, w
     return {"types": types.astype(np.int64), "offsets": offsets, "corners": corners}
 
 
-def stacked_cells(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def stack_cells(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Types, offsets and corners of several groups of cells, one group after the other."""
     types, offsets, corners, end = [_no_numbers()], [np.zeros(1, np.int64)], [_no_numbers()], 0
     for group in groups:
@@ -108,7 +108,7 @@ def joined_cells(parts: Sequence[VtkData], names: Sequence[str]) -> VtkData:
     parts = [_unstructured(part) for part in parts]
     values, unread = _common_arrays(parts, names)
     starts = np.cumsum([0, *(len(part.points) for part in parts)])
-    cells = stacked_cells(
+    cells = stack_cells(
         {"types": part.types, "offsets": part.offsets, "corners": part.corners + start}
         for part, start in zip(parts, starts, strict=False)
     )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..files import DatasetError
-from .data import CENTRINGS, POLYGONAL, VtkData, checked_cells, checked_extent, stacked_cells
+from .data import CENTRINGS, POLYGONAL, VtkData, checked_cells, checked_extent, stack_cells
 
 FORMATS = {
     ".vtk": "legacy",
@@ -224,7 +224,7 @@ def _data(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> VtkData:
         elif place == "field":
             fields[own] = array
     unread = {(centring, name): (width, why) for centring, name, width, why in facts["unread"]}
-    return VtkData(facts["kind"], values, fields, **made, **stacked_cells(cells), unread=unread)
+    return VtkData(facts["kind"], values, fields, **made, **stack_cells(cells), unread=unread)
 
 
 def _size(path: Path) -> int:

@@ -32,7 +32,7 @@ from .data import (
     checked_extent,
     joined_cells,
     joined_extents,
-    stacked_cells,
+    stack_cells,
 )
 from .window import complaints, vtk
 
@@ -266,7 +266,7 @@ class XmlFile:
         if self.kind == "UnstructuredGrid":
             made |= self._cells(element.first("Cells"), cells, None)
         if self.kind == "PolyData":
-            made |= stacked_cells(
+            made |= stack_cells(
                 self._cells(element.first(tag), element.whole(f"NumberOf{tag}", 0), kind)
                 for tag, kind in POLYGONAL.items()
             )
@@ -301,7 +301,7 @@ class XmlFile:
     def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, Any]:
         """The cells of a group, all of one `kind` or of those that it lists."""
         if not count:
-            return stacked_cells([])
+            return stack_cells([])
         arrays = {a.name: a for a in holder.all("DataArray")}
         for name in ("connectivity", "offsets", *(("types",) if kind is None else ())):
             if name not in arrays:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from ..files import DatasetError
-from .codecs import ChunkDecoder, register_guard
+from .codecs import BATCH, ChunkDecoder, register_guard
 from .encoding import ArrayEncoding, Shards, UnsupportedError
 from .files import StoreFiles
 
@@ -117,7 +117,7 @@ class StoredArray:
         chunks = self._encoding.chunks
         numbers = [range(one[0] // n, one[-1] // n + 1) for one, n in zip(box, chunks, strict=True)]
         self._refuse_many(math.prod(map(len, numbers)))
-        together = min(KEPT // 4 // max(math.prod(chunks) * self.dtype.itemsize, 1) + 1, _MANY)
+        together = min(KEPT // 4 // max(math.prod(chunks) * self.dtype.itemsize, 1) + 1, BATCH)
         every, kept, room = itertools.product(*numbers), {}, KEPT
         while batch := list(itertools.islice(every, together)):
             decoded = self._decode(number for number in batch if number not in self._kept)
@@ -139,7 +139,7 @@ class StoredArray:
 
     def _decode(self, numbers: Iterable[ChunkNumber]) -> dict[ChunkNumber, np.ndarray]:
         """The values of the chunks that are stored."""
-        packed = {number: self._packed(number) for number in numbers}
+        packed = {number: self._chunk_bytes(number) for number in numbers}
         stored = {number: data for number, data in packed.items() if data is not None}
         try:
             return dict(zip(stored, self._decoder.decode(stored.values()), strict=True)) if stored else {}
@@ -183,7 +183,7 @@ class StoredArray:
         if count > _MANY + 1000 * files + (0 if self._encoding.shards is None else held // 16):
             raise self._error(f"it is cut into {count:,} chunks, of which {files:,} files cannot hold many")
 
-    def _packed(self, number: ChunkNumber) -> bytes | None:
+    def _chunk_bytes(self, number: ChunkNumber) -> bytes | None:
         """The bytes of a chunk, checked against what the metadata allow; None where the fill value stands for it."""
         key, outer, inner = self._place(number)
         encoding, start = self._encoding, 0

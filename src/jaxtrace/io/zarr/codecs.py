@@ -15,6 +15,8 @@ import numpy as np
 
 from .guard import GUARD, unpack
 
+BATCH = 1024
+"""Chunks that are unpacked at once, at most; zarr-python sets aside room for as many."""
 _READS_ONLY = "the guard only reads; zarr-python itself writes"
 _LONG = 1 << 18  # shorter chunks are unpacked sooner than a thread starts
 
@@ -80,7 +82,7 @@ class ChunkDecoder:
         if like.metadata.zarr_format == 2:
             config = dataclasses.replace(config, order=like.metadata.order)
         self._spec = ArraySpec(shape, dtype, fill, config, default_buffer_prototype())
-        self._pipeline = BatchedCodecPipeline.from_codecs(codecs, batch_size=1 << 30)
+        self._pipeline = BatchedCodecPipeline.from_codecs(codecs, batch_size=BATCH)
 
     def decode(self, packed: Iterable[bytes]) -> list[np.ndarray]:
         """The values of some chunks, long ones unpacked in several threads."""

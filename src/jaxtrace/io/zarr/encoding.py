@@ -67,7 +67,7 @@ def _encoding_2(told: dict[str, Any], shape: tuple[int, ...]) -> ArrayEncoding:
     if packer is not None and not isinstance(packer, dict):
         raise ValueError(f"its compressor must be an object or null; it is {str(packer)[:80]!r}")
     named = [(str(one.get("id")), one) for one in [*filters, *([packer] if packer else [])]]
-    codecs, largest = _guarded(named, chunks, itemsize, 2)
+    codecs, largest = _guard_codecs(named, chunks, itemsize, 2)
     packer = codecs.pop() if packer else None
     return ArrayEncoding({**told, "filters": codecs or None, "compressor": packer}, chunks, largest)
 
@@ -84,7 +84,7 @@ def _encoding_3(told: dict[str, Any], shape: tuple[int, ...]) -> ArrayEncoding:
     itemsize, named = _itemsize(told.get("data_type"), 3), _named_codecs(told.get("codecs"))
     if "sharding_indexed" in dict(named):
         return _shard_encoding(told, named, chunks, itemsize)
-    codecs, largest = _guarded(named, chunks, itemsize, 3)
+    codecs, largest = _guard_codecs(named, chunks, itemsize, 3)
     return ArrayEncoding({**told, "codecs": codecs}, chunks, largest)
 
 
@@ -129,7 +129,7 @@ def _shard_encoding(
     place = settings.get("index_location", "end")
     if place not in ("start", "end"):
         raise ValueError(f"the index of its shards must lie at 'start' or 'end'; it is {str(place)[:40]!r}")
-    codecs, largest = _guarded(inner, chunks, itemsize, 3)
+    codecs, largest = _guard_codecs(inner, chunks, itemsize, 3)
     guarded = {"name": "sharding_indexed", "configuration": {**settings, "codecs": codecs}}
     grid = tuple(n // m for n, m in zip(shape, chunks, strict=True))
     length = 16 * math.prod(grid) + 4 * (len(packers) > 1)
@@ -152,7 +152,7 @@ def _named_codecs(told: Any) -> Codecs:
     return found
 
 
-def _guarded(
+def _guard_codecs(
     named: Codecs, chunks: tuple[int, ...], itemsize: int, version: Version
 ) -> tuple[list[Any], int]:
     """Codecs as metadata list them, with the guard in place of the compressors, and the largest size of a packed chunk.
