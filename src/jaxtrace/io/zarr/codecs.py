@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from .guard import GUARD, unpack
 BATCH = 1024
 """Chunks that are unpacked at once, at most; zarr-python sets aside room for as many."""
 _READS_ONLY = "the guard only reads; zarr-python itself writes"
-_LONG = 1 << 18  # shorter chunks are unpacked sooner than a thread starts
+_LONG = 1 << 22  # packed bytes: shorter requests are done sooner in one thread
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def register_guard() -> None:
 
         async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
             data = chunk_data.as_numpy_array().data.cast("B")
-            if len(data) < _LONG:
+            if getattr(asyncio.get_running_loop(), "at_once", False):
                 found = unpack(self.packer, data, self.limit)
             else:
                 found = await asyncio.to_thread(unpack, self.packer, data, self.limit)
@@ -84,17 +84,34 @@ class ChunkDecoder:
         self._spec = ArraySpec(shape, dtype, fill, config, default_buffer_prototype())
         self._pipeline = BatchedCodecPipeline.from_codecs(codecs, batch_size=BATCH)
 
-    def decode(self, packed: Iterable[bytes]) -> list[np.ndarray]:
-        """The values of some chunks, long ones unpacked in several threads."""
+    def decode(self, packed: Collection[bytes]) -> list[np.ndarray]:
+        """The values of some chunks, unpacked in several threads where that takes long."""
         make = self._spec.prototype.buffer.from_bytes
-        found = _wait_for(self._pipeline.decode([(make(data), self._spec) for data in packed]))
+        coroutine = self._pipeline.decode([(make(data), self._spec) for data in packed])
+        found = _wait_for(coroutine, at_once=sum(map(len, packed)) < _LONG)
         return [values.as_numpy_array() for values in found]
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that runs at once, if asked to, what would go to another thread."""
+
+    at_once = False
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        if not self.at_once:
+            return super().run_in_executor(executor, func, *args)
+        found = self.create_future()
+        try:
+            found.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 (raised where the result is awaited)
+            found.set_exception(error)
+        return found
 
 
 _THREAD = threading.local()
 
 
-def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _wait_for(coroutine: Coroutine[Any, Any, Any], at_once: bool) -> Any:
     """The result of a coroutine; in a thread whose event loop is at work, such as a notebook's, through that of zarr-python.
 
     Other threads have an event loop each: zarr-python would change threads for each request.
@@ -103,8 +120,9 @@ def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         if not hasattr(_THREAD, "loop"):
-            _THREAD.loop = asyncio.new_event_loop()
+            _THREAD.loop = _Loop()
             weakref.finalize(threading.current_thread(), _THREAD.loop.close)
+        _THREAD.loop.at_once = at_once
         return _THREAD.loop.run_until_complete(coroutine)
     from zarr.core.sync import sync
 
