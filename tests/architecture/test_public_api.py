@@ -61,7 +61,9 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def snapshot() -> str:
-    lines = [f"jaxworlds.{name} -> jaxworlds.{home}" for name, home in sorted(public_homes("jaxworlds").items())]
+    lines = [
+        f"jaxworlds.{name} -> jaxworlds.{home}" for name, home in sorted(public_homes("jaxworlds").items())
+    ]
     for package in PACKAGES:
         root = importlib.import_module(package)
         modules = [root.__name__, *(m.name for m in pkgutil.walk_packages(root.__path__, f"{package}."))]

@@ -133,7 +133,7 @@ def _matches(pattern: str) -> list[Path]:
         folder = path.parent
         while glob.has_magic(str(folder)):
             folder = folder.parent
-        seen = sorted((p.name for p in folder.iterdir()), key=natural_key)[:5] if folder.is_dir() else []
+        seen = sorted(os.listdir(folder), key=natural_key)[:5] if folder.is_dir() else []
         there = f"{folder} holds {', '.join(seen)}" if seen else f"{folder} is empty or missing"
         raise FileNotFoundError(f"no file matches `pattern` {pattern!r}; {there}.")
     return found

@@ -43,6 +43,11 @@ class Lattice:
     def shape(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Nodes along each axis in the order of the file."""
+        return tuple(self.shape[k] for k in self.order)
+
     def describe(self) -> str:
         return f"lattice of {' × '.join(map(str, self.shape))} nodes"
 
@@ -55,8 +60,13 @@ class Curved:
     hidden_nodes: Bool[np.ndarray, " nodes"] | None = None
     hidden_cells: Bool[np.ndarray, " cells"] | None = None
 
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Nodes along each axis in the order of the file."""
+        return self.points.shape[:-1]
+
     def describe(self) -> str:
-        return f"curvilinear grid of {' × '.join(map(str, self.points.shape[-2::-1]))} nodes"
+        return f"curvilinear grid of {' × '.join(map(str, self.file_shape[::-1]))} nodes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +96,15 @@ def same(one: Geometry, other: Geometry) -> bool:
         return False
     if isinstance(one, Cells) and isinstance(other, Cells) and list(one.cells) != list(other.cells):
         return False
-    (mine, structure), (others, its) = (jax.tree.flatten(vars(geometry)) for geometry in (one, other))
-    return structure == its and all(map(_close, mine, others))
+    (ours, form), (theirs, other_form) = jax.tree.flatten(vars(one)), jax.tree.flatten(vars(other))
+    return form == other_form and all(map(_close, ours, theirs))
 
 
 def _close(one: Any, other: Any) -> bool:
     a, b = np.asarray(one), np.asarray(other)
     if a.shape != b.shape or a.dtype.kind != "f" or b.dtype.kind != "f":
         return np.array_equal(a, b)
-    slack = FLAT * max(float(np.ptp(a)), np.finfo(float).tiny) if a.size else 0.0
-    return bool(np.all(np.abs(a - b) <= slack))
+    return not a.size or bool(np.all(np.abs(a - b) <= FLAT * max(float(np.ptp(a)), np.finfo(float).tiny)))
 
 
 def in_dimensions(geometry: Geometry, dim: int | None) -> tuple[Geometry, tuple[int, ...]]:
@@ -197,30 +206,29 @@ def place(
         nodal = functools.partial(nodal_averages, mesh, method="average" if average else "linear")
         return Placed(UnstructuredGrid(mesh, chosen, dtype=dtype), geometry.cell_rows, to_nodes=nodal)
     to_nodes = functools.partial(lattice_averages, geometry) if average else None
-    centring = "node" if average else centring
-    options: dict[str, Any] = {"interpolation": chosen, "centring": centring, "land_values": land_values}
+    kept: dict[str, Any] = {
+        "interpolation": chosen,
+        "centring": "node" if average else centring,
+        "land_values": land_values,
+    }
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))
         if found is None or found.layout.rows is not None:
             if chosen == "cubic":
                 raise ValueError("`interpolation` must be 'linear' or 'nearest' on a curvilinear grid")
-            lattice = geometry.points.shape[:-1]
-            options["mask"] = _mask(geometry, lattice, tuple(range(len(lattice))))
-            return Placed(CurvilinearGrid(geometry.points.astype(dtype), **options), to_nodes=to_nodes)
+            grid = CurvilinearGrid(geometry.points.astype(dtype), mask=_mask(geometry), **kept)
+            return Placed(grid, to_nodes=to_nodes)
         axes = tuple(np.asarray(axis, np.float64) for axis in found.axes)
         geometry = Lattice(axes, found.layout.order, geometry.hidden_nodes, geometry.hidden_cells)
-    options |= {"mask": _mask(geometry, geometry.shape, geometry.order), "order": geometry.order}
-    return Placed(_box_grid(geometry.axes, dtype, options), to_nodes=to_nodes)
+    kept |= {"order": geometry.order, "mask": _mask(geometry)}
+    return Placed(_box_grid(geometry.axes, dtype, kept), to_nodes=to_nodes)
 
 
 def lattice_averages(
     geometry: Lattice | Curved, values: Float[np.ndarray, "cells dim"]
 ) -> Float[np.ndarray, "nodes dim"]:
     """Node values from cell values in the order of the file: means of the cells around each node, hidden ones left out."""
-    if isinstance(geometry, Lattice):
-        shape = tuple(geometry.shape[k] for k in geometry.order)
-    else:
-        shape = geometry.points.shape[:-1]
+    shape = geometry.file_shape
     inner = tuple(max(n - 1, 1) for n in shape)
     hidden = geometry.hidden_cells
     seen = np.ones(inner) if hidden is None else 1.0 - hidden.reshape(inner)
@@ -233,17 +241,15 @@ def lattice_averages(
     return made.reshape(-1, values.shape[-1]).astype(values.dtype)
 
 
-def _mask(
-    geometry: Lattice | Curved, shape: tuple[int, ...], order: tuple[int, ...]
-) -> Bool[np.ndarray, "..."] | None:
+def _mask(geometry: Lattice | Curved) -> Bool[np.ndarray, "..."] | None:
     """Hidden cells or nodes with their axes in the order of the grid's."""
+    hidden, shape = geometry.hidden_nodes, geometry.file_shape
     if geometry.hidden_cells is not None:
         hidden, shape = geometry.hidden_cells, tuple(max(n - 1, 1) for n in shape)
-    elif geometry.hidden_nodes is not None:
-        hidden = geometry.hidden_nodes
-    else:
+    if hidden is None or not hidden.any():
         return None
-    return hidden.reshape([shape[k] for k in order]).transpose(np.argsort(order)) if hidden.any() else None
+    order = geometry.order if isinstance(geometry, Lattice) else range(len(shape))
+    return hidden.reshape(shape).transpose(np.argsort(order))
 
 
 def _box_grid(

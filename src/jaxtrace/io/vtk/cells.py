@@ -17,15 +17,16 @@ _KINDS: dict[int, tuple[str, tuple[int, ...]]] = {
     13: ("wedge", (0, 1, 2, 3, 4, 5)),
 }
 _STRIP, _POLYGON, _PYRAMID = 6, 7, 14
+_KNOWN = (*_KINDS, _STRIP, _POLYGON, _PYRAMID)
 _POINTS_AND_LINES = (0, 1, 2, 3, 4)
 _SURFACES = (5, 6, 7, 8, 9)
 
 
 def sort_cells(found: VtkData, kept: Bool[np.ndarray, " cells"] | None) -> Cells:
     """The cells of an unstructured grid or of polygons by kind; lower-dimensional ones beside volumes are left out."""
-    if not found.point_count or found.points is None:
+    if not len(found.points):
         raise ValueError("the file holds no points")
-    if found.types is None or not len(found.types) or found.offsets is None or found.corners is None:
+    if not len(found.types):
         raise ValueError("the file holds no cells")
     points = found.points.astype(float)
     types, offsets, corners = found.types, found.offsets, found.corners
@@ -59,16 +60,17 @@ def sort_cells(found: VtkData, kept: Bool[np.ndarray, " cells"] | None) -> Cells
 
 
 def _refuse_unknown(types: Int[np.ndarray, " n"] | np.ndarray) -> None:
+    unknown, counts = np.unique(types[~np.isin(types, _KNOWN)], return_counts=True)
+    if not unknown.size:
+        return
     from vtkmodules import vtkCommonDataModel as model
 
     naming = getattr(model, "vtkCellTypeUtilities", None) or model.vtkCellTypes  # the former since VTK 9.6
-    for kind, count in zip(*np.unique(types, return_counts=True), strict=True):
-        if kind not in (*_KINDS, _STRIP, _POLYGON, _PYRAMID):
-            name = naming.GetClassNameFromTypeId(int(kind))
-            raise ValueError(
-                f"{count} cells are of type {name} ({kind}), which is not read. Known are triangle, quad, pixel, polygon, "
-                "tetra, voxel, hexahedron, wedge and pyramid; convert the others, such as with ParaView's Tetrahedralize"
-            )
+    name = naming.GetClassNameFromTypeId(int(unknown[0]))
+    raise ValueError(
+        f"{counts[0]} cells are of type {name} ({unknown[0]}), which is not read. Known are triangle, quad, pixel, polygon, "
+        "tetra, voxel, hexahedron, wedge and pyramid; convert the others, such as with ParaView's Tetrahedralize"
+    )
 
 
 def _pieces(

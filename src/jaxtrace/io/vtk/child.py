@@ -84,10 +84,7 @@ def make_reader(path: str, kind: str) -> Any:
         reader = getattr(importlib.import_module(f"vtkmodules.{module}"), name)()
     except (ImportError, AttributeError) as error:
         raise FileError(f"this build of VTK has no reader of {kind}") from error
-    if kind == "EnSight":
-        reader.SetCaseFileName(path)
-    else:
-        reader.SetFileName(path)
+    (reader.SetCaseFileName if kind == "EnSight" else reader.SetFileName)(path)
     if kind == "legacy":
         for what in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields"):
             getattr(reader, f"ReadAll{what}On")()
@@ -151,17 +148,17 @@ def arrays_of(found: Any, wanted: list[str] | None) -> tuple[dict[str, Any], dic
         arrays["points"] = np.zeros((0, 3)) if points is None else vtk_to_numpy(points.GetData())
     else:
         raise FileError(f"it holds {kind}, which is no grid or mesh")
+    groups: list[tuple[int, Any]] = []
     if kind == "UnstructuredGrid" and found.GetNumberOfCells():
-        cells = found.GetCells()
         arrays["types"] = np.array([found.GetCellType(k) for k in range(found.GetNumberOfCells())])
-        arrays["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
-        arrays["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
+        groups = [(0, found.GetCells())]
     elif kind == "PolyData":
-        for word, code in (("Verts", 1), ("Lines", 3), ("Polys", 7), ("Strips", 6)):
-            cells = getattr(found, f"Get{word}")()
-            if cells is not None and cells.GetNumberOfCells():
-                arrays[f"offsets/{code}"] = vtk_to_numpy(cells.GetOffsetsArray())
-                arrays[f"corners/{code}"] = vtk_to_numpy(cells.GetConnectivityArray())
+        named = (("Verts", 1), ("Lines", 3), ("Polys", 7), ("Strips", 6))
+        groups = [(code, getattr(found, f"Get{word}")()) for word, code in named]
+    for code, cells in groups:
+        if cells is not None and cells.GetNumberOfCells():
+            arrays[f"offsets/{code}"] = vtk_to_numpy(cells.GetOffsetsArray())
+            arrays[f"corners/{code}"] = vtk_to_numpy(cells.GetConnectivityArray())
     for centring, data in (
         ("node", found.GetPointData()),
         ("cell", found.GetCellData()),

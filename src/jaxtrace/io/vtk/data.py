@@ -2,60 +2,68 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
-Unread = dict[tuple[Literal["node", "cell"], str], tuple[int, str]]
+from ..geometry import Centring
+
+Key = tuple[Centring, str]
+"""An array of nodes or cells."""
+Unread = dict[Key, tuple[int, str]]
 """Arrays that are declared but not among the values: their number of components, and why they cannot be had, or ""."""
 Kind = Literal["ImageData", "RectilinearGrid", "StructuredGrid", "UnstructuredGrid", "PolyData"]
+CENTRINGS: tuple[Centring, ...] = ("node", "cell")
 STRUCTURED = ("ImageData", "RectilinearGrid", "StructuredGrid")
-KINDS = (*STRUCTURED, "UnstructuredGrid", "PolyData")
+POLYGONAL = {"Verts": 1, "Lines": 3, "Polys": 7, "Strips": 6}
+"""Groups of cells in polygonal data in the order in which VTK numbers them, with their type."""
+GHOSTS = "vtkGhostType"
+"""Name of the array that marks copies of other pieces' cells, and what is blanked out."""
 LARGEST = 2**31 - 1
 """VTK counts along an axis with 32 bits."""
-_VOXEL, _PIXEL, _HEXAHEDRON, _QUAD = 11, 8, 12, 9
+_HEXAHEDRON, _QUAD = 12, 9
+
+
+def _no_numbers() -> np.ndarray:
+    return np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class VtkData:
-    """One data set or a piece of one. Values lie x-fastest; arrays of points and cells have a row for each of them."""
+    """One data set or a piece of one. Values lie x-fastest; arrays have a row for each node or cell."""
 
     kind: Kind
-    point_data: Arrays
-    cell_data: Arrays
-    field_data: Arrays
+    arrays: dict[Key, np.ndarray] = dataclasses.field(default_factory=dict)
+    field_data: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     extent: tuple[int, ...] = ()
     """First and last node along x, y and z, of structured data."""
     origin: tuple[float, ...] = (0.0, 0.0, 0.0)
     spacing: tuple[float, ...] = (1.0, 1.0, 1.0)
     direction: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
     axes: tuple[np.ndarray, ...] = ()
-    points: np.ndarray | None = None
+    points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
     """Places (points, 3), unless axes or origin and spacing give them."""
-    types: np.ndarray | None = None
-    offsets: np.ndarray | None = None
+    types: np.ndarray = dataclasses.field(default_factory=_no_numbers)
+    offsets: np.ndarray = dataclasses.field(default_factory=_no_numbers)
     """Where the corners of each cell begin in `corners`, and where those of the last end."""
-    corners: np.ndarray | None = None
+    corners: np.ndarray = dataclasses.field(default_factory=_no_numbers)
     unread: Unread = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Nodes along x, y and z."""
+        """Nodes of structured data along x, y and z."""
         return tuple(self.extent[2 * k + 1] - self.extent[2 * k] + 1 for k in range(3))
 
-    @property
-    def point_count(self) -> int:
-        if self.kind in STRUCTURED:
-            return math.prod(self.shape)
-        return 0 if self.points is None else len(self.points)
+    def grid_shape(self, centring: Centring) -> tuple[int, ...]:
+        """Nodes or cells of structured data along z, y and x, as their values lie."""
+        return tuple(n if centring == "node" else max(n - 1, 1) for n in self.shape[::-1])
 
-    @property
-    def cell_count(self) -> int:
+    def count(self, centring: Centring) -> int:
+        """How many nodes or cells there are."""
         if self.kind in STRUCTURED:
-            return math.prod(max(n - 1, 1) for n in self.shape)
-        return 0 if self.types is None else len(self.types)
+            return math.prod(self.grid_shape(centring))
+        return len(self.points if centring == "node" else self.types)
 
 
 def checked_extent(numbers: Sequence[int], what: str) -> tuple[int, ...]:
@@ -67,43 +75,49 @@ def checked_extent(numbers: Sequence[int], what: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def checked_cells(
-    offsets: np.ndarray, corners: np.ndarray, cells: int, what: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ends or bounds of the cells' corners as bounds from 0 to their number; refused unless they rise."""
+def checked_cells(types: np.ndarray, offsets: np.ndarray, corners: np.ndarray, what: str) -> dict[str, Any]:
+    """Cells whose offsets are ends or bounds of their corners, with bounds from 0 on; refused unless they rise."""
     offsets, corners = offsets.astype(np.int64), corners.astype(np.int64)
-    if len(offsets) == cells:
-        offsets = np.concatenate([np.zeros(1, np.int64), offsets])
-    if (
-        len(offsets) != cells + 1
-        or offsets[0] != 0
-        or np.any(np.diff(offsets) < 0)
-        or offsets[-1] != len(corners)
-    ):
+    if len(offsets) == len(types):
+        offsets = np.append(0, offsets)
+    ordered = len(offsets) == len(types) + 1 and offsets[0] == 0 and np.all(np.diff(offsets) >= 0)
+    if not ordered or offsets[-1] != len(corners):
         raise ValueError(
-            f"the offsets of the {what} do not divide their {len(corners)} corners among {cells} cells"
+            f"the offsets of the {what} do not divide their {len(corners)} corners among {len(types)} cells"
         )
-    return offsets, corners
+    return {"types": types.astype(np.int64), "offsets": offsets, "corners": corners}
+
+
+def stack_cells(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Types, offsets and corners of several groups of cells, one group after the other."""
+    types, offsets, corners, end = [_no_numbers()], [np.zeros(1, np.int64)], [_no_numbers()], 0
+    for group in groups:
+        types.append(group["types"])
+        offsets.append(group["offsets"][1:] + end)
+        corners.append(group["corners"])
+        end += len(group["corners"])
+    return {
+        "types": np.concatenate(types),
+        "offsets": np.concatenate(offsets),
+        "corners": np.concatenate(corners),
+    }
 
 
 def joined_cells(parts: Sequence[VtkData], names: Sequence[str]) -> VtkData:
     """Parts as one unstructured grid, the cells of one after those of the other."""
     parts = [_unstructured(part) for part in parts]
-    point_data, cell_data, unread = _same_arrays(parts, names)
-    points = [_require(part.points) for part in parts]
-    starts = np.cumsum([0, *map(len, points)])
-    corners = [_require(part.corners) + start for part, start in zip(parts, starts, strict=False)]
-    ends = np.cumsum([0, *map(len, corners)])
-    bounds = [_require(part.offsets)[1:] + end for part, end in zip(parts, ends, strict=False)]
+    values, unread = _common_arrays(parts, names)
+    starts = np.cumsum([0, *(len(part.points) for part in parts)])
+    cells = stack_cells(
+        {"types": part.types, "offsets": part.offsets, "corners": part.corners + start}
+        for part, start in zip(parts, starts, strict=False)
+    )
     return VtkData(
         "UnstructuredGrid",
-        point_data,
-        cell_data,
+        {key: np.concatenate(own) for key, own in values.items()},
         parts[0].field_data,
-        points=np.concatenate(points),
-        types=np.concatenate([_require(part.types) for part in parts]),
-        offsets=np.concatenate([np.zeros(1, np.int64), *bounds]),
-        corners=np.concatenate(corners),
+        points=np.concatenate([part.points for part in parts]),
+        **cells,
         unread=unread,
     )
 
@@ -113,146 +127,115 @@ def joined_extents(parts: Sequence[VtkData], names: Sequence[str], extent: tuple
     first = parts[0]
     if len(parts) == 1 and first.extent == extent:
         return first
-    whole = dataclasses.replace(first, extent=extent, point_data={}, cell_data={})
-    shapes = {"point": whole.shape[::-1], "cell": tuple(max(n - 1, 1) for n in whole.shape[::-1])}
-    for centring, shape in shapes.items():
-        counts = sum((part.point_count if centring == "point" else part.cell_count) for part in parts)
-        if math.prod(shape) > counts:
-            raise ValueError(
-                f"its pieces hold {counts} {centring}s of the {math.prod(shape)} in the whole extent {extent}"
-            )
-    at = {id(part): _inner(part, extent) for part in parts}
-    point_data, cell_data, unread = _same_arrays(parts, names, join=False)
-    for centring, data, shape in (
-        ("point", point_data, shapes["point"]),
-        ("cell", cell_data, shapes["cell"]),
-    ):
-        seen = np.zeros(shape, bool)
-        for part in parts:
-            seen[at[id(part)][centring]] = True
+    whole = dataclasses.replace(first, extent=extent)
+    values, unread = _common_arrays(parts, names)
+    cuts: dict[Centring, list[tuple[slice, ...]]] = {}
+    for centring in CENTRINGS:
+        word = "points" if centring == "node" else "cells"
+        count, due = sum(part.count(centring) for part in parts), whole.count(centring)
+        if due > count:
+            raise ValueError(f"its pieces hold {count} {word} of the {due} in the whole extent {extent}")
+        cuts[centring] = [_cut(part, extent, centring) for part in parts]
+        seen = np.zeros(whole.grid_shape(centring), bool)
+        for cut in cuts[centring]:
+            seen[cut] = True
         if not seen.all():
-            raise ValueError(f"its pieces do not cover the {centring}s of the whole extent {extent}")
-        for name in data:
-            values = [_with_flags(part)[centring == "cell"][name] for part in parts]
-            made = np.empty((*shape, *values[0].shape[1:]), np.result_type(*values))
-            filled = np.zeros(shape, bool)
-            for part, own, where in zip(parts, values, names, strict=True):
-                cut = at[id(part)][centring]
-                target, both, new = made[cut], filled[cut], own.reshape(made[cut].shape)
-                with np.errstate(invalid="ignore", over="ignore"):
-                    if (
-                        both.any()
-                        and own.dtype.kind == "f"
-                        and not np.allclose(target[both], new[both], 1e-4, np.abs(new).max() * 1e-4, True)
-                    ):
-                        key = ("node" if centring == "point" else "cell", name)
-                        unread[key] = (
-                            math.prod(made.shape[3:]),
-                            f"has other values in {where} than in the pieces that it meets",
-                        )
-                target[...], filled[cut] = new, True
-            data[name] = made.reshape(-1, *values[0].shape[1:])
-    point_data, cell_data = (
-        {name: values for name, values in data.items() if (centring, name) not in unread}
-        for centring, data in (("node", point_data), ("cell", cell_data))
-    )
+            raise ValueError(f"its pieces do not cover the {word} of the whole extent {extent}")
+    arrays = {}
+    for key, own in values.items():
+        made, apart = _merge(own, cuts[key[0]], whole.grid_shape(key[0]))
+        if apart is None:
+            arrays[key] = made.reshape(-1, *own[0].shape[1:])
+        else:
+            why = f"has other values in {names[apart]} than in the pieces that it meets"
+            unread[key] = (math.prod(own[0].shape[1:]), why)
     placed: dict[str, Any] = {}
     if first.kind == "StructuredGrid":
-        places = np.empty((*shapes["point"], 3))
-        for part in parts:
-            target = places[at[id(part)]["point"]]
-            target[...] = _require(part.points).reshape(target.shape)
+        places, _ = _merge([part.points for part in parts], cuts["node"], whole.grid_shape("node"))
         placed["points"] = places.reshape(-1, 3)
     if first.kind == "RectilinearGrid":
-        axes = [np.empty(n) for n in whole.shape]
-        for part in parts:
+        placed["axes"] = axes = tuple(np.empty(n) for n in whole.shape)
+        for part, cut in zip(parts, cuts["node"], strict=True):
             for k in range(3):
-                axes[k][at[id(part)]["point"][2 - k]] = part.axes[k]
-        placed["axes"] = tuple(axes)
-    return dataclasses.replace(whole, point_data=point_data, cell_data=cell_data, unread=unread, **placed)
+                axes[k][cut[2 - k]] = part.axes[k]
+    return dataclasses.replace(whole, arrays=arrays, unread=unread, **placed)
 
 
-def _inner(part: VtkData, extent: tuple[int, ...]) -> dict[str, tuple[slice, ...]]:
-    """Where a part lies in the whole, along z, y and x."""
+def _cut(part: VtkData, extent: tuple[int, ...], centring: Centring) -> tuple[slice, ...]:
+    """Where the nodes or cells of a part lie in the whole, along z, y and x."""
     own = part.extent
     if any(own[2 * k] < extent[2 * k] or own[2 * k + 1] > extent[2 * k + 1] for k in range(3)):
         raise ValueError(f"a piece with extent {own} lies outside of the whole extent {extent}")
     starts = [own[2 * k] - extent[2 * k] for k in (2, 1, 0)]
-    sizes = part.shape[::-1]
-    return {
-        "point": tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)),
-        "cell": tuple(slice(a, a + max(n - 1, 1)) for a, n in zip(starts, sizes, strict=True)),
-    }
+    return tuple(slice(a, a + n) for a, n in zip(starts, part.grid_shape(centring), strict=True))
 
 
-def _same_arrays(
-    parts: Sequence[VtkData], names: Sequence[str], join: bool = True
-) -> tuple[Arrays, Arrays, Unread]:
-    """Arrays of the points and of the cells that all parts have, one after the other; what some lack cannot be had."""
+def _merge(
+    values: Sequence[np.ndarray], cuts: Sequence[tuple[slice, ...]], shape: tuple[int, ...]
+) -> tuple[np.ndarray, int | None]:
+    """The values of all parts on their grid, and the last part whose values differ where it meets the ones before."""
+    made, filled = np.empty((*shape, *values[0].shape[1:]), np.result_type(*values)), np.zeros(shape, bool)
+    apart = None
+    for k, (own, cut) in enumerate(zip(values, cuts, strict=True)):
+        target, both = made[cut], filled[cut]
+        new = own.reshape(target.shape)
+        if both.any() and own.dtype.kind == "f":
+            with np.errstate(invalid="ignore", over="ignore"):
+                if not np.allclose(target[both], new[both], 1e-4, np.abs(new).max() * 1e-4, True):
+                    apart = k
+        target[...], filled[cut] = new, True
+    return made, apart
+
+
+def _common_arrays(
+    parts: Sequence[VtkData], names: Sequence[str]
+) -> tuple[dict[Key, list[np.ndarray]], Unread]:
+    """The values in all parts of each array that all have; what some lack cannot be had."""
     unread: Unread = {}
     for part in parts:
         unread |= {key: said for key, said in part.unread.items() if said[1] or key not in unread}
-    flagged = (
-        ["vtkGhostType" in part.point_data for part in parts],
-        ["vtkGhostType" in part.cell_data for part in parts],
-    )
-    found: list[Arrays] = []
-    centrings: tuple[Literal["node", "cell"], ...] = ("node", "cell")
-    for k, centring in enumerate(centrings):
-        own = [
-            _with_flags(part)[k] if any(flagged[k]) else (part.point_data, part.cell_data)[k]
-            for part in parts
+    # A part without flags has no ghosts.
+    flagged: set[Centring] = {centring for part in parts for centring, name in part.arrays if name == GHOSTS}
+    own: list[dict[Key, np.ndarray]] = []
+    for part in parts:
+        none: dict[Key, np.ndarray] = {(c, GHOSTS): np.zeros(part.count(c), np.uint8) for c in flagged}
+        own.append(none | part.arrays)
+    found: dict[Key, list[np.ndarray]] = {}
+    for key in dict.fromkeys(key for arrays in own for key in arrays):
+        shape = next(arrays[key].shape[1:] for arrays in own if key in arrays)
+        lacking = [
+            name
+            for name, arrays in zip(names, own, strict=True)
+            if key not in arrays or arrays[key].shape[1:] != shape
         ]
-        widths: dict[str, tuple[int, ...]] = {}
-        for arrays in own:
-            widths |= {key: values.shape[1:] for key, values in arrays.items() if key not in widths}
-        for key, width in widths.items():
-            lacking = [
-                name
-                for name, arrays in zip(names, own, strict=True)
-                if key not in arrays or arrays[key].shape[1:] != width
-            ]
-            if lacking:
-                said = f"is not in {lacking[0]}, a part of the same moment, or has other components there"
-                unread[centring, key] = (math.prod(width), said)
-        common = [key for key in own[0] if (centring, key) not in unread]
-        found.append(
-            {key: np.concatenate([one[key] for one in own]) if join else own[0][key] for key in common}
-        )
-    return found[0], found[1], unread
-
-
-def _with_flags(part: VtkData) -> tuple[Arrays, Arrays]:
-    """The arrays of points and cells with `vtkGhostType` among them: a part without these flags has no ghosts."""
-    return (
-        {"vtkGhostType": np.zeros(part.point_count, np.uint8), **part.point_data},
-        {"vtkGhostType": np.zeros(part.cell_count, np.uint8), **part.cell_data},
-    )
+        if lacking:
+            said = f"is not in {lacking[0]}, a part of the same moment, or has other components there"
+            unread[key] = (math.prod(shape), said)
+        elif key not in unread:
+            found[key] = [arrays[key] for arrays in own]
+    return found, unread
 
 
 def _unstructured(part: VtkData) -> VtkData:
     """Structured data as cells."""
     if part.kind not in STRUCTURED:
         return part
-    shape = part.shape
-    wide = [k for k in range(3) if shape[k] > 1]
+    wide = [k for k in range(3) if part.shape[k] > 1]
     if len(wide) < 2:
-        raise ValueError(f"a grid of {shape} nodes has no cells with area or volume")
-    number = np.arange(part.point_count).reshape(shape[::-1])
-    near, far = slice(None, -1), slice(1, None)
+        raise ValueError(f"a grid of {part.shape} nodes has no cells with area or volume")
+    number = np.arange(part.count("node")).reshape(part.grid_shape("node"))
     square = ((0, 0), (1, 0), (1, 1), (0, 1))
-    turns = square if len(wide) == 2 else [(*c, t) for t in (0, 1) for c in square]
     corners = []
-    for turn in turns:
+    for turn in square if len(wide) == 2 else [(*c, t) for t in (0, 1) for c in square]:
         cut = [slice(None)] * 3
         for k, up in zip(wide, turn, strict=True):
-            cut[2 - k] = far if up else near
+            cut[2 - k] = slice(1, None) if up else slice(None, -1)
         corners.append(number[tuple(cut)].ravel())
     nodes = np.stack(corners, -1)
     return dataclasses.replace(
         part,
         kind="UnstructuredGrid",
-        points=places_of(part),
+        points=places_of(part).reshape(-1, 3),
         types=np.full(len(nodes), _QUAD if len(wide) == 2 else _HEXAHEDRON),
         offsets=np.arange(len(nodes) + 1) * nodes.shape[1],
         corners=nodes.ravel(),
@@ -260,22 +243,20 @@ def _unstructured(part: VtkData) -> VtkData:
 
 
 def places_of(part: VtkData) -> np.ndarray:
-    """The place of each point, (points, 3)."""
-    if part.points is not None:
-        return part.points.astype(float)
+    """The place of each node of structured data, (z, y, x, 3)."""
+    if part.kind == "StructuredGrid":
+        if len(part.points) != part.count("node"):
+            raise ValueError(f"it has {len(part.points)} places for {part.shape} nodes")
+        return part.points.astype(float).reshape(*part.grid_shape("node"), 3)
+    axes = part.axes if part.kind == "RectilinearGrid" else steps_of(part)
+    places = np.stack(np.meshgrid(*axes[::-1], indexing="ij"), -1)[..., ::-1]
     if part.kind == "RectilinearGrid":
-        z, y, x = np.meshgrid(*part.axes[::-1], indexing="ij")
-        return np.stack([x, y, z], -1).reshape(-1, 3).astype(float)
-    turn = np.array(part.direction).reshape(3, 3)
-    return steps_of(part).reshape(-1, 3) @ turn.T + np.asarray(part.origin)
+        return places.astype(float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return places @ np.array(part.direction).reshape(3, 3).T + np.asarray(part.origin)
 
 
-def steps_of(part: VtkData) -> np.ndarray:
-    """Places in an image before it is turned and moved, (z, y, x, 3)."""
-    steps = [(part.extent[2 * k] + np.arange(part.shape[k])) * part.spacing[k] for k in range(3)]
-    return np.stack(np.meshgrid(*steps[::-1], indexing="ij"), -1)[..., ::-1]
-
-
-def _require(values: np.ndarray | None) -> np.ndarray:
-    assert values is not None
-    return values
+def steps_of(part: VtkData) -> tuple[np.ndarray, ...]:
+    """Coordinates of an image along x, y and z before it is turned and moved."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tuple((part.extent[2 * k] + np.arange(n)) * part.spacing[k] for k, n in enumerate(part.shape))

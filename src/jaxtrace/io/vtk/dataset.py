@@ -61,7 +61,7 @@ def open_vtk(entries: Sequence[Entry], options: ReadOptions) -> OpenedDataset:
 
     notes = (
         f"velocity {_title(choice)} ({centring} data, {choice.why})",
-        *(_cells_told(geometry, options) if centring == "cell" else ()),
+        *([_cells_told(geometry, options)] if centring == "cell" else ()),
         geometry.describe() + (f" in {'xyz'[kept[0]]}{'xyz'[kept[1]]}" if len(kept) == 2 else ""),
         why if len(times) > 1 else "steady",
     )
@@ -74,28 +74,26 @@ def _with_steps(entries: Sequence[Entry]) -> list[Entry]:
     """The moments in files; those of formats with time steps hold several."""
     found = []
     for entry in entries:
-        path = entry.paths[0]
-        steps = time_steps(path) if path.suffix.lower() in FORMATS and path.suffix.lower() != ".vtk" else []
-        if len(steps) < 2:
-            found.append(entry._replace(time=steps[0]) if steps and entry.time is None else entry)
-        else:
+        path, suffix = entry.paths[0], entry.paths[0].suffix.lower()
+        steps = time_steps(path) if suffix in FORMATS and suffix != ".vtk" else []
+        if len(steps) > 1:
             found += [Entry((path,), time, number) for number, time in enumerate(steps)]
+        else:
+            found.append(entry._replace(time=steps[0]) if steps and entry.time is None else entry)
     return found
 
 
-def _cells_told(geometry: Geometry, options: ReadOptions) -> tuple[str]:
+def _cells_told(geometry: Geometry, options: ReadOptions) -> str:
     """How values of cells are read, and what asks for it."""
-    way = "nearest" if options.interpolation == "nearest" else "linear"
-    way = options.cell_data or way
-    if way == "linear":
-        how = (
-            "node values by a plane through the cells around"
-            if isinstance(geometry, Cells)
-            else "linear between middles"
-        )
-    else:
-        how = "node values are means of the cells around" if way == "average" else "each cell keeps its value"
-    return (f"cell_data={way!r}: {how}",)
+    way = options.cell_data or ("nearest" if options.interpolation == "nearest" else "linear")
+    how = {
+        "linear": "linear between middles",
+        "average": "node values are means of the cells around",
+        "nearest": "each cell keeps its value",
+    }[way]
+    if way == "linear" and isinstance(geometry, Cells):
+        how = "node values by a plane through the cells around"
+    return f"cell_data={way!r}: {how}"
 
 
 def _title(choice: Choice) -> str:
@@ -146,15 +144,11 @@ def _demand_choice(frame: Frame, choice: Choice, where: str, first: str) -> None
     except ValueError as error:
         raise DatasetError(f"{error} In {first} there is only one.") from error
     if here.names != choice.names:
+        argument = choice.names[0] if len(choice.names) == 1 else choice.names
         raise DatasetError(
             f"{where}: the velocity would be {_title(here)} ({here.why}), but in {first} it is {_title(choice)}. Pass "
-            f"`velocity={_argument(choice)}` or another."
+            f"`velocity={argument!r}` or another."
         )
-
-
-def _argument(choice: Choice) -> str:
-    """The argument that asks for this choice."""
-    return repr(choice.names[0] if len(choice.names) == 1 else choice.names)
 
 
 def _shift(geometry: Geometry, options: ReadOptions) -> Geometry:
@@ -171,29 +165,22 @@ def _shift(geometry: Geometry, options: ReadOptions) -> Geometry:
 
 def _velocity(frame: Frame, choice: Choice, centring: Centring, where: str) -> Float[np.ndarray, "n width"]:
     """The values in the order of the file, a column for each component."""
-    columns = []
-    for name in choice.names:
-        if name is not None:
-            reason = frame.declared.get((centring, name), (0, ""))[1]
-            if reason:
-                raise DatasetError(f"{where}: {centring} array {name!r} {reason}.")
-            if (centring, name) not in frame.arrays:
-                present = ", ".join(sorted({known for _, known in frame.declared})) or "none"
-                raise DatasetError(
-                    f"{where}: there is no {centring} array {name!r} here (arrays: {present}), but other files have it."
-                )
-            columns.append(
-                np.asarray(
-                    frame.arrays[centring, name], np.result_type(np.float32, frame.arrays[centring, name])
-                )
+    found = {}
+    for name in filter(None, choice.names):
+        reason = frame.declared.get((centring, name), (0, ""))[1]
+        if reason:
+            raise DatasetError(f"{where}: {centring} array {name!r} {reason}.")
+        if (centring, name) not in frame.arrays:
+            present = ", ".join(sorted({known for _, known in frame.declared})) or "none"
+            raise DatasetError(
+                f"{where}: there is no {centring} array {name!r} here (arrays: {present}), but other files have it."
             )
-        else:
-            columns.append(None)
-    if len(columns) == 1 and columns[0] is not None:
-        values = columns[0]
-    else:
-        size = next(column.shape[0] for column in columns if column is not None)
-        values = np.stack([np.zeros(size, np.float32) if c is None else c.reshape(-1) for c in columns], -1)
+        values = frame.arrays[centring, name]
+        found[name] = np.asarray(values, np.result_type(np.float32, values))
+    (values, *_) = found.values()
+    if len(choice.names) > 1:
+        zero = np.zeros(len(values), np.float32)
+        values = np.stack([found[name].reshape(-1) if name else zero for name in choice.names], -1)
     wrong = np.flatnonzero(~np.isfinite(values).all(-1))
     if wrong.size:
         raise DatasetError(

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..files import DatasetError
-from ..geometry import Centring, Curved, Geometry, Lattice
+from ..geometry import Curved, Geometry, Lattice
 from .cells import merge_points, sort_cells
-from .data import VtkData, joined_cells, places_of, steps_of
+from .data import GHOSTS, Key, Unread, VtkData, joined_cells, places_of, steps_of
 from .process import FORMATS, read_with_vtk
 from .xml import read_xml, read_xml_head
 
@@ -29,25 +29,27 @@ class Frame(NamedTuple):
     """What one moment of a VTK series holds."""
 
     geometry: Geometry
-    arrays: dict[tuple[Centring, str], np.ndarray]
+    arrays: dict[Key, np.ndarray]
     time: float | None
-    declared: dict[tuple[Centring, str], tuple[int, str]]
+    declared: Unread
     """All arrays that the files name: their number of components, and why one cannot be used, or ""."""
 
 
 def read_time(path: Path) -> float | None:
     """The time a file holds, found without reading its arrays where its format allows that."""
-    if path.suffix.lower() not in READERS:
-        return _time_of(_load(path, frozenset())[0].field_data, path, only=True)
-    _demand(path)
-    fields, steps = read_xml_head(path)
-    if len(steps) > 1:
-        raise DatasetError(
-            f"{path}: the file holds {len(steps)} time steps; write one file for each of them."
-        )
-    if steps:
-        return float(steps[0])
-    if not fields and path.suffix.lower().startswith(".p"):
+    fields: dict[str, np.ndarray] = {}
+    if path.suffix.lower() in READERS:
+        _demand(path)
+        fields, steps = read_xml_head(path)
+        if len(steps) > 1:
+            raise DatasetError(
+                f"{path}: the file holds {len(steps)} time steps; write one file for each of them."
+            )
+        if steps:
+            return float(steps[0])
+    if (
+        not fields and path.suffix.lower() not in READERS[:5]
+    ):  # pieces may say what the file that lists them does not
         fields = _load(path, frozenset())[0].field_data
     return _time_of(fields, path, only=True)
 
@@ -59,25 +61,22 @@ def read_frame(
     path = paths[0]
     found = [part for one in paths for part in _load(one, wanted, step)]
     pieces = len(found) > 1 or path.suffix.lower() in (".pvtu", ".pvtp")
+    names = [str(one) for one in paths]
+    if len(found) != len(paths):
+        names = [f"part {number} of {path}" for number in range(1, len(found) + 1)]
     try:
-        whole = found[0] if len(found) == 1 else joined_cells(found, _names(found, paths))
-        arrays: dict[tuple[Centring, str], np.ndarray] = {}
-        kinds: tuple[tuple[Centring, dict[str, np.ndarray], int], ...] = (
-            ("node", whole.point_data, whole.point_count),
-            ("cell", whole.cell_data, whole.cell_count),
-        )
-        for centring, data, count in kinds:
-            for name, values in data.items():
-                if len(values) != count:
-                    raise ValueError(
-                        f"array {name!r} has {len(values)} values for {count} {centring}s; it is damaged"
-                    )
-                arrays[centring, name] = values
-        geometry = _geometry(whole, arrays, pieces)
+        whole = found[0] if len(found) == 1 else joined_cells(found, names)
+        for (centring, name), values in whole.arrays.items():
+            if len(values) != whole.count(centring):
+                raise ValueError(
+                    f"array {name!r} has {len(values)} values for {whole.count(centring)} {centring}s; it is damaged"
+                )
+        arrays = {key: values for key, values in whole.arrays.items() if key[1] != GHOSTS}
+        geometry = _geometry(whole, bool(arrays), pieces)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}.") from error
     read = {key: (values.shape[1] if values.ndim > 1 else 1, "") for key, values in arrays.items()}
-    unread = {key: said for key, said in whole.unread.items() if key[1] != "vtkGhostType" and key not in read}
+    unread = {key: said for key, said in whole.unread.items() if key[1] != GHOSTS and key not in read}
     return Frame(geometry, arrays, _time_of(whole.field_data, path), read | unread)
 
 
@@ -92,13 +91,6 @@ def _load(path: Path, wanted: frozenset[str] | None, step: int | None = None) ->
     if path.suffix.lower() in READERS:
         return [read_xml(path, wanted)]
     return read_with_vtk(path, wanted, step)
-
-
-def _names(found: list[VtkData], paths: tuple[Path, ...]) -> list[str]:
-    """How messages call the parts of a moment."""
-    if len(found) == len(paths):
-        return [str(path) for path in paths]
-    return [f"part {number} of {paths[0]}" for number in range(1, len(found) + 1)]
 
 
 def _time_of(fields: dict[str, np.ndarray], path: Path, only: bool = False) -> float | None:
@@ -119,9 +111,9 @@ def _time_of(fields: dict[str, np.ndarray], path: Path, only: bool = False) -> f
     return next(iter(found.values()), None)
 
 
-def _geometry(found: VtkData, arrays: dict[tuple[Centring, str], np.ndarray], pieces: bool) -> Geometry:
-    """Places from what was read; `vtkGhostType` is taken out of the arrays and becomes land or missing cells."""
-    flags = [arrays.pop((centring, "vtkGhostType"), None) for centring in ("node", "cell")]
+def _geometry(found: VtkData, valued: bool, pieces: bool) -> Geometry:
+    """Places from what was read; hidden nodes and cells become land or missing cells."""
+    flags = [found.arrays.get((centring, GHOSTS)) for centring in ("node", "cell")]
     for values in flags:
         if values is not None and (values.dtype.kind not in "iu" or values.ndim != 1):
             raise ValueError("its array 'vtkGhostType' must hold one whole number for each point or cell")
@@ -135,37 +127,25 @@ def _geometry(found: VtkData, arrays: dict[tuple[Centring, str], np.ndarray], pi
         "hidden_nodes": None if node_flags is None else (node_flags & _HIDDEN_NODE) > 0,
         "hidden_cells": None if cell_flags is None else (cell_flags & _HIDDEN_CELL) > 0,
     }
-    if not arrays and found.point_count > _MOST_WITHOUT_VALUES:
+    if not valued and found.count("node") > _MOST_WITHOUT_VALUES:
         raise ValueError(f"the file declares {found.shape} nodes and holds no array of them")
-    if found.kind == "ImageData":
-        turn = np.array(found.direction).reshape(3, 3)
-        if np.array_equal(turn, np.diag(np.diag(turn))):
-            extent, shape = found.extent, found.shape
-            with np.errstate(over="ignore", invalid="ignore"):
-                steps = [(extent[2 * k] + np.arange(shape[k])) * found.spacing[k] for k in range(3)]
-            with np.errstate(over="ignore", invalid="ignore"):
-                axes = tuple(found.origin[k] + turn[k, k] * steps[k] for k in range(3))
-            for axis in axes:
-                _refuse_infinite(axis)
-            return Lattice(axes, (2, 1, 0), **hidden)
-        with np.errstate(over="ignore", invalid="ignore"):
-            turned = steps_of(found) @ turn.T + np.asarray(found.origin)
-        _refuse_infinite(turned)
-        return Curved(turned, **hidden)
+    scale = np.diag(np.array(found.direction).reshape(3, 3))
     if found.kind == "RectilinearGrid":
         if tuple(map(len, found.axes)) != found.shape:
             raise ValueError(f"it has {tuple(map(len, found.axes))} coordinates for {found.shape} nodes")
-        for axis in found.axes:
-            _refuse_infinite(axis)
-        return Lattice(tuple(axis.astype(float) for axis in found.axes), (2, 1, 0), **hidden)
-    points = places_of(found)
-    if len(points) != found.point_count:
-        raise ValueError(f"it has {len(points)} places for {found.shape} nodes")
-    _refuse_infinite(points)
-    return Curved(points.reshape(*found.shape[::-1], 3), **hidden)
+        axes = tuple(axis.astype(float) for axis in found.axes)
+    elif found.kind == "ImageData" and np.array_equal(np.diag(scale).ravel(), found.direction):
+        with np.errstate(over="ignore", invalid="ignore"):
+            axes = tuple(found.origin[k] + scale[k] * step for k, step in enumerate(steps_of(found)))
+    else:
+        places = places_of(found)
+        _refuse_infinite(places)
+        return Curved(places, **hidden)
+    _refuse_infinite(*axes)
+    return Lattice(axes, (2, 1, 0), **hidden)
 
 
-def _refuse_infinite(places: np.ndarray) -> None:
-    far = ~(np.abs(places) < _FARTHEST)
-    if far.any():
-        raise ValueError(f"{int(far.sum())} of its coordinates are not finite, or beyond {_FARTHEST:g}")
+def _refuse_infinite(*places: np.ndarray) -> None:
+    far = sum(int(np.count_nonzero(~(np.abs(one) < _FARTHEST))) for one in places)
+    if far:
+        raise ValueError(f"{far} of its coordinates are not finite, or beyond {_FARTHEST:g}")

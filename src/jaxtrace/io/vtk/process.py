@@ -5,6 +5,7 @@ The process is started once and reused. Each request has limits on memory and ti
 
 import atexit
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..files import DatasetError
-from .data import VtkData, checked_cells, checked_extent
+from .data import CENTRINGS, POLYGONAL, VtkData, checked_cells, checked_extent, stack_cells
 
 FORMATS = {
     ".vtk": "legacy",
@@ -40,6 +41,8 @@ MEMORY = 1 << 30
 _POISONED = {"MALLOC_PERTURB_": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 """Has Linux fill fresh memory with one byte, by which values show that VTK never read."""
 SCRIPT = Path(__file__).with_name("child.py")
+_NUMBERS = re.compile(rb"\s*([-+.]?\d|[-+]?(nan|inf))")
+"""How a line of numbers begins in a legacy file."""
 
 
 class VtkProcess:
@@ -115,7 +118,8 @@ class VtkProcess:
 
     def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
-            _demand_vtk()
+            if importlib.util.find_spec("vtkmodules") is None:
+                raise ImportError('VTK files need the package vtk: pip install "jaxworlds[trace]".')
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(SCRIPT)],
                 stdin=subprocess.PIPE,
@@ -195,59 +199,32 @@ def _check_text(path: Path, arrays: dict[str, np.ndarray]) -> None:
         )
 
 
-_NUMBERS = re.compile(rb"\s*([-+.]?\d|[-+]?(nan|inf))")
-
-
 def _data(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> VtkData:
     """One data set, checked."""
-    kind = facts["kind"]
     made: dict[str, Any] = {
         name: tuple(facts[name]) for name in ("origin", "spacing", "direction") if name in facts
     }
     if "extent" in facts:
         made["extent"] = checked_extent(list(facts["extent"]), "the extent")
-    if kind == "RectilinearGrid":
+    if facts["kind"] == "RectilinearGrid":
         made["axes"] = tuple(arrays[f"axis/{name}"] for name in "XYZ")
     if "points" in arrays:
         made["points"] = arrays["points"]
-    if kind == "UnstructuredGrid":
-        types = arrays.get("types", np.zeros(0, np.int64)).astype(np.int64)
-        none = np.zeros(1, np.int64), np.zeros(0, np.int64)
-        offsets, corners = (
-            arrays.get(name, own) for name, own in zip(("offsets", "corners"), none, strict=True)
-        )
-        made["types"] = types
-        made["offsets"], made["corners"] = checked_cells(offsets, corners, len(types), "cells")
-    elif kind == "PolyData":
-        made |= _polygons(arrays)
-    data = {
-        centring: {
-            name.partition("/")[2]: values
-            for name, values in arrays.items()
-            if name.startswith(f"{centring}/")
-        }
-        for centring in ("node", "cell", "field")
-    }
+    cells = []
+    for kind in (0, *POLYGONAL.values()):
+        if f"offsets/{kind}" in arrays:
+            offsets, corners = arrays[f"offsets/{kind}"], arrays[f"corners/{kind}"]
+            types = np.full(len(offsets) - 1, kind) if kind else arrays["types"]
+            cells.append(checked_cells(types, offsets, corners, "cells"))
+    values, fields = {}, {}
+    for name, array in arrays.items():
+        place, _, own = name.partition("/")
+        if place in CENTRINGS:
+            values[place, own] = array
+        elif place == "field":
+            fields[own] = array
     unread = {(centring, name): (width, why) for centring, name, width, why in facts["unread"]}
-    return VtkData(kind, data["node"], data["cell"], data["field"], **made, unread=unread)
-
-
-def _polygons(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Cells of polygonal data in the order in which VTK numbers them."""
-    types, bounds, corners, end = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], 0
-    for code in (1, 3, 7, 6):
-        if f"offsets/{code}" in arrays:
-            offsets, own = arrays[f"offsets/{code}"], arrays[f"corners/{code}"]
-            offsets, own = checked_cells(offsets, own, len(offsets) - 1, "cells")
-            types.append(np.full(len(offsets) - 1, code))
-            bounds.append(offsets[1:] + end)
-            corners.append(own)
-            end += len(own)
-    return {
-        "types": np.concatenate(types),
-        "offsets": np.concatenate(bounds),
-        "corners": np.concatenate(corners),
-    }
+    return VtkData(facts["kind"], values, fields, **made, **stack_cells(cells), unread=unread)
 
 
 def _size(path: Path) -> int:
@@ -255,10 +232,3 @@ def _size(path: Path) -> int:
     if path.suffix.lower() in (".vtk", ".ex2", ".exo", ".e", ".cgns"):
         return os.path.getsize(path)
     return sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
-
-
-def _demand_vtk() -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("vtkmodules") is None:
-        raise ImportError('VTK files need the package vtk: pip install "jaxworlds[trace]".')

@@ -1,5 +1,6 @@
 """Trajectories for ParaView: path lines in one `.vtp`, and a `.pvd` with one `.vtp` of points for each recorded time."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -13,6 +14,8 @@ from ...fields.epoch import Epoch
 from ...tracking.trajectory import Trajectory
 from .window import complaints, vtk
 
+_NAMES = {"ages": "age", "velocities": "velocity", "generation": "generation"}
+
 
 def write_paths(trajectory: Trajectory, path: Path) -> None:
     """The path of each particle as a line; a slot that is filled again begins a new one.
@@ -21,22 +24,18 @@ def write_paths(trajectory: Trajectory, path: Path) -> None:
     particle's identity, outcome, patch and time of release. Field data say the date of time 0, where it is known.
     """
     positions = _positions(trajectory)
-    at, start = _segments(trajectory, positions)
-    particle, moment = at
+    particle, moment, start = _segments(trajectory, positions)
     owner = particle[start[:-1]]
     along = {"time": trajectory.times[moment]}
-    for name, values in (("age", trajectory.ages), ("velocity", trajectory.velocities)):
-        if values is not None:
-            along[name] = _three(values[moment, particle]) if values.ndim == 3 else values[moment, particle]
+    along |= _values_at(trajectory, ("ages", "velocities"), moment, particle)
     lines = {
         "id": trajectory.ids[owner],
         "outcome": trajectory.outcomes[owner],
         "patch": trajectory.patches[owner],
         "release_time": trajectory.release_times[owner],
+        **_values_at(trajectory, ("generation",), moment[start[:-1]], owner),
     }
-    if trajectory.generation is not None:
-        lines["generation"] = trajectory.generation[moment[start[:-1]], owner]
-    _write(path, _three(positions[moment, particle]), start, along, lines, "lines", epoch=trajectory.epoch)
+    _write(path, positions[moment, particle], start, along, lines, epoch=trajectory.epoch)
 
 
 def write_frames(trajectory: Trajectory, path: Path) -> None:
@@ -50,24 +49,10 @@ def write_frames(trajectory: Trajectory, path: Path) -> None:
         if trajectory.alive is not None:
             here = np.flatnonzero(trajectory.alive[k])
         values = {"id": trajectory.ids[here]}
-        for name, given in (
-            ("age", trajectory.ages),
-            ("velocity", trajectory.velocities),
-            ("generation", trajectory.generation),
-        ):
-            if given is not None:
-                values[name] = _three(given[k, here]) if given.ndim == 3 else given[k, here]
+        values |= _values_at(trajectory, ("ages", "velocities", "generation"), k, here)
         name = f"{path.stem}_{k:0{digits}d}.vtp"
-        _write(
-            folder / name,
-            _three(positions[k, here]),
-            np.arange(len(here) + 1),
-            values,
-            {},
-            "points",
-            float(time),
-            trajectory.epoch,
-        )
+        start = np.arange(len(here) + 1)
+        _write(folder / name, positions[k, here], start, values, {}, float(time), trajectory.epoch)
         rows.append(
             f'    <DataSet timestep="{float(time)!r}" part="0" file={quoteattr(f"{folder.name}/{name}")}/>'
         )
@@ -86,22 +71,26 @@ def _positions(trajectory: Trajectory) -> Float[np.ndarray, "times particles dim
     return trajectory.positions
 
 
+def _values_at(
+    trajectory: Trajectory, fields: Sequence[str], moment: Any, particle: Any
+) -> dict[str, np.ndarray]:
+    """Arrays of a trajectory at some moments and particles, by the names they get in files; those that it has."""
+    found = {_NAMES[field]: getattr(trajectory, field) for field in fields}
+    return {name: values[moment, particle] for name, values in found.items() if values is not None}
+
+
 def _segments(
     trajectory: Trajectory, positions: Float[np.ndarray, "times particles dim"]
-) -> tuple[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]], Int[np.ndarray, " lines1"]]:
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " lines1"]]:
     """Particle and moment of each point of the lines, and where each line starts among them (and the last ends)."""
-    shown = _on_path(trajectory, positions).T
-    generation = None if trajectory.generation is None else trajectory.generation.T
-    particle, moment = np.nonzero(shown)
+    particle, moment = np.nonzero(_on_path(trajectory, positions).T)
     new = np.ones(len(particle), bool)
     new[1:] = (np.diff(particle) != 0) | (np.diff(moment) != 1)
-    if generation is not None:
-        new[1:] |= np.diff(generation[particle, moment]) != 0
-    start = np.append(np.flatnonzero(new), len(particle))
-    length = np.diff(start)
+    if trajectory.generation is not None:
+        new[1:] |= np.diff(trajectory.generation[moment, particle]) != 0
+    length = np.diff(np.append(np.flatnonzero(new), len(particle)))
     keep = np.repeat(length > 1, length)  # a single point is no line
-    lengths = length[length > 1]
-    return (particle[keep], moment[keep]), np.concatenate([[0], np.cumsum(lengths)]).astype(int)
+    return particle[keep], moment[keep], np.append(0, np.cumsum(length[length > 1]))
 
 
 def _on_path(
@@ -118,22 +107,19 @@ def _on_path(
     return shown
 
 
-def _three(values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n 3"]:
-    """Vectors with zeros for the coordinates they lack."""
-    return np.concatenate([values, np.zeros((len(values), 3 - values.shape[1]), values.dtype)], 1)
-
-
 def _write(
     path: Path,
-    points: Float[np.ndarray, "n 3"],
+    points: Float[np.ndarray, "n dim"],
     start: Int[np.ndarray, " cells1"],
     on_points: dict[str, np.ndarray],
     on_cells: dict[str, np.ndarray],
-    kind: str,
     time: float | None = None,
     epoch: Epoch | None = None,
 ) -> None:
-    """One `.vtp` whose cells are the runs of points between the numbers in `start`; dates are texts in its field data."""
+    """One `.vtp` whose cells are the runs of points between the numbers in `start`; dates are texts in its field data.
+
+    Cells with values are lines, those without are single points.
+    """
     tools = vtk()
     found, places, cells = tools.model.vtkPolyData(), tools.core.vtkPoints(), tools.model.vtkCellArray()
     places.SetData(_array(tools, points))
@@ -143,16 +129,19 @@ def _write(
         to_ids(np.ascontiguousarray(start, np.int64), deep=1),
         to_ids(np.arange(len(points), dtype=np.int64), deep=1),
     )
-    (found.SetLines if kind == "lines" else found.SetVerts)(cells)
-    for data, arrays in ((found.GetPointData(), on_points), (found.GetCellData(), on_cells)):
+    (found.SetLines if on_cells else found.SetVerts)(cells)
+    facts = {} if time is None else {"TimeValue": np.array([time])}
+    if epoch is not None:
+        facts["date_of_time_0"] = np.array([str(epoch)])
+    if epoch is not None and time is not None:
+        facts["date"] = np.array([epoch.text(time)])
+    for data, arrays in (
+        (found.GetPointData(), on_points),
+        (found.GetCellData(), on_cells),
+        (found.GetFieldData(), facts),
+    ):
         for name, values in arrays.items():
             data.AddArray(_array(tools, values, name))
-    if time is not None:
-        found.GetFieldData().AddArray(_array(tools, np.array([time]), "TimeValue"))
-    if epoch is not None:
-        dates = {"date_of_time_0": str(epoch)} | ({} if time is None else {"date": epoch.text(time)})
-        for name, text in dates.items():
-            found.GetFieldData().AddArray(_array(tools, np.array([text]), name))
     writer = tools.xml.vtkXMLPolyDataWriter()
     writer.SetInputData(found)
     writer.SetDataModeToAppended()
@@ -162,18 +151,16 @@ def _write(
         written = writer.Write()
     if written != 1:
         raise OSError(f"{path}: VTK could not write the paths.")
+    made = writer.GetOutputString()  # as text VTK gives only what is UTF-8
     with atomic_write(path) as file:
-        file.write(_output(writer))
-
-
-def _output(writer: Any) -> bytes:
-    """What a writer made; as text VTK gives only what is UTF-8."""
-    made = writer.GetOutputString()
-    return made if isinstance(made, bytes) else made.encode("utf-8")
+        file.write(made if isinstance(made, bytes) else made.encode("utf-8"))
 
 
 def _array(tools: Any, values: np.ndarray, name: str | None = None) -> Any:
+    """An array of VTK; vectors get zeros for the coordinates they lack."""
     if values.dtype.kind in "iufb":
+        if values.ndim == 2:
+            values = np.pad(values, ((0, 0), (0, 3 - values.shape[1])))
         found = tools.numpy.numpy_to_vtk(np.ascontiguousarray(values), deep=1)
     else:  # particles may have names
         found = tools.core.vtkStringArray()

@@ -3,7 +3,6 @@
 VTK's own readers trust these sizes: a damaged file ends the process, or takes all memory (VTK 9.7).
 """
 
-import abc
 import base64
 import binascii
 import dataclasses
@@ -15,24 +14,27 @@ import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from xml.parsers import expat
 
 import numpy as np
 
 from ..files import DatasetError, inside
+from ..geometry import Centring
 from .data import (
-    KINDS,
+    GHOSTS,
+    POLYGONAL,
     STRUCTURED,
-    Arrays,
+    Key,
     Unread,
     VtkData,
     checked_cells,
     checked_extent,
     joined_cells,
     joined_extents,
+    stack_cells,
 )
-from .window import complaints, lz4, vtk
+from .window import complaints, vtk
 
 SUFFIXES = {
     ".vti": "ImageData",
@@ -44,8 +46,7 @@ SUFFIXES = {
 _TYPES = {f"{sign}Int{8 * n}": f"{kind}{n}" for sign, kind in (("", "i"), ("U", "u")) for n in (1, 2, 4, 8)}
 _TYPES |= {"Float32": "f4", "Float64": "f8"}
 _DEEPEST = 24
-_GROUPS = (("Verts", 1), ("Lines", 3), ("Polys", 7), ("Strips", 6))
-"""Cells of polygonal data in the order in which VTK numbers them, with their type."""
+_DATA: dict[Centring, str] = {"node": "PointData", "cell": "CellData"}
 
 
 @dataclasses.dataclass
@@ -53,16 +54,26 @@ class Element:
     """One element with its attributes, the elements in it, and its text."""
 
     tag: str
-    attributes: dict[str, str]
-    children: list["Element"]
-    text: list[bytes]
+    attributes: dict[str, str] = dataclasses.field(default_factory=dict)
+    children: list["Element"] = dataclasses.field(default_factory=list)
+    text: list[bytes] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Its attribute `Name`."""
+        return self.attributes.get("Name", "")
+
+    @property
+    def components(self) -> int:
+        """Numbers of one node or cell."""
+        return self.whole("NumberOfComponents", 1) or 1
 
     def all(self, tag: str) -> list["Element"]:
         return [child for child in self.children if child.tag == tag]
 
     def first(self, tag: str) -> "Element":
         """The element of this tag, or an empty one."""
-        return next(iter(self.all(tag)), Element(tag, {}, [], []))
+        return next(iter(self.all(tag)), Element(tag))
 
     def whole(self, name: str, default: int | None = None) -> int:
         """An attribute that is a whole number, not negative."""
@@ -94,7 +105,7 @@ def read_xml(path: Path, wanted: frozenset[str] | None) -> VtkData:
     return _read(path, lambda file: file.whole(wanted))
 
 
-def read_xml_head(path: Path) -> tuple[Arrays, tuple[float, ...]]:
+def read_xml_head(path: Path) -> tuple[dict[str, np.ndarray], tuple[float, ...]]:
     """The field data of a file and the times that it declares, its other arrays unread."""
     return _read(path, lambda file: (file.field_data(), file.times()))
 
@@ -102,8 +113,7 @@ def read_xml_head(path: Path) -> tuple[Arrays, tuple[float, ...]]:
 def _read(path: Path, use: Callable[["XmlFile"], Any]) -> Any:
     try:
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if not size:
+            if not os.fstat(file.fileno()).st_size:
                 raise ValueError("it is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return use(XmlFile(path, data))
@@ -121,25 +131,20 @@ class XmlFile:
         at = data.find(b"<AppendedData")
         self.root = _parse_elements(data, len(data) if at < 0 else at, closed=at < 0)
         said = self.root.attributes
-        kind = said.get("type", "")
-        suffix = path.suffix.lower()
-        demanded = ("P" if suffix.startswith(".p") else "") + SUFFIXES[
-            suffix.replace(".p", ".", 1) if suffix != ".vtp" else suffix
-        ]
+        kind, suffix = said.get("type", ""), path.suffix.lower()
+        self.parallel = suffix not in SUFFIXES
+        self.kind: Any = SUFFIXES[suffix.replace(".p", ".", 1) if self.parallel else suffix]
+        demanded = "P" * self.parallel + self.kind
         if self.root.tag != "VTKFile" or kind != demanded:
             raise ValueError(
                 f"it must hold <VTKFile type='{demanded}'>; it holds <{self.root.tag[:40]} type={_short(kind)}>"
             )
-        self.kind: Any = kind.removeprefix("P") if kind not in KINDS else kind
-        self.parallel = kind not in KINDS
-        orders = {"LittleEndian": "<", "BigEndian": ">"}
-        self.order = orders.get(said.get("byte_order", "LittleEndian"))
-        header = {"UInt32": "u4", "UInt64": "u8", "Int32": "u4", "Int64": "u8"}.get(
-            said.get("header_type", "UInt32")
-        )
-        if self.order is None or header is None:
+        order = {"LittleEndian": "<", "BigEndian": ">"}.get(said.get("byte_order", "LittleEndian"))
+        headers = {"UInt32": "u4", "UInt64": "u8", "Int32": "u4", "Int64": "u8"}
+        header = headers.get(said.get("header_type", "UInt32"))
+        if order is None or header is None:
             raise ValueError(f"its byte_order or header_type is unknown: {_short(said)}")
-        self.header = np.dtype(self.order + header)
+        self.order, self.header = order, np.dtype(order + header)
         self.compressor = said.get("compressor", "")
         if self.compressor not in ("", *_UNPACK):
             raise ValueError(
@@ -156,10 +161,9 @@ class XmlFile:
         if mark is None:
             raise ValueError("its <AppendedData> does not begin with the mark _")
         encoding = re.search(rb'encoding\s*=\s*["\'](\w+)["\']', mark[1])
-        self.raw = encoding is not None and encoding[1] == b"raw"
         if encoding is None or encoding[1] not in (b"raw", b"base64"):
             raise ValueError(f"its <AppendedData> must be raw or base64; it says {_short(mark[1])}")
-        self.start = at + mark.end()
+        self.raw, self.start = encoding[1] == b"raw", at + mark.end()
         # A file that is cut off behind an array still holds it; one that is cut in it is refused when it is read.
         end = self.data.rfind(b"</AppendedData>")
         self.end = len(self.data) if end < self.start else end
@@ -169,16 +173,14 @@ class XmlFile:
         said = self.grid.attributes.get("TimeValues", "").split()
         return self.grid.numbers("TimeValues", float, len(said)) if said else ()
 
-    def field_data(self) -> Arrays:
+    def field_data(self) -> dict[str, np.ndarray]:
         """The arrays that belong to no point and no cell."""
-        found: Arrays = {}
-        for holder in (self.root.first("FieldData"), self.grid.first("FieldData")):
-            for element in holder.all("DataArray"):
-                if element.attributes.get("type") in _TYPES and element.attributes.get("Name"):
-                    found[element.attributes["Name"]] = self.array(
-                        element, element.whole("NumberOfTuples", 1)
-                    )
-        return found
+        return {
+            element.name: self.array(element, element.whole("NumberOfTuples", 1))
+            for holder in (self.root, self.grid)
+            for element in holder.first("FieldData").all("DataArray")
+            if element.attributes.get("type") in _TYPES and element.name
+        }
 
     def whole(self, wanted: frozenset[str] | None) -> VtkData:
         """All pieces as one."""
@@ -197,14 +199,11 @@ class XmlFile:
         fields = self.field_data() or pieces[0].field_data
         if self.kind in STRUCTURED:
             extent = checked_extent(self.grid.numbers("WholeExtent", int, 6), "the whole extent")
-            made = joined_extents(pieces, names, extent)
-        else:
-            # A piece may be empty, as where a process had no part of the mesh; it then lacks the arrays too.
-            filled = [(piece, name) for piece, name in zip(pieces, names, strict=True) if piece.point_count]
-            pieces, names = (
-                [list(part) for part in zip(*filled, strict=True)] if filled else [pieces[:1], names[:1]]
-            )
-            made = pieces[0] if len(pieces) == 1 else joined_cells(pieces, names)
+            return dataclasses.replace(joined_extents(pieces, names, extent), field_data=fields)
+        # A piece may be empty, as where a process had no part of the mesh; it then lacks the arrays too.
+        filled = [pair for pair in zip(pieces, names, strict=True) if len(pair[0].points)]
+        pieces, names = (list(each) for each in zip(*(filled or [(pieces[0], names[0])]), strict=True))
+        made = pieces[0] if len(pieces) == 1 else joined_cells(pieces, names)
         return dataclasses.replace(made, field_data=fields)
 
     def _part(self, element: Element, wanted: frozenset[str] | None) -> VtkData:
@@ -221,108 +220,90 @@ class XmlFile:
             said = checked_extent(element.numbers("Extent", int, 6), "the extent of a piece")
             if found.extent != said:
                 raise ValueError(f"its piece {name} has the extent {found.extent}, not {said}")
-        unread = dict(found.unread)
-        tags: tuple[tuple[Literal["node", "cell"], str, Arrays], ...] = (
-            ("node", "PPointData", found.point_data),
-            ("cell", "PCellData", found.cell_data),
-        )
-        for centring, tag, held in tags:
-            for array in self.grid.first(tag).children:
-                said, width = array.attributes.get("Name", ""), array.whole("NumberOfComponents", 1) or 1
-                if not said or (said not in held and (centring, said) in unread):
-                    continue
-                own = math.prod(held[said].shape[1:]) if said in held else 0
-                if said not in held:
-                    unread[centring, said] = (width, f"is declared in {self.path.name}, but not in {name}")
-                elif own != width:
-                    why = f"has {width} components in {self.path.name}, but {own} in {name}"
-                    unread[centring, said] = (width, why)
-                    del held[said]
-        return dataclasses.replace(found, unread=unread)
+        arrays, unread = dict(found.arrays), dict(found.unread)
+        for centring, tag in _DATA.items():
+            for array in self.grid.first(f"P{tag}").children:
+                key: Key = (centring, array.name)
+                width = array.components
+                if key in arrays:
+                    own = math.prod(arrays[key].shape[1:])
+                    if own != width:
+                        unread[key] = (
+                            width,
+                            f"has {width} components in {self.path.name}, but {own} in {name}",
+                        )
+                        del arrays[key]
+                elif array.name and key not in unread:
+                    unread[key] = (width, f"is declared in {self.path.name}, but not in {name}")
+        return dataclasses.replace(found, arrays=arrays, unread=unread)
 
     def piece(self, element: Element, wanted: frozenset[str] | None) -> VtkData:
         """One piece of this file."""
         made: dict[str, Any] = {}
         if self.kind in STRUCTURED:
             made["extent"] = checked_extent(element.numbers("Extent", int, 6), "the extent of a piece")
-            if self.kind == "ImageData":
-                made["origin"] = self.grid.numbers("Origin", float, 3, "0 0 0")
-                made["spacing"] = self.grid.numbers("Spacing", float, 3, "1 1 1")
-                made["direction"] = self.grid.numbers("Direction", float, 9, "1 0 0 0 1 0 0 0 1")
-        counts = VtkData(self.kind, {}, {}, {}, **made)
+        if self.kind == "ImageData":
+            made["origin"] = self.grid.numbers("Origin", float, 3, "0 0 0")
+            made["spacing"] = self.grid.numbers("Spacing", float, 3, "1 1 1")
+            made["direction"] = self.grid.numbers("Direction", float, 9, "1 0 0 0 1 0 0 0 1")
         if self.kind in STRUCTURED:
-            points, cells = counts.point_count, counts.cell_count
+            grid = VtkData(self.kind, **made)
+            points, cells = grid.count("node"), grid.count("cell")
+            if self.kind == "RectilinearGrid":
+                axes = element.first("Coordinates").all("DataArray")
+                if len(axes) != 3:
+                    raise ValueError(f"its <Coordinates> must hold three arrays; they hold {len(axes)}")
+                made["axes"] = tuple(
+                    self.array(axis, n).reshape(-1) for axis, n in zip(axes, grid.shape, strict=True)
+                )
         else:
-            points = element.whole("NumberOfPoints")
-            cells = element.whole("NumberOfCells", 0)
-        if self.kind == "RectilinearGrid":
-            axes = element.first("Coordinates").all("DataArray")
-            if len(axes) != 3:
-                raise ValueError(f"its <Coordinates> must hold three arrays; they hold {len(axes)}")
-            made["axes"] = tuple(
-                self.array(a, n).reshape(-1) for a, n in zip(axes, counts.shape, strict=True)
-            )
-        if self.kind not in ("ImageData", "RectilinearGrid"):
+            points, cells = element.whole("NumberOfPoints"), element.whole("NumberOfCells", 0)
+        if self.kind not in ("ImageData", "RectilinearGrid") and points:
             places = element.first("Points").all("DataArray")
-            if points and not places:
+            if not places:
                 raise ValueError("its piece has no places: <Points> is missing")
-            made["points"] = self.array(places[0], points, width=3) if points else np.zeros((0, 3))
+            made["points"] = self.array(places[0], points, width=3)
         if self.kind == "UnstructuredGrid":
             made |= self._cells(element.first("Cells"), cells, None)
         if self.kind == "PolyData":
-            groups = [
+            made |= stack_cells(
                 self._cells(element.first(tag), element.whole(f"NumberOf{tag}", 0), kind)
-                for tag, kind in _GROUPS
-            ]
-            ends = np.cumsum([0, *(len(group["corners"]) for group in groups)])
-            bounds = [group["offsets"][1:] + end for group, end in zip(groups, ends, strict=False)]
-            made["types"] = np.concatenate([group["types"] for group in groups])
-            made["offsets"] = np.concatenate([np.zeros(1, np.int64), *bounds])
-            made["corners"] = np.concatenate([group["corners"] for group in groups])
+                for tag, kind in POLYGONAL.items()
+            )
             cells = len(made["types"])
-        made["unread"] = {}
-        made["point_data"] = self._choose_arrays(
-            element.first("PointData"), "node", points, wanted, made["unread"]
-        )
-        made["cell_data"] = self._choose_arrays(
-            element.first("CellData"), "cell", cells, wanted, made["unread"]
-        )
-        return VtkData(self.kind, field_data={}, **made)
+        arrays, unread = self._choose_arrays(element, {"node": points, "cell": cells}, wanted)
+        return VtkData(self.kind, arrays, unread=unread, **made)
 
     def _choose_arrays(
-        self,
-        holder: Element,
-        centring: Literal["node", "cell"],
-        count: int,
-        wanted: frozenset[str] | None,
-        unread: Unread,
-    ) -> Arrays:
-        """The values of the arrays that are `wanted`; all others that are declared go to `unread`."""
-        found: Arrays = {}
-        declared = [element.attributes.get("Name", "") for element in holder.all("DataArray")]
-        for name, element in zip(declared, holder.all("DataArray"), strict=True):
-            key = (centring, name)
-            width = element.whole("NumberOfComponents", 1) or 1
-            if not name:
-                unread[centring, "(without a name)"] = (width, "cannot be asked for; give it a name")
-            elif declared.count(name) > 1:
-                unread[key] = (width, f"is there {declared.count(name)} times; leave one of them")
-            elif element.attributes.get("type") not in _TYPES:
-                said = _short(element.attributes.get("type"))
-                unread[key] = (width, f"has the type {said}, which is not read")
-            elif wanted is not None and name not in {*wanted, "vtkGhostType"}:
-                unread[key] = (width, "")
-            else:
-                found[name] = self.array(element, count)
-        return found
+        self, piece: Element, counts: dict[Centring, int], wanted: frozenset[str] | None
+    ) -> tuple[dict[Key, np.ndarray], Unread]:
+        """The values of the arrays that are `wanted`, and all others that are declared."""
+        found: dict[Key, np.ndarray] = {}
+        unread: Unread = {}
+        for centring, tag in _DATA.items():
+            elements = piece.first(tag).all("DataArray")
+            names = [element.name for element in elements]
+            for name, element in zip(names, elements, strict=True):
+                key: Key = (centring, name)
+                width, said = element.components, element.attributes.get("type")
+                if not name:
+                    unread[centring, "(without a name)"] = (width, "cannot be asked for; give it a name")
+                elif names.count(name) > 1:
+                    unread[key] = (width, f"is there {names.count(name)} times; leave one of them")
+                elif said not in _TYPES:
+                    unread[key] = (width, f"has the type {_short(said)}, which is not read")
+                elif wanted is not None and name not in {*wanted, GHOSTS}:
+                    unread[key] = (width, "")
+                else:
+                    found[key] = self.array(element, counts[centring])
+        return found, unread
 
-    def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, np.ndarray]:
-        arrays = {a.attributes.get("Name"): a for a in holder.all("DataArray")}
+    def _cells(self, holder: Element, count: int, kind: int | None) -> dict[str, Any]:
+        """The cells of a group, all of one `kind` or of those that it lists."""
         if not count:
-            empty = np.zeros(0, np.int64)
-            return {"types": empty, "offsets": np.zeros(1, np.int64), "corners": empty}
-        needed = ("connectivity", "offsets") if kind is not None else ("connectivity", "offsets", "types")
-        for name in needed:
+            return stack_cells([])
+        arrays = {a.name: a for a in holder.all("DataArray")}
+        for name in ("connectivity", "offsets", *(("types",) if kind is None else ())):
             if name not in arrays:
                 raise ValueError(f"its <{holder.tag}> have no array {name!r}")
         ends = self.array(arrays["offsets"], count).reshape(-1)
@@ -332,18 +313,16 @@ class XmlFile:
                 raise ValueError(
                     f"{name!r} of its <{holder.tag}> must be whole numbers; it holds {values.dtype}"
                 )
-        offsets, corners = checked_cells(ends, corners, count, f"<{holder.tag}>")
         types = self.array(arrays["types"], count).reshape(-1) if kind is None else np.full(count, kind)
-        return {"types": types.astype(np.int64), "offsets": offsets, "corners": corners}
+        return checked_cells(types, ends, corners, f"<{holder.tag}>")
 
     def array(self, element: Element, count: int | None, width: int | None = None) -> np.ndarray:
         """The values of an array of `count` rows; (rows,) of one component, else (rows, components)."""
-        name = element.attributes.get("Name", "")
-        said = element.attributes.get("type", "")
+        name, said = element.name, element.attributes.get("type", "")
         if said not in _TYPES:
             raise ValueError(f"array {name[:60]!r} has the type {_short(said)}, which is not read")
         kind = np.dtype(_TYPES[said])
-        components = element.whole("NumberOfComponents", 1) or 1
+        components = element.components
         if width is not None and components != width:
             raise ValueError(f"array {name[:60]!r} must have {width} components; it has {components}")
         size = None if count is None else count * components
@@ -357,43 +336,42 @@ class XmlFile:
         form = element.attributes.get("format", "ascii")
         if form == "ascii":
             return from_text(b"".join(element.text), kind, size)
-        bytes_due = None if size is None else size * kind.itemsize
+        due = None if size is None else size * kind.itemsize
         if form == "binary":
-            source: ArraySource = Text(b"".join(b"".join(element.text).split()), 0)
+            text = b"".join(b"".join(element.text).split())
+            source = ArraySource(text, 0, len(text), raw=False)
         elif form == "appended":
             offset = element.whole("offset")
             if offset >= self.end - self.start:
                 raise ValueError(
                     f"its offset {offset} lies behind the {self.end - self.start} bytes that are appended"
                 )
-            kept = (self.data, self.start + offset, self.end)
-            source = Raw(*kept) if self.raw else Text(self.data, self.start + offset, self.end)
+            source = ArraySource(self.data, self.start + offset, self.end, self.raw)
         else:
             raise ValueError(f"its format must be ascii, binary or appended; it is {_short(form)}")
-        data = self._unpack_blocks(source, bytes_due) if self.compressor else self._plain(source, bytes_due)
+        data = self._unpack(source, due)
         if len(data) % kind.itemsize:
             raise ValueError(f"{len(data)} bytes are no whole number of {kind} values")
         return np.frombuffer(data, np.dtype(f"{self.order}{kind.str[1:]}")).astype(kind)
 
-    def _plain(self, source: "ArraySource", due: int | None) -> bytes:
-        head = self.header.itemsize
-        length = int(np.frombuffer(source.take(head, alone=False), self.header)[0])
-        if due is not None and length != due:
-            raise ValueError(f"it must take {due} bytes; the file says {length}")
-        return source.take(length, alone=False, behind=head)
+    def _head(self, source: "ArraySource", count: int) -> list[int]:
+        """Numbers before the values: how many bytes they have."""
+        return np.frombuffer(source.take(count * self.header.itemsize), self.header).tolist()
 
-    def _unpack_blocks(self, source: "ArraySource", due: int | None) -> bytes:
-        word = self.header.itemsize
-        count, block, last = (int(n) for n in np.frombuffer(source.peek(3 * word), self.header))
-        head = source.take((3 + count) * word, alone=True)
-        sizes = np.frombuffer(head, self.header)[3:].tolist()
-        lengths = [block] * count
-        if last and count:
-            lengths[-1] = last
-        total = sum(lengths)
-        if due is not None and total != due:
-            raise ValueError(f"it must take {due} bytes; the file says {total}")
-        stored = source.take(sum(sizes), alone=True)
+    def _unpack(self, source: "ArraySource", due: int | None) -> bytes:
+        """The bytes of the values, which must be as many as are `due`."""
+        if self.compressor:
+            count, block, last = self._head(source, 3)
+            sizes, lengths = self._head(source, count), [block] * count
+            if last and count:
+                lengths[-1] = last
+        else:
+            sizes = lengths = self._head(source, 1)
+        if due is not None and sum(lengths) != due:
+            raise ValueError(f"it must take {due} bytes; the file says {sum(lengths)}")
+        stored = source.take(sum(sizes))
+        if not self.compressor:
+            return stored
         parts, at = [], 0
         for size, length in zip(sizes, lengths, strict=True):
             parts.append(_UNPACK[self.compressor](stored[at : at + size], length))
@@ -403,83 +381,39 @@ class XmlFile:
         return b"".join(parts)
 
 
-class ArraySource(abc.ABC):
-    """Bytes that are taken one part after the other, never more than there are."""
+class ArraySource:
+    """Bytes, as they are or in base64, that are taken one part after the other, never more than there are."""
 
-    @abc.abstractmethod
-    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
-        """The next bytes. In base64 a part stands `alone`, or `behind` bytes that share its groups of letters."""
+    def __init__(self, data: Any, start: int, end: int, raw: bool):
+        self.data, self.at, self.end, self.raw = data, start, end, raw
+        self.rest = b""  # decoded and not taken: two parts may share a group of letters
 
-    @abc.abstractmethod
-    def peek(self, length: int) -> bytes:
-        """The next bytes, which stay."""
-
-
-class Raw(ArraySource):
-    """Bytes as they are."""
-
-    def __init__(self, data: Any, start: int, end: int):
-        self.data, self.at, self.end = data, start, end
-
-    def peek(self, length: int) -> bytes:
-        if not 0 <= length <= self.end - self.at:
-            raise ValueError(f"it needs {length} bytes; {self.end - self.at} are left")
-        return self.data[self.at : self.at + length]
-
-    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
-        found = self.peek(length)
-        self.at += length
-        return found
-
-
-class Text(ArraySource):
-    """Bytes in base64."""
-
-    def __init__(self, data: Any, start: int, end: int | None = None):
-        self.data, self.at, self.end = data, start, len(data) if end is None else end
-        self.begin = start
-
-    def _decode_base64(self, start: int, length: int) -> bytes:
-        letters = -(-length // 3) * 4
-        if not 0 <= letters <= self.end - start:
-            raise ValueError(f"it needs {letters} letters of base64; {self.end - start} are left")
+    def take(self, length: int) -> bytes:
+        """The next bytes."""
+        count = length if self.raw else -(-(length - len(self.rest)) // 3) * 4
+        if count > self.end - self.at:
+            what = "bytes" if self.raw else "letters of base64"
+            raise ValueError(f"it needs {count} {what}; {self.end - self.at} are left")
+        found = self.data[self.at : self.at + count]
+        self.at += count
+        if self.raw:
+            return found
         try:
-            return base64.b64decode(self.data[start : start + letters], validate=True)
+            decoded = base64.b64decode(found, validate=True)
         except binascii.Error as error:
             raise ValueError(f"its base64 is broken ({error})") from error
-
-    def peek(self, length: int) -> bytes:
-        found = self._decode_base64(self.at, length)
-        if len(found) < length:
-            raise ValueError("its header is cut off")
-        return found[:length]
-
-    def take(self, length: int, *, alone: bool, behind: int = 0) -> bytes:
-        if alone:
-            found = self._decode_base64(self.at, length)
-            self.at += -(-length // 3) * 4
-        elif not behind:
-            return self.peek(length)
-        else:  # length and values are one text, unless the length was padded to stand for itself
-            letters = -(-behind // 3) * 4
-            if b"=" in self.data[self.at : self.at + letters]:
-                found = self._decode_base64(self.at + letters, length)
-            else:
-                found = self._decode_base64(self.at, behind + length)[behind:]
+        found = self.rest + decoded if self.rest else decoded
         if len(found) < length:
             raise ValueError(f"its base64 holds {len(found)} of {length} bytes")
+        self.rest = found[length:]
         return found[:length]
 
 
 def from_text(text: bytes, kind: np.dtype, size: int | None) -> np.ndarray:
-    """Numbers that are written out."""
+    """Numbers that are written out, as a type that can hold them."""
     if size is not None and size > len(text) // 2 + 1:
         raise ValueError(f"it must hold {size} numbers; its text has {len(text)} letters")
-    return numbers_of(text.split(), kind, size)
-
-
-def numbers_of(words: list[bytes], kind: np.dtype, size: int | None) -> np.ndarray:
-    """Words as numbers of a type that can hold them."""
+    words = text.split()
     if size is not None and len(words) != size:
         raise ValueError(f"it must hold {size} numbers; it holds {len(words)}")
     if not words:
@@ -501,7 +435,7 @@ def numbers_of(words: list[bytes], kind: np.dtype, size: int | None) -> np.ndarr
 
 def _parse_elements(data: Any, end: int, closed: bool) -> Element:
     """The elements of the first `end` bytes; with `closed` they are the whole document."""
-    top = Element("", {}, [], [])
+    top = Element("")
     stack = [top]
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -513,19 +447,17 @@ def _parse_elements(data: Any, end: int, closed: bool) -> Element:
     def begin(tag: str, attributes: dict[str, str]) -> None:
         if len(stack) > _DEEPEST:
             raise ValueError(f"its elements are nested over {_DEEPEST} deep")
-        element = Element(tag, attributes, [], [])
+        element = Element(tag, attributes)
         stack[-1].children.append(element)
         stack.append(element)
-
-    def finish(tag: str) -> None:
-        stack.pop()
 
     def text(said: str) -> None:
         if stack[-1].tag == "DataArray":
             stack[-1].text.append(said.encode())
 
     parser.StartDoctypeDeclHandler = refuse
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, text
+    parser.StartElementHandler, parser.CharacterDataHandler = begin, text
+    parser.EndElementHandler = lambda tag: stack.pop()
     step = 1 << 22
     for start in range(0, end, step):
         parser.Parse(data[start : min(start + step, end)], False)
@@ -538,14 +470,8 @@ def _parse_elements(data: Any, end: int, closed: bool) -> Element:
     return top.children[0]
 
 
-def _unzip(stored: bytes, length: int) -> bytes:
-    stream = zlib.decompressobj()
-    found = stream.decompress(stored, length + 1)
-    return found if stream.eof else b""
-
-
-def _unxz(stored: bytes, length: int) -> bytes:
-    stream = lzma.LZMADecompressor(memlimit=1 << 28)
+def _inflate(stream: Any, stored: bytes, length: int) -> bytes:
+    """What a stream of the standard library makes of a block; nothing where it does not end."""
     found = stream.decompress(stored, length + 1)
     return found if stream.eof else b""
 
@@ -555,13 +481,15 @@ def _unlz4(stored: bytes, length: int) -> bytes:
     if length > 255 * len(stored) + 64:
         raise ValueError(f"a block of {len(stored)} bytes cannot unpack to {length}")
     with complaints("a block"):
-        found = lz4().Uncompress(stored, len(stored), length)
+        found = vtk().io.vtkLZ4DataCompressor().Uncompress(stored, len(stored), length)
     return b"" if found is None else vtk().numpy.vtk_to_numpy(found).tobytes()
 
 
 _UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
-    "vtkZLibDataCompressor": _unzip,
-    "vtkLZMADataCompressor": _unxz,
+    "vtkZLibDataCompressor": lambda stored, length: _inflate(zlib.decompressobj(), stored, length),
+    "vtkLZMADataCompressor": lambda stored, length: _inflate(
+        lzma.LZMADecompressor(memlimit=1 << 28), stored, length
+    ),
     "vtkLZ4DataCompressor": _unlz4,
 }
 

@@ -1,20 +1,24 @@
-"""The guard as numcodecs (format 2) and zarr-python (format 3) take it, and the store from which zarr-python reads chunks.
+"""Chunks unpacked by zarr-python, with the guard among its codecs.
 
-The classes are made when they are first needed, since both packages are optional.
+The classes are made when they are first needed, since zarr-python and numcodecs are optional.
 """
 
 import asyncio
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Callable
+import threading
+import weakref
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any
 
 import numpy as np
 
 from .guard import GUARD, unpack
 
+BATCH = 1024
+"""Chunks that are unpacked at once, at most; zarr-python sets aside room for as many."""
 _READS_ONLY = "the guard only reads; zarr-python itself writes"
-_LONG = 1 << 18  # shorter chunks are unpacked sooner than a thread starts
+_LONG = 1 << 22  # packed bytes: shorter requests are done sooner in one thread
 
 
 @functools.cache
@@ -51,86 +55,75 @@ def register_guard() -> None:
         def from_dict(cls, data: Any) -> Any:
             return cls(**data["configuration"])
 
-        def to_dict(self) -> dict[str, Any]:
-            return {"name": GUARD, "configuration": {"packer": self.packer, "limit": self.limit}}
-
         def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
             raise NotImplementedError(_READS_ONLY)
 
         async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
             data = chunk_data.as_numpy_array().data.cast("B")
-            if len(data) < _LONG:
+            if getattr(asyncio.get_running_loop(), "at_once", False):
                 found = unpack(self.packer, data, self.limit)
             else:
                 found = await asyncio.to_thread(unpack, self.packer, data, self.limit)
             return chunk_spec.prototype.buffer.from_bytes(found)
 
-        async def _encode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
-            raise NotImplementedError(_READS_ONLY)
-
     numcodecs.register_codec(Guard2, GUARD)
     register_codec(GUARD, Guard3)
 
 
-def chunk_store(read: Callable[[str, int | None, int | None], bytes | None]) -> Any:
-    """A store of zarr-python with chunks alone: `read(key, start, stop)` gives bytes, or None for the fill value."""
-    return _store_type()(read)
+class ChunkDecoder:
+    """A chain of zarr-python's codecs that makes arrays of packed chunks; `like` is an array with the same settings."""
+
+    def __init__(self, codecs: Iterable[Any], shape: tuple[int, ...], dtype: Any, like: Any) -> None:
+        from zarr.core.array_spec import ArraySpec
+        from zarr.core.buffer import default_buffer_prototype
+        from zarr.core.codec_pipeline import BatchedCodecPipeline
+
+        config, fill = like.config, like.metadata.fill_value
+        if like.metadata.zarr_format == 2:
+            config = dataclasses.replace(config, order=like.metadata.order)
+        self._spec = ArraySpec(shape, dtype, fill, config, default_buffer_prototype())
+        self._pipeline = BatchedCodecPipeline.from_codecs(codecs, batch_size=BATCH)
+
+    def decode(self, packed: Collection[bytes]) -> list[np.ndarray]:
+        """The values of some chunks, unpacked in several threads where that takes long."""
+        make = self._spec.prototype.buffer.from_bytes
+        coroutine = self._pipeline.decode([(make(data), self._spec) for data in packed])
+        found = _wait_for(coroutine, at_once=sum(map(len, packed)) < _LONG)
+        return [values.as_numpy_array() for values in found]
 
 
-@functools.cache
-def _store_type() -> Any:
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-    from zarr.core.buffer import default_buffer_prototype
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that runs at once, if asked to, what would go to another thread."""
 
-    class ChunkStore(Store):
-        def __init__(self, read: Callable[[str, int | None, int | None], bytes | None]) -> None:
-            super().__init__(read_only=True)
-            self._is_open = True
-            self.read = read
+    at_once = False
 
-        def __eq__(self, other: object) -> bool:
-            return self is other
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        if not self.at_once:
+            return super().run_in_executor(executor, func, *args)
+        found = self.create_future()
+        try:
+            found.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 (raised where the result is awaited)
+            found.set_exception(error)
+        return found
 
-        def __hash__(self) -> int:
-            return id(self)
 
-        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-            start, stop = None, None
-            if isinstance(byte_range, RangeByteRequest):
-                start, stop = byte_range.start, byte_range.end
-            elif isinstance(byte_range, OffsetByteRequest):
-                start = byte_range.offset
-            elif isinstance(byte_range, SuffixByteRequest):
-                start = -byte_range.suffix
-            data = self.read(key, start, stop)
-            if data is None:
-                return None
-            return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+_THREAD = threading.local()
 
-        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
-            return [await self.get(key, prototype, wanted) for key, wanted in key_ranges]
 
-        async def exists(self, key: str) -> bool:
-            return False
+def _wait_for(coroutine: Coroutine[Any, Any, Any], at_once: bool) -> Any:
+    """The result of a coroutine; in a thread whose event loop is at work, such as a notebook's, through that of zarr-python.
 
-        supports_writes = supports_deletes = supports_partial_writes = supports_listing = False  # pyright: ignore
+    Other threads have an event loop each: zarr-python would change threads for each request.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        if not hasattr(_THREAD, "loop"):
+            _THREAD.loop = _Loop()
+            weakref.finalize(threading.current_thread(), _THREAD.loop.close)
+        _THREAD.loop.at_once = at_once
+        return _THREAD.loop.run_until_complete(coroutine)
+    from zarr.core.sync import sync
 
-        async def set(self, key: str, value: Any) -> None:
-            raise NotImplementedError(_READS_ONLY)
-
-        async def delete(self, key: str) -> None:
-            raise NotImplementedError(_READS_ONLY)
-
-        async def list(self) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-            for key in ():
-                yield key
-
-    return ChunkStore
+    return sync(coroutine)

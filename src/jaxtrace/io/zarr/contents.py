@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +12,9 @@ import numpy as np
 
 from ..files import DatasetError
 from .arrays import RATIO, SPARSE, Missing, StoredArray
-from .encoding import encoding_2, encoding_3
-from .files import AbstractFiles
-from .guard import UnsupportedError, whole_numbers
+from .encoding import UnsupportedError, Version, array_encoding, whole_numbers
+from .files import StoreFiles
 
-_DIMENSIONS = "_ARRAY_DIMENSIONS"
 _LONGEST = 1 << 24  # bytes of metadata: a tree of JSON takes up to twenty times as much memory
 
 
@@ -27,23 +26,24 @@ class Contents:
     attributes: dict[str, Any]
 
 
-def read_contents(files: AbstractFiles, missing: Missing = "land") -> Contents:
+def read_contents(files: StoreFiles, missing: Missing = "land") -> Contents:
     """All metadata of a store. What contradicts itself is refused; what is only unknown is noted, and refused when read."""
-    root = _json(files, "zarr.json")
-    if root is not None:
-        if root.get("zarr_format") != 3 or root.get("node_type") != "group":
-            raise _no_group(files, root)
-        arrays = _arrays_3(files, missing)
-        listed, attributes = _listed_3(root.get("consolidated_metadata")), root.get("attributes", {})
+    group, version = _json(files, "zarr.json"), 3
+    if group is None:
+        group, version = _json(files, ".zgroup"), 2
+    if (
+        group is None
+        or group.get("zarr_format") != version
+        or (version == 3 and group.get("node_type") != "group")
+    ):
+        raise _no_group(files, _json(files, ".zarray") if group is None else group)
+    arrays = {name: _array(files, name, version, missing) for name in files.folders()}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    if version == 3:
+        listed, attributes = group.get("consolidated_metadata"), group.get("attributes", {})
     else:
-        group = _json(files, ".zgroup")
-        if group is None:
-            raise _no_group(files, _json(files, ".zarray"))
-        if group.get("zarr_format") != 2:
-            raise _no_group(files, group)
-        arrays = _arrays_2(files, missing)
-        listed, attributes = _listed_2(_json(files, ".zmetadata")), _json(files, ".zattrs") or {}
-    lost = sorted(listed - set(arrays))
+        listed, attributes = _json(files, ".zmetadata"), _json(files, ".zattrs") or {}
+    lost = sorted(_listed(listed, version) - set(arrays))
     if lost:
         raise DatasetError(
             f"{files.path}: the list of its arrays names {lost[0][:60]!r}, which is not there. The store is incomplete."
@@ -56,7 +56,7 @@ def read_contents(files: AbstractFiles, missing: Missing = "land") -> Contents:
     return Contents(arrays, attributes)
 
 
-def _no_group(files: AbstractFiles, found: Mapping[str, Any] | None) -> DatasetError:
+def _no_group(files: StoreFiles, found: Mapping[str, Any] | None) -> DatasetError:
     if found is None:
         why = "it is no Zarr store: there is neither 'zarr.json' nor '.zgroup' in it"
     elif found.get("node_type") == "array" or "shape" in found:
@@ -68,7 +68,7 @@ def _no_group(files: AbstractFiles, found: Mapping[str, Any] | None) -> DatasetE
     return DatasetError(f"{files.path}: {why}.")
 
 
-def _json(files: AbstractFiles, key: str) -> dict[str, Any] | None:
+def _json(files: StoreFiles, key: str) -> dict[str, Any] | None:
     """The object in a file of metadata; None where there is no such file."""
     size = files.size(key)
     if size is None:
@@ -88,9 +88,12 @@ def _json(files: AbstractFiles, key: str) -> dict[str, Any] | None:
     return found
 
 
-def _listed_3(told: Any) -> set[str]:
+def _listed(told: Any, version: Version) -> set[str]:
+    """The arrays at the top that consolidated metadata list."""
     entries = told.get("metadata") if isinstance(told, dict) else None
     named = entries.items() if isinstance(entries, dict) else ()
+    if version == 2:
+        return {key.removesuffix("/.zarray") for key, _ in named if re.fullmatch("[^/]*/[.]zarray", key)}
     return {
         name
         for name, one in named
@@ -98,38 +101,17 @@ def _listed_3(told: Any) -> set[str]:
     }
 
 
-def _listed_2(told: Any) -> set[str]:
-    entries = told.get("metadata") if isinstance(told, dict) else None
-    keys = [str(key) for key in entries] if isinstance(entries, dict) else []
-    return {key[: -len("/.zarray")] for key in keys if key.endswith("/.zarray") and key.count("/") == 1}
-
-
-def _arrays_3(files: AbstractFiles, missing: Missing) -> dict[str, StoredArray]:
-    found = {}
-    for name in files.folders():
-        told = _json(files, f"{name}/zarr.json")
-        if told is not None and told.get("node_type") == "array":
-            dims = told.get("dimension_names"), "dimension_names"
-            found[name] = _array(files, name, told, (told.get("attributes", {}), *dims), missing)
-    return found
-
-
-def _arrays_2(files: AbstractFiles, missing: Missing) -> dict[str, StoredArray]:
-    found = {}
-    for name in files.folders():
-        told = _json(files, f"{name}/.zarray")
-        if told is not None:
-            attributes = _json(files, f"{name}/.zattrs") or {}
-            dims = attributes.pop(_DIMENSIONS, None), _DIMENSIONS
-            found[name] = _array(files, name, told, (attributes, *dims), missing)
-    return found
-
-
-def _array(
-    files: AbstractFiles, name: str, told: dict[str, Any], beside: tuple[Any, Any, str], missing: Missing
-) -> StoredArray:
-    """An array from its metadata; beside them its attributes, the names of its dimensions, and where those stand."""
-    attributes, names, where = beside
+def _array(files: StoreFiles, name: str, version: Version, missing: Missing) -> StoredArray | None:
+    """An array from its metadata; None where a folder holds none."""
+    told = _json(files, f"{name}/{'.zarray' if version == 2 else 'zarr.json'}")
+    if told is None or (version == 3 and told.get("node_type") != "array"):
+        return None
+    if version == 2:
+        attributes, where = _json(files, f"{name}/.zattrs") or {}, "_ARRAY_DIMENSIONS"
+        names = attributes.pop(where, None)
+    else:
+        attributes, where = told.get("attributes", {}), "dimension_names"
+        names = told.get(where)
     try:
         if not isinstance(attributes, dict):
             raise ValueError(f"its attributes must be an object; they are {str(attributes)[:80]!r}")
@@ -137,7 +119,7 @@ def _array(
         blank = tuple(f"{name}_{axis}" for axis in range(len(shape)))
         found = StoredArray(files, name, shape, blank, dict(attributes), missing)
         try:
-            encoding = encoding_2(told, shape) if where == _DIMENSIONS else encoding_3(told, shape)
+            encoding = array_encoding(told, shape, version)
             found.dims = _dimensions(names, shape, where)
             found.open(encoding)
             _mark(found, told)
@@ -151,18 +133,16 @@ def _array(
 
 def _mark(found: StoredArray, told: dict[str, Any]) -> None:
     """Find out whether the fill value marks missing values, and have the attributes say so as NetCDF does."""
+    kind = found.dtype.kind
     if told["zarr_format"] == 2:
         found.fill = None if told.get("fill_value") is None else found.fill
         found.marked = found.fill is not None
-        if found.marked and found.dtype.kind in "iuf":  # as xarray takes it: it marks missing values
+        if found.marked and kind in "iuf":  # as xarray takes it: it marks missing values
             found.attributes["_FillValue"] = found.fill
         return
-    for word in ("_FillValue", "missing_value"):
-        mark = _missing_mark(found, word)
-        found.marked |= mark is not None and np.array_equal(
-            mark, found.fill, equal_nan=found.dtype.kind in "fc"
-        )
-    found.marked |= found.dtype.kind in "fc" and bool(np.isnan(found.fill))
+    marks = [_missing_mark(found, word) for word in ("_FillValue", "missing_value")]
+    same = [mark is not None and np.array_equal(mark, found.fill, equal_nan=kind in "fc") for mark in marks]
+    found.marked = any(same) or (kind in "fc" and bool(np.isnan(found.fill)))
 
 
 def _missing_mark(found: StoredArray, word: str) -> Any:
@@ -170,19 +150,15 @@ def _missing_mark(found: StoredArray, word: str) -> Any:
 
     xarray writes that of floating-point numbers in format 3 as eight bytes in base64.
     """
-    value = found.attributes.get(word)
+    value, kind = found.attributes.get(word), found.dtype.kind
     if value is None or isinstance(value, list | dict):
         return None
     try:
-        if (
-            isinstance(value, str)
-            and found.dtype.kind == "f"
-            and value not in ("NaN", "Infinity", "-Infinity")
-        ):
+        if kind == "f" and isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
             value = struct.unpack("<d", base64.b64decode(value, validate=True))[0]
         with np.errstate(over="ignore"):
             mark = np.asarray(value).astype(found.dtype)[()]
-        if found.dtype.kind in "biu" and mark != value:
+        if kind in "biu" and mark != value:
             raise ValueError
     except (ValueError, TypeError, OverflowError, struct.error) as error:
         raise UnsupportedError(
@@ -215,7 +191,7 @@ def _too_large(found: StoredArray) -> str:
     return f"it declares {found.nbytes:,} bytes, of which the store holds {held:,}"
 
 
-def _check_dimensions(files: AbstractFiles, arrays: dict[str, StoredArray]) -> None:
+def _check_dimensions(files: StoreFiles, arrays: dict[str, StoredArray]) -> None:
     sizes: dict[str, tuple[int, str]] = {}
     for array in arrays.values():
         for dim, size in zip(array.dims, array.shape, strict=True):

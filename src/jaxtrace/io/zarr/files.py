@@ -1,6 +1,5 @@
 """Where the bytes of a Zarr store lie: in a folder or a zip archive, outside of which nothing is ever read."""
 
-import abc
 import os
 import stat
 import struct
@@ -10,58 +9,30 @@ from pathlib import Path
 
 from ..files import DatasetError
 
-_ZIP_ERRORS = (
-    OSError,
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    RuntimeError,  # of an archive with a password; NotImplementedError, of an unknown compression, is one too
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# RuntimeError is that of an archive with a password; NotImplementedError, of an unknown compression, is one too.
+_ZIP_ERRORS = (OSError, ValueError, EOFError, LookupError, OverflowError, RuntimeError)
+_ZIP_ERRORS += (struct.error, zipfile.BadZipFile, zlib.error)
 
 
-class AbstractFiles(abc.ABC):
-    """Bytes by key, such as "u/zarr.json"."""
-
-    path: Path
-
-    @abc.abstractmethod
-    def folders(self) -> list[str]:
-        """The names of the folders at the top, of which some are arrays."""
-
-    @abc.abstractmethod
-    def size(self, key: str) -> int | None:
-        """How many bytes a key has; None where it is not stored."""
-
-    @abc.abstractmethod
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes of a key that is stored, or those from `start` up to `stop`."""
-
-    @abc.abstractmethod
-    def stored(self, prefix: str, enough: int) -> tuple[int, int]:
-        """How many files lie below `prefix` and how many bytes they have; counted until there are `enough` bytes."""
-
-
-class FolderFiles(AbstractFiles):
-    """A folder: each key is the path of a file in it."""
+class FolderFiles:
+    """A folder: each key, such as "u/zarr.json", is the path of a file in it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._root = path, os.path.realpath(path)
         self._folders: dict[str, str] = {}
 
     def folders(self) -> list[str]:
+        """The names of the folders at the top, of which some are arrays."""
         with os.scandir(self._root) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def size(self, key: str) -> int | None:
+        """How many bytes a key has; None where it is not stored."""
         found = self._found(key)
         return None if found is None else found[1]
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes of a key that is stored, or those from `start` up to `stop`."""
         found = self._found(key)
         if found is None:
             raise DatasetError(f"{self.path}: {key!r} is gone.")
@@ -70,6 +41,7 @@ class FolderFiles(AbstractFiles):
             return file.read(-1 if stop is None else stop - start)
 
     def stored(self, prefix: str, enough: int) -> tuple[int, int]:
+        """How many files lie below `prefix` and how many bytes they have; counted until there are `enough` bytes."""
         files = held = 0
         for folder, _, names in os.walk(os.path.join(self._root, prefix)):
             for name in names:
@@ -106,7 +78,7 @@ class FolderFiles(AbstractFiles):
         return real
 
 
-class ZipFiles(AbstractFiles):
+class ZipFiles:
     """A zip archive: each key is the name of a member. All of them may lie in one folder, as in a folder that was packed."""
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +86,9 @@ class ZipFiles(AbstractFiles):
         try:
             self._archive = zipfile.ZipFile(path)
         except _ZIP_ERRORS as error:
-            raise self._unreadable(error) from error
+            raise DatasetError(
+                f"{path}: the archive cannot be read: {str(error)[:200]}. It is damaged or no Zarr store."
+            ) from error
         found = self._archive.infolist()
         members = {info.filename: info for info in found if not info.filename.endswith("/")}
         tops = {name.partition("/")[:2] for name in members}
@@ -144,13 +118,11 @@ class ZipFiles(AbstractFiles):
         inside = [info for name, info in self._members.items() if name.startswith(f"{prefix}/")]
         return len(inside), sum(info.compress_size for info in inside)
 
-    def _unreadable(self, error: BaseException) -> DatasetError:
-        return DatasetError(
-            f"{self.path}: the archive cannot be read: {str(error)[:200]}. It is damaged or no Zarr store."
-        )
+
+StoreFiles = FolderFiles | ZipFiles
 
 
-def open_files(path: Path) -> AbstractFiles:
+def open_files(path: Path) -> StoreFiles:
     """The store at `path`: a folder, or a file that is a zip archive."""
     if path.is_dir():
         return FolderFiles(path)

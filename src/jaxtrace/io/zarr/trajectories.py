@@ -43,10 +43,9 @@ def write_zarr(
         for name, variable in dataset.variables.items():
             values = _storable(str(name), variable.values)
             around = variable.encoding.get("coordinates")
-            array = group.create_array(
+            group.create_array(
                 str(name),
-                shape=values.shape,
-                dtype=values.dtype,
+                data=values,
                 chunks=chunk_shape(values.shape, values.dtype.itemsize),
                 compressors=packer,
                 filters=None,
@@ -58,7 +57,6 @@ def write_zarr(
                 },
                 config={"write_empty_chunks": True},
             )
-            array[...] = values
         zarr.consolidate_metadata(folder)
 
 
@@ -81,14 +79,12 @@ def refuse_other(path: Path) -> None:
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Chunks of at most `CHUNK` bytes, about as many along each axis: one path and one moment are then read alike."""
     counts = [1] * len(shape)
-
-    def sizes() -> tuple[int, ...]:
-        return tuple(max(-(-n // count), 1) for n, count in zip(shape, counts, strict=True))
-
-    while math.prod(found := sizes()) * itemsize > CHUNK:
+    while True:
+        found = tuple(max(-(-n // count), 1) for n, count in zip(shape, counts, strict=True))
+        if math.prod(found) * itemsize <= CHUNK:
+            return found
         axis = min((k for k, n in enumerate(found) if n > 1), key=lambda k: counts[k])
         counts[axis] *= 2
-    return sizes()
 
 
 def _storable(name: str, values: Any) -> Shaped[np.ndarray, "..."]:

@@ -401,9 +401,6 @@ def test_pyramids_are_cut_as_their_neighbours():
     points = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0.5, 0.5, 1], [0.5, 0.5, -1]]
     found = VtkData(
         "UnstructuredGrid",
-        {},
-        {},
-        {},
         points=np.array(points, float),
         types=np.full(2, PYRAMID),
         offsets=np.array([0, 5, 10]),

@@ -497,7 +497,8 @@ def test_chunks_that_unpack_to_more_than_they_should(tmp_path: Path) -> None:
         "numcodecs.lz4": ((2**31 - 1).to_bytes(4, "little") + bytes(9), r"unpacks to 2,147,483,647 bytes"),
     }  # fmt: skip
     for name, (data, message) in cases.items():
-        array = zarr_json(tmp_path / "a.zarr", [32], [32], codecs=["bytes", name])
+        little = {"name": "bytes", "configuration": {"endian": "little"}}
+        array = zarr_json(tmp_path / "a.zarr", [32], [32], codecs=[little, name])
         (tmp_path / "a.zarr/u/c").mkdir()
         (tmp_path / "a.zarr/u/c/0").write_bytes(data)
         with pytest.raises(DatasetError, match=rf"chunk 'u/c/0' cannot be unpacked: it {message}"):
