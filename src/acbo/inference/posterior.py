@@ -18,18 +18,26 @@ from .candidates import screen, screening_size
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
-from .parent_prior import log_order_mass, log_parent_prior
-from .parent_sets import Candidates, SetTable, all_others, edges_from_sets, set_table
+from .parent_sets import (
+    Candidates,
+    SetTable,
+    all_others,
+    edges_from_sets,
+    log_order_mass,
+    log_parent_prior,
+    log_total,
+    parent_set_posterior,
+    set_table,
+)
 from .scores import AbstractScore, score_named
-from .summation import log_total, parent_set_posterior
 
 METHODS = ("auto", "exact", "restricted", "order_mcmc")
 EXACT_LIMIT = 16
 """Most variables that `method="auto"` sums over exactly: 16 × 2^15 numbers."""
 EXACT_LARGEST = 20
 """Most variables that `method="exact"` takes at all."""
-_SAMPLED_LARGEST = 24
-"""Most variables that `method="order_mcmc"` takes: 24 × 2^23 numbers."""
+_LARGEST = {"exact": EXACT_LARGEST, "order_mcmc": 24}
+"""Most variables that a method takes; 24 × 2^23 numbers are the tables of sampled orders."""
 
 
 class ParentSets(NamedTuple):
@@ -194,21 +202,11 @@ def plan_for(
         )
     dtype = _dtype(dataset, dtype)
     chosen, places = _choose(dataset, method, limit)
-    plan = Plan(
-        chosen,
-        places,
-        max_parents,
-        chosen_score,
-        structure_prior,
-        parent_prior,
-        OrderSampling() if sampling is None else sampling,
-        dtype,
-    )
+    sampling = OrderSampling() if sampling is None else sampling
+    plan = Plan(chosen, places, max_parents, chosen_score, structure_prior, parent_prior, sampling, dtype)
     _check(plan)
     if knowledge is not None and not isinstance(knowledge.required, Tracer):
-        check_parent_counts(
-            knowledge, plan.max_parents, plan.sampling.candidates if chosen == "restricted" else None
-        )
+        check_parent_counts(knowledge, max_parents, sampling.candidates if chosen == "restricted" else None)
     return plan
 
 
@@ -226,25 +224,21 @@ def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]
     places = size if limit is None else min(limit, size)
     if limit is None and places > EXACT_LIMIT and live is not None and live <= EXACT_LIMIT:
         places = EXACT_LIMIT
-    if method != "auto":
-        return method, places
-    return ("exact" if places <= EXACT_LIMIT else "restricted"), places
+    if method == "auto":
+        method = "exact" if places <= EXACT_LIMIT else "restricted"
+    return method, places
 
 
 def _check(plan: Plan) -> None:
     if plan.max_parents < 0:
         raise ValueError(f"`max_parents` must be at least 0; got {plan.max_parents}.")
-    if plan.method == "exact" and plan.places > EXACT_LARGEST:
+    most = _LARGEST.get(plan.method, plan.places)
+    if plan.places > most:
         raise ValueError(
-            f"`method='exact'` takes at most {EXACT_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
+            f"`method={plan.method!r}` takes at most {most} variables; got {plan.places}. Pass `limit` if fewer are "
             "live, or use `method='restricted'`."
         )
-    if plan.method == "order_mcmc" and plan.places > _SAMPLED_LARGEST:
-        raise ValueError(
-            f"`method='order_mcmc'` takes at most {_SAMPLED_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
-            "live, or use `method='restricted'`."
-        )
-    if plan.method in ("restricted", "order_mcmc") and plan.places < 2:
+    if plan.method != "exact" and plan.places < 2:
         raise ValueError(
             f"`method={plan.method!r}` needs at least 2 variables; got {plan.places}. Use 'exact'."
         )
@@ -273,9 +267,7 @@ def _dtype(dataset: Dataset, dtype: Any) -> Any:
 def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: Plan) -> Posterior:
     data, known, nodes = compact(dataset, knowledge, plan)
     key_screen, key_orders = jr.split(key)
-    candidates = all_others(data.live)
-    if plan.method == "restricted":
-        candidates = candidate_parents(data, known, key_screen, plan)
+    candidates = candidate_parents(data, known, key_screen, plan)
     prior, scores, table = set_scores(data, known, candidates, plan.max_parents, plan)
     spread = jnp.zeros((), plan.dtype)
     if plan.method == "exact":
@@ -321,16 +313,14 @@ def set_scores(
 
 
 def candidate_parents(data: Dataset, known: Knowledge | None, key: Key, plan: Plan) -> Candidates:
-    """Candidate parents: by what each node would choose alone, and again given sampled orders, round by round."""
+    """Candidate parents: all others, or by what each node would choose alone, and again given sampled orders."""
+    if plan.method != "restricted":
+        return all_others(data.live)
     count = min(plan.sampling.candidates, plan.places - 1)
     size = min(plan.max_parents, screening_size(plan.places - 1, plan.score.screening_sets))
     # A node may have more required parents than a screened set can hold: they are candidates at once.
-    required, free = None, None
-    if known is not None:
-        required, free = (
-            known.required,
-            eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(known.required)),
-        )
+    required = None if known is None else known.required
+    free = None if known is None else eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(required))
     _, every, table = set_scores(data, free, all_others(data.live), size, plan)
     found = screen(every, table, data.live, count, required)
     walk = dataclasses.replace(plan.sampling, sweeps=plan.sampling.burn_in + 1)

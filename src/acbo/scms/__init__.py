@@ -47,14 +47,14 @@ from .mechanisms import Mechanism as Mechanism
 from .mechanisms import Noise as Noise
 from .optima import BestIntervention as BestIntervention
 from .optima import best_intervention as best_intervention
-from .prior import SCMPrior as SCMPrior
-from .prior import linear_gaussian_prior as linear_gaussian_prior
-from .prior import scm_prior as scm_prior
 from .published_networks import NETWORKS as NETWORKS
 from .published_networks import from_pgmpy as from_pgmpy
 from .published_networks import load_network as load_network
 from .published_networks import to_pgmpy as to_pgmpy
+from .random_models import SCMPrior as SCMPrior
+from .random_models import linear_gaussian_prior as linear_gaussian_prior
 from .random_models import sample_scm as sample_scm
+from .random_models import scm_prior as scm_prior
 from .samples import draw_noise as draw_noise
 from .samples import propagate as propagate
 from .samples import sample as sample

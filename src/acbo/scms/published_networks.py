@@ -31,8 +31,7 @@ def load_network(name: str, *, target: str | None = None, ranges: Ranges | None 
     distribution. Without `target` it is the last variable in causal order; without `ranges` every other variable may
     be set within two standard deviations of its mean.
     """
-    if name not in NETWORKS:
-        place(name, NETWORKS, "name")
+    place(name, NETWORKS, "name")
     folder = _folder()
     if name == "sachs":
         names, equations, edges = _linear_levels(
@@ -157,9 +156,7 @@ def from_pgmpy(network: Any, **options: Any) -> CausalModel:
     Intercepts, coefficients and standard deviations are taken over as they are.
     """
     names = [str(node) for node in network.nodes()]
-    equations = []
-    for cpd in network.get_cpds():
-        equations.append(_equation(cpd))
+    equations = [_equation(cpd) for cpd in network.get_cpds()]
     missing = set(names) - {name for name, *_ in equations}
     if missing:
         raise ValueError(

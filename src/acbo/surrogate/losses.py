@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .heads import allowed_parents, set_logits
+from acbo.inference.metrics import edge_mask
+
 from .network import Prediction
 
 
@@ -17,7 +18,7 @@ def edge_loss(
 
     Minimised over many models, the sigmoid of the logits is the posterior probability of each edge.
     """
-    possible = (live[:, None] & live) & ~jnp.eye(live.shape[0], dtype=bool)
+    possible = edge_mask(live)
     logits = jnp.where(possible, edge_logits, 0.0)
     each = jax.nn.softplus(logits) - labels.astype(logits.dtype) * logits
     return jnp.where(possible, each, 0.0).sum() / jnp.maximum(possible.sum(), 1)
@@ -35,13 +36,8 @@ def parent_set_loss(
 
     def of_target(target: Int[Array, ""]) -> Float[Array, ""]:
         logits = prediction.parent_set_logits(max_size=max_size, target=target)
-        truth = set_logits(
-            prediction.single_logits[:, target],
-            prediction.factors[:, target],
-            adjacency[:, target][None],
-            allowed_parents(live, target),
-        )[0]
-        return jax.nn.logsumexp(logits) - truth
+        truth = prediction.parent_set_logits(adjacency[:, target][None], target=target)
+        return jax.nn.logsumexp(logits) - truth[0]
 
     each = jax.vmap(of_target)(jnp.arange(d))
     counted = live & (adjacency.sum(0) <= max_size)

@@ -11,13 +11,13 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key, demand_dataset
+from acbo.inference.metrics import edge_mask
 
 from .attention import AxialBlock
 from .calibration import Calibration
 from .heads import allowed_parents, candidate_sets, set_logits
-from .layers import MASKED, Dense, Norm, Normals
-from .network_config import NetworkConfig
-from .pairs import PairBlock
+from .layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
+from .pairs import PairBlock, apply_blocks
 from .statistics import FEATURES, pair_statistics, standardise
 
 _PRIOR_LOGIT = -1.5
@@ -56,12 +56,8 @@ class Prediction(eqx.Module):
         chosen = jnp.asarray(self.target if target is None else target, jnp.int32)
         if sets is None:
             sets = candidate_sets(self.live.shape[0], max_size, chosen)
-        return set_logits(
-            self.single_logits[:, chosen],
-            self.factors[:, chosen],
-            sets,
-            allowed_parents(self.live, chosen),
-        )
+        allowed = allowed_parents(self.live, chosen)
+        return set_logits(self.single_logits[:, chosen], self.factors[:, chosen], sets, allowed)
 
 
 class Network(eqx.Module):
@@ -81,7 +77,7 @@ class Network(eqx.Module):
 
     def __init__(self, config: NetworkConfig | None = None, *, key: Key) -> None:
         self.config = NetworkConfig() if config is None else config
-        parts = _new_parts(self.config, key)
+        parts = draw_parts(_parts, self.config, key)
         self.embed_pairs, self.embed_tokens, self.layers, self.norm, self.edge, self.sets = parts
 
     def __call__(self, data: Dataset, *, key: Key | None = None) -> Prediction:
@@ -95,12 +91,7 @@ class Network(eqx.Module):
         target: Int[Array, ""] | int = 0,
     ) -> Prediction:
         """The prediction from pair statistics that are already there; for the statistics encoder."""
-        arrays, static = eqx.partition(self.layers, eqx.is_array)
-
-        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
-            return eqx.combine(layer, static)(pairs, live), None
-
-        pairs, _ = jax.lax.scan(apply, self.embed_pairs(statistics), arrays)
+        pairs = apply_blocks(self.layers, self.embed_pairs(statistics), live)
         return self._answer(pairs, live, jnp.asarray(target, jnp.int32))
 
     def _answer(
@@ -109,7 +100,7 @@ class Network(eqx.Module):
         seen = self.norm(pairs)
         logits = self.edge(seen)[..., 0]
         more = self.sets(seen)
-        possible = (live[:, None] & live) & ~jnp.eye(live.shape[0], dtype=bool)
+        possible = edge_mask(live)
         return Prediction(
             edge_logits=jnp.where(possible, logits, MASKED),
             single_logits=jnp.where(possible, logits + more[..., 0], MASKED),
@@ -157,15 +148,8 @@ def _with_remat(body: Any, remat: str) -> Any:
     return jax.checkpoint(body, prevent_cse=False, policy=policy)
 
 
-@eqx.filter_jit
-def _new_parts(config: NetworkConfig, key: Key) -> tuple[Any, ...]:
-    """The parts of a new network."""
-    needed = Normals()
-    jax.eval_shape(lambda: _parts(config, needed))
-    return _parts(config, Normals(jr.normal(key, (needed.used,), jnp.float32)))
-
-
 def _parts(config: NetworkConfig, normals: Normals) -> tuple[Any, ...]:
+    """The parts of a new network."""
     axial = config.encoder == "axial"
     block = AxialBlock if axial else PairBlock
     layers = [block(config, normals=normals) for _ in range(config.layers)]
@@ -211,20 +195,15 @@ class Surrogate(eqx.Module):
         A plain call warns where there are more variables than it was trained on; inside `jit` no warning is possible.
         """
         demand_dataset(data)
-        most = self.trained_variables
-        if (
-            most is not None
-            and data.size > most
-            and not isinstance(data.live, Tracer)
-            and data.live.ndim == 1
-        ):
-            live = int(data.live.sum())
-            if live > most:
-                warnings.warn(
-                    f"the surrogate was trained on at most {most} variables; these data have {live}, and its answers there "
-                    "were never tested. `acbo.edge_posterior(data)` answers for any number.",
-                    stacklevel=2,
-                )
+        most, live = self.trained_variables, data.live
+        # The number of places is known without waiting for the device.
+        plain = most is not None and data.size > most and not isinstance(live, Tracer) and live.ndim == 1
+        if plain and live.sum() > most:
+            warnings.warn(
+                f"the surrogate was trained on at most {most} variables; these data have {int(live.sum())}, and its answers "
+                "there were never tested. `acbo.edge_posterior(data)` answers for any number.",
+                stacklevel=2,
+            )
         return _answer(self, data)
 
 
