@@ -9,10 +9,16 @@ def require_between(name: str, value: float, low: float, high: float, why: str =
         raise ValueError(f"`{name}` must be between {low} and {high}; got {value}.{why and ' ' + why}")
 
 
-def require_at_least(name: str, value: float, low: float) -> None:
-    """Raise unless `value >= low`."""
+def require_at_least(name: str, value: float, low: float, why: str = "") -> None:
+    """Raise unless `value >= low`; `why` is a remedy for the message."""
     if not value >= low:
-        raise ValueError(f"`{name}` must be at least {low}; got {value}.")
+        raise ValueError(f"`{name}` must be at least {low}; got {value}.{why and ' ' + why}")
+
+
+def require_above(name: str, value: float, low: float, why: str = "") -> None:
+    """Raise unless `value > low`; `why` is a remedy for the message."""
+    if not value > low:
+        raise ValueError(f"`{name}` must be above {low}; got {value}.{why and ' ' + why}")
 
 
 def require_all_at_least(config: Any, low: float, *names: str) -> None:

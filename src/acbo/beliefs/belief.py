@@ -136,8 +136,7 @@ class Belief(AbstractBelief):
             "fan,fnm,fam->fa", cross, self.inverse, cross, precision="highest"
         )
         shift = jnp.einsum("fan,dn->fda", cross, self.weight, precision="highest")
-        draws = jnp.arange(self.form.shape[0])
-        shift = shift[self.form, draws]
+        shift = shift[self.form, jnp.arange(self.form.shape[0])]
         deviation = jnp.sqrt(jnp.maximum(left, 0))[self.form]
         base = _prior_mean(
             self.models, self.outcomes, mask, value, jnp.asarray(forms["trust"], dtype)[self.form]

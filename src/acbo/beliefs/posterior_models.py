@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo._limits import require_at_least, require_one_of
+from acbo._limits import require_above, require_at_least, require_one_of
 from acbo.data import Dataset, Key
 from acbo.inference.gp_score import GaussianProcess, LinearOrSmooth
 from acbo.inference.graph_draws import draw_graphs
@@ -49,12 +49,11 @@ class BeliefSettings:
     def __post_init__(self) -> None:
         require_one_of("mechanism", self.mechanism, "linear", "smooth")
         require_at_least("models", self.models, 1)
-        if self.mechanism == "smooth" and self.units < 1:
-            raise ValueError(f"`units` must be at least 1 for smooth mechanisms; got {self.units}.")
+        if self.mechanism == "smooth":
+            require_at_least("units", self.units, 1, "Smooth mechanisms need them.")
         if not self.lengths or min(self.lengths) <= 0:
             raise ValueError(f"`lengths` must be numbers above 0, at least one; got {self.lengths}.")
-        if not self.slack > 0:
-            raise ValueError(f"`slack` must be above 0; got {self.slack}.")
+        require_above("slack", self.slack, 0)
 
 
 def score_for(settings: BeliefSettings, rows: int) -> str | AbstractScore:

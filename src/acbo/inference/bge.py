@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from acbo._limits import require_above, require_one_of
 from jaxworlds.static import config
 
 from ..data import Dataset
@@ -35,14 +36,9 @@ class BGe(AbstractScore):
     scale: str = "data"
 
     def __post_init__(self) -> None:
-        if not self.mean_weight > 0:
-            raise ValueError(f"`mean_weight` must be above 0; got {self.mean_weight}.")
-        if not self.extra_degrees > 1:
-            raise ValueError(
-                f"`extra_degrees` must be above 1; got {self.extra_degrees}. The least informative usual value is 2."
-            )
-        if self.scale not in ("unit", "data"):
-            raise ValueError(f"`scale` must be 'unit' or 'data'; got {self.scale!r}.")
+        require_above("mean_weight", self.mean_weight, 0)
+        require_above("extra_degrees", self.extra_degrees, 1, "The least informative usual value is 2.")
+        require_one_of("scale", self.scale, "unit", "data")
 
     def log_scores(
         self, data: Dataset, candidates: Candidates, table: SetTable

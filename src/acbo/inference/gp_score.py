@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from acbo._limits import require_above, require_at_least, require_one_of
 from jaxworlds.static import config
 
 from ..data import Dataset
@@ -51,14 +52,11 @@ class GaussianProcess(AbstractScore):
             values = getattr(self, name)
             if not values or min(values) <= 0:
                 raise ValueError(f"`{name}` must be numbers above 0, at least one; got {values}.")
-        if self.combine not in ("mean", "max"):
-            raise ValueError(f"`combine` must be 'mean' or 'max'; got {self.combine!r}.")
-        if self.features is not None and self.features < 1:
-            raise ValueError(
-                f"`features` must be at least 1; got {self.features}. Pass None for the exact kernel."
-            )
-        if not (self.shape > 0 and self.rate > 0):
-            raise ValueError(f"`shape` and `rate` must be above 0; got {self.shape} and {self.rate}.")
+        require_one_of("combine", self.combine, "mean", "max")
+        if self.features is not None:
+            require_at_least("features", self.features, 1, "Pass None for the exact kernel.")
+        require_above("shape", self.shape, 0)
+        require_above("rate", self.rate, 0)
 
     def log_scores(
         self, data: Dataset, candidates: Candidates, table: SetTable

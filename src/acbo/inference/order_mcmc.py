@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxworlds.static import config
 
+from .._limits import require_all_at_least, require_at_least
 from ..data import Key
 from . import wide
 from .order_dp import subset_sums
@@ -45,10 +46,9 @@ class OrderSampling:
     """Number of first sweeps that are left out of the average."""
 
     def __post_init__(self) -> None:
-        least = {"candidates": 1, "rounds": 0, "chains": 1, "burn_in": 0, "sweeps": self.burn_in + 1}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"`{name}` must be at least {bound}; got {getattr(self, name)}.")
+        require_all_at_least(self, 1, "candidates", "chains")
+        require_all_at_least(self, 0, "rounds", "burn_in")
+        require_at_least("sweeps", self.sweeps, self.burn_in + 1)
         if self.candidates > _MOST_CANDIDATES:
             raise ValueError(
                 f"`candidates` must be at most {_MOST_CANDIDATES}; got {self.candidates}. Each one doubles the memory."

@@ -11,6 +11,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float, Int, Int32, Shaped
 
+from .._limits import require_at_least, require_one_of
 from . import wide
 from .knowledge import Knowledge
 from .order_dp import order_total, order_weights, subset_sums, superset_sums
@@ -59,8 +60,7 @@ def set_table(candidates: int, max_parents: int) -> SetTable:
     >>> set_table(3, 2).members.astype(int).tolist()
     [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
     """
-    if max_parents < 0:
-        raise ValueError(f"`max_parents` must be at least 0; got {max_parents}.")
+    require_at_least("max_parents", max_parents, 0)
     sizes = range(min(max_parents, candidates) + 1)
     chosen = (places for size in sizes for places in itertools.combinations(range(candidates), size))
     # Sets differ first by their largest member: the order of their numbers, which no integer of the machine need hold.
@@ -160,8 +160,7 @@ def _by_size(
     sizes: Int[np.ndarray, " sets"], live: Bool[Array, " nodes"], kind: str, dtype: jnp.dtype
 ) -> Float[Array, " sets"]:
     """log q of a set of each size, not normalized."""
-    if kind not in ("size", "flat"):
-        raise ValueError(f"`parent_prior` must be 'size' or 'flat'; got {kind!r}.")
+    require_one_of("parent_prior", kind, "size", "flat")
     size = jnp.asarray(sizes, dtype)
     if kind == "flat":
         return jnp.zeros_like(size)

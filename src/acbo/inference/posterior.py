@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Int32
 
+from .._limits import require_at_least, require_one_of
 from ..data import Dataset, Key, demand_dataset
 from .bge import BGe
 from .candidates import screen, screening_size
@@ -74,8 +75,7 @@ class Posterior(eqx.Module):
         table = set_table(self.candidates.shape[-1], self.max_parents)
         here = self.nodes == variable
         place = jnp.argmax(here)
-        size = self.edges.shape[-1]
-        columns = jax.nn.one_hot(self.candidates[place], size, dtype=jnp.int32)
+        columns = jax.nn.one_hot(self.candidates[place], self.edges.shape[-1], dtype=jnp.int32)
         members = jnp.matmul(jnp.asarray(table.members, jnp.int32), columns) > 0
         none = jnp.zeros_like(self.set_probabilities[0]).at[0].set(1.0)
         return ParentSets(members, jnp.where(jnp.any(here), self.set_probabilities[place], none))
@@ -135,16 +135,7 @@ def edge_posterior(
         posterior.edges[0, 1], posterior.target_parents()
     """
     plan = plan_for(
-        dataset,
-        score,
-        knowledge,
-        max_parents,
-        method=method,
-        limit=limit,
-        structure_prior=structure_prior,
-        parent_prior=parent_prior,
-        sampling=sampling,
-        dtype=dtype,
+        dataset, score, knowledge, max_parents, method, limit, structure_prior, parent_prior, sampling, dtype
     )
     found = posterior_by(plan, dataset, knowledge, key)
     if isinstance(plan.score, BGe):
@@ -181,7 +172,6 @@ def plan_for(
     score: str | AbstractScore,
     knowledge: Knowledge | None,
     max_parents: int | None,
-    *,
     method: str,
     limit: int | None,
     structure_prior: str = "order",
@@ -217,8 +207,7 @@ def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]
     size = dataset.size
     live = None if isinstance(dataset.live, Tracer) else int(np.sum(np.asarray(dataset.live)))
     if limit is not None:
-        if limit < 1:
-            raise ValueError(f"`limit` must be at least 1; got {limit}.")
+        require_at_least("limit", limit, 1)
         if live is not None and live > limit:
             raise ValueError(f"`limit` must be at least the number of live variables, {live}; got {limit}.")
     places = size if limit is None else min(limit, size)
@@ -230,8 +219,7 @@ def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]
 
 
 def _check(plan: Plan) -> None:
-    if plan.max_parents < 0:
-        raise ValueError(f"`max_parents` must be at least 0; got {plan.max_parents}.")
+    require_at_least("max_parents", plan.max_parents, 0)
     most = _LARGEST.get(plan.method, plan.places)
     if plan.places > most:
         raise ValueError(
@@ -242,8 +230,7 @@ def _check(plan: Plan) -> None:
         raise ValueError(
             f"`method={plan.method!r}` needs at least 2 variables; got {plan.places}. Use 'exact'."
         )
-    if plan.structure_prior not in ("order", "uniform"):
-        raise ValueError(f"`structure_prior` must be 'order' or 'uniform'; got {plan.structure_prior!r}.")
+    require_one_of("structure_prior", plan.structure_prior, "order", "uniform")
     if plan.structure_prior == "uniform" and plan.method != "exact":
         raise ValueError(
             f"`structure_prior='uniform'` needs `method='exact'`; got {plan.method!r}. Use the order prior."

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int32
 
-from acbo._limits import require_all_at_least
+from acbo._limits import require_all_at_least, require_between
 from acbo.beliefs.model_effects import effects_of, simulated_rows
 from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
@@ -49,8 +49,7 @@ class EpisodeConfig:
                 f"`least` must be from 0 to `observations`, {self.observations}; got {self.least}."
             )
         require_all_at_least(self, 1, "trials", "max_simultaneous", "draws")
-        if not 0 <= self.known <= 1:
-            raise ValueError(f"`known` must be a share from 0 to 1; got {self.known}.")
+        require_between("known", self.known, 0, 1, "It is a share.")
 
 
 class Case(eqx.Module):
@@ -76,18 +75,18 @@ class Steps(NamedTuple):
     picks: Int32[Array, "trials most"]
     log: Float[Array, " trials"]
     """Log probability of the picks when they were made."""
-    regret: Float[Array, " more"]
-    """Regret of the recommendation before the first experiment and after each."""
-    structure: Float[Array, " more"]
-    """Mean log probability that the surrogate gave the true edges."""
-    parents: Float[Array, " more"]
-    """The same of the edges into the target alone."""
     novel: Float[Array, " trials"]
     """True if the experiment set a variable that none before had."""
     made: Bool[Array, " trials"]
     """True if the episode had not been ended before."""
     performed: Bool[Array, " trials"]
     """True if it was not ended now either: an experiment was made."""
+    regret: Float[Array, " more"]
+    """Regret of the recommendation before the first experiment and after each."""
+    structure: Float[Array, " more"]
+    """Mean log probability that the surrogate gave the true edges."""
+    parents: Float[Array, " more"]
+    """The same of the edges into the target alone."""
     data: Dataset
     """All rows in the end."""
 
@@ -178,9 +177,7 @@ def run_steps(
     (data, _), (found, judged) = jax.lax.scan(
         step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, pick_noise)
     )
-    known, spread, picks, log, novel, made, performed = jax.tree.map(lambda a: a[:-1], found)
-    regret, structure, parents = judged
-    return Steps(known, spread, picks, log, regret, structure, parents, novel, made, performed, data)
+    return Steps(*jax.tree.map(lambda a: a[:-1], found), *judged, data)
 
 
 def thompson_shares(

@@ -45,8 +45,6 @@ from .mechanisms import MECHANISMS as MECHANISMS
 from .mechanisms import NOISES as NOISES
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms import Noise as Noise
-from .optima import BestIntervention as BestIntervention
-from .optima import best_intervention as best_intervention
 from .published_networks import NETWORKS as NETWORKS
 from .published_networks import from_pgmpy as from_pgmpy
 from .published_networks import load_network as load_network
@@ -63,6 +61,8 @@ from .scm import SCM as SCM
 from .scm import linear_scm as linear_scm
 from .scm import pad as pad
 from .scm import permute as permute
+from .true_effects import BestIntervention as BestIntervention
+from .true_effects import best_intervention as best_intervention
 from .true_effects import common_noise as common_noise
 from .true_effects import regret as regret
 from .true_effects import true_effect as true_effect

@@ -14,10 +14,9 @@ from acbo.names import place, require_distinct
 
 from .interventions import Intervention
 from .mechanisms import MECHANISMS, NOISES
-from .optima import best_intervention
 from .samples import demand_rows, key_of, largest_value, sample
 from .scm import SCM, permute
-from .true_effects import SAMPLES, true_effect
+from .true_effects import SAMPLES, best_intervention, true_effect
 
 Level = float | Float[Array, " rows"] | Float[np.ndarray, " rows"]
 Levels = Mapping[str, Level]

@@ -15,49 +15,13 @@ from acbo.inference.metrics import edge_mask
 
 from .attention import AxialBlock
 from .calibration import Calibration
-from .heads import allowed_parents, candidate_sets, set_logits
+from .heads import Prediction
 from .layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
 from .pairs import PairBlock, apply_blocks
 from .statistics import FEATURES, pair_statistics, standardise
 
 _PRIOR_LOGIT = -1.5
 """Before training, an edge has a probability of 0.18: 1.5 edges per variable among ten (ledger 7.2)."""
-
-
-class Prediction(eqx.Module):
-    """Prediction for one dataset; `[i, j]` is about i → j."""
-
-    edge_logits: Float[Array, "d d"]
-    """Log odds of each edge; `MASKED` where none can be."""
-    single_logits: Float[Array, "d d"]
-    """The part of parent-set logits that single parents bring; column j is for target j."""
-    factors: Float[Array, "d d rank"]
-    """The part that each two of them bring."""
-    live: Bool[Array, " d"]
-    target: Int[Array, ""]
-
-    @property
-    def edges(self) -> Float[Array, "d d"]:
-        """Probability of each edge."""
-        return jax.nn.sigmoid(self.edge_logits)
-
-    def parent_logits(self, target: Int[Array, ""] | int | None = None) -> Float[Array, " d"]:
-        """Log odds that each variable is a parent of the target: of the dataset's own, or of another."""
-        return self.edge_logits[:, self.target if target is None else target]
-
-    def parent_set_logits(
-        self,
-        sets: Bool[Array, "sets d"] | None = None,
-        *,
-        max_size: int = 3,
-        target: Int[Array, ""] | int | None = None,
-    ) -> Float[Array, " sets"]:
-        """Logits of parent sets of the target; by default of all with at most `max_size` members."""
-        chosen = jnp.asarray(self.target if target is None else target, jnp.int32)
-        if sets is None:
-            sets = candidate_sets(self.live.shape[0], max_size, chosen)
-        allowed = allowed_parents(self.live, chosen)
-        return set_logits(self.single_logits[:, chosen], self.factors[:, chosen], sets, allowed)
 
 
 class Network(eqx.Module):
@@ -124,9 +88,8 @@ class Network(eqx.Module):
                 return (tokens, layer(pairs, data.live, layer_key)), None
             return layer(tokens, pairs, data.rows, data.live, layer_key), None
 
-        body = _with_remat(apply, self.config.remat)
-        (_, pairs), _ = jax.lax.scan(body, (tokens, pairs), (arrays, keys))
-        return pairs
+        layer = _with_remat(apply, self.config.remat)
+        return jax.lax.scan(layer, (tokens, pairs), (arrays, keys))[0][1]
 
     def _channels(self, data: Dataset, x: Float[Array, "n d"]) -> Float[Array, "n d channels"]:
         """Inputs of a token (row, variable): the value, whether it was set, and whether the row is an observation."""
@@ -142,8 +105,7 @@ def _with_remat(body: Any, remat: str) -> Any:
     """The body of the scan, keeping less for the backward pass."""
     if remat == "none":
         return body
-    products = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    policy = products if remat == "dots" else None
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
     # A scan keeps the two passes apart, so the barrier that does it elsewhere would only hinder fusion.
     return jax.checkpoint(body, prevent_cse=False, policy=policy)
 

@@ -31,8 +31,8 @@ from acbo.train_loop import (
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout
 from jaxworlds.static import config
 
+from .heads import edge_loss, parent_set_loss
 from .layers import NetworkConfig
-from .losses import edge_loss, parent_set_loss
 from .network import Network
 
 Draw = Callable[[Key], tuple[Dataset, Any]]
@@ -120,8 +120,7 @@ class Update(eqx.Module):
 
     def _of_batch(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:
         def loss(network: Network) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-            each = jax.vmap(lambda key: self._of_one(network, key))(keys)
-            means = jax.tree.map(jnp.mean, each)
+            means = jax.tree.map(jnp.mean, jax.vmap(lambda key: self._of_one(network, key))(keys))
             return means["total_loss"], means
 
         (_, figures), gradient = jax.value_and_grad(loss, has_aux=True)(network)
@@ -133,8 +132,7 @@ class Update(eqx.Module):
         data, adjacency = self.draw(key_model)
         labels = adjacency if self.teach is None else self.teach(data)
         labels = jax.lax.stop_gradient(jnp.asarray(labels, jnp.float32))
-        has_dropout = network.config.dropout > 0
-        prediction = network(data, key=key_dropout if has_dropout else None)
+        prediction = network(data, key=key_dropout if network.config.dropout > 0 else None)
         losses = {"edge_loss": edge_loss(prediction.edge_logits, labels, data.live)}
         losses["total_loss"] = losses["edge_loss"]
         if self.config.set_weight:
