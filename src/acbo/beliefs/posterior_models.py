@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float
 
 from acbo._limits import require_above, require_at_least, require_one_of
 from acbo.data import Dataset, Key
+from acbo.inference.bge import AbstractScore
 from acbo.inference.gp_score import GaussianProcess, LinearOrSmooth
 from acbo.inference.graph_draws import draw_graphs
-from acbo.inference.scores import AbstractScore
 from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
 from acbo.scms.mechanisms import COS, GAUSSIAN, Mechanism, Noise

@@ -1,5 +1,6 @@
 """The teacher: exact Bayesian posteriors of edges and parent sets, prior knowledge, and measures of quality."""
 
+from .bge import AbstractScore as AbstractScore
 from .bge import BGe as BGe
 from .gp_score import GaussianProcess as GaussianProcess
 from .gp_score import LinearOrSmooth as LinearOrSmooth
@@ -19,4 +20,3 @@ from .order_mcmc import OrderSampling as OrderSampling
 from .posterior import ParentSets as ParentSets
 from .posterior import Posterior as Posterior
 from .posterior import edge_posterior as edge_posterior
-from .scores import AbstractScore as AbstractScore

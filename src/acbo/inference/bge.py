@@ -1,6 +1,11 @@
-"""The BGe score: the exact marginal likelihood of a linear-Gaussian node under a normal-Wishart prior."""
+"""The interface of parent-set scores, and the BGe score.
 
+BGe is the exact marginal likelihood of a linear-Gaussian node under a normal-Wishart prior.
+"""
+
+import abc
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +17,25 @@ from jaxworlds.static import config
 
 from ..data import Dataset
 from .parent_sets import Candidates, SetTable
-from .scores import AbstractScore
+
+
+class AbstractScore(abc.ABC):
+    """A score of parent sets for each node. Subclasses are `@config` classes: plain, static values."""
+
+    usual_parents: ClassVar[int] = 5
+    """Largest parent set that is tried unless the user says so."""
+    screening_sets: ClassVar[int] = 50_000
+    """Most parent sets of a node that are scored to find its candidate parents."""
+
+    @abc.abstractmethod
+    def log_scores(
+        self, data: Dataset, candidates: Candidates, table: SetTable
+    ) -> Float[Array, "nodes sets"]:
+        """log p(values of the node | values of its parents), for every node and every set of its candidates.
+
+        Rows in which the node itself is intervened say nothing about its mechanism and are left out. Entries
+        with invalid candidates may be anything finite.
+        """
 
 
 @config

@@ -14,9 +14,8 @@ from acbo._limits import require_above, require_at_least, require_one_of
 from jaxworlds.static import config
 
 from ..data import Dataset
-from .bge import BGe, moments
+from .bge import AbstractScore, BGe, moments
 from .parent_sets import Candidates, SetTable
-from .scores import AbstractScore
 
 
 @config
@@ -183,3 +182,15 @@ class LinearOrSmooth(AbstractScore):
         straight = self.linear.log_scores(data, candidates, table)
         bent = self.smooth.log_scores(data, candidates, table) - units[:, None]
         return jnp.logaddexp(straight, bent) - math.log(2)
+
+
+def score_named(score: str | AbstractScore) -> AbstractScore:
+    """A score from its name, `"bge"` or `"gp"`, or itself."""
+    if isinstance(score, AbstractScore):
+        return score
+    named = {"bge": BGe, "gp": GaussianProcess}
+    if score not in named:
+        raise ValueError(
+            f"`score` must be 'bge', 'gp' or an AbstractScore; got {score!r}. Use 'bge' for linear models."
+        )
+    return named[score]()

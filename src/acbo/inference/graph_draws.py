@@ -9,12 +9,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..data import Dataset, Key
 from . import wide
+from .bge import AbstractScore
 from .knowledge import Knowledge
 from .order_dp import subset_sums, subset_weights
 from .order_mcmc import OrderSampling, sample_orders
 from .parent_sets import Candidates, SetTable, all_sets
 from .posterior import Plan, candidate_parents, compact, plan_for, set_scores
-from .scores import AbstractScore
 
 
 def draw_graphs(

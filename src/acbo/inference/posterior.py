@@ -14,8 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from .._limits import require_at_least, require_one_of
 from ..data import Dataset, Key, demand_dataset
-from .bge import BGe
+from .bge import AbstractScore, BGe
 from .candidates import screen, screening_size
+from .gp_score import score_named
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
@@ -30,7 +31,6 @@ from .parent_sets import (
     parent_set_posterior,
     set_table,
 )
-from .scores import AbstractScore, score_named
 
 METHODS = ("auto", "exact", "restricted", "order_mcmc")
 EXACT_LIMIT = 16
