@@ -108,7 +108,9 @@ def sample_orders(
         key_start, key_walk = jr.split(key)
         rank = jr.permutation(key_start, log_scores.shape[0])
 
-        def sweep(carry: tuple[Ranks, Array], turn: tuple[Array, Key]) -> tuple[tuple[Ranks, Array], None]:
+        def sweep(
+            carry: tuple[Ranks, Float[Array, "nodes sets"]], turn: tuple[Int[Array, ""], Key]
+        ) -> tuple[tuple[Ranks, Float[Array, "nodes sets"]], None]:
             rank, summed = carry
             number, key = turn
             beta = jnp.minimum(1.0, (number + 1) / max(settings.burn_in / 2, 1)).astype(log_scores.dtype)

@@ -72,7 +72,9 @@ class PairBlock(eqx.Module):
         return pairs + dropout(told, self.dropout, keys[1]).astype(pairs.dtype)
 
 
-def apply_blocks(blocks: Any, pairs: Float[Array, "d d width"], live: Bool[Array, " d"]) -> Array:
+def apply_blocks(
+    blocks: Any, pairs: Float[Array, "d d width"], live: Bool[Array, " d"]
+) -> Float[Array, "d d width"]:
     """The pairs after a stack of `PairBlock`s, under one `scan`."""
     arrays, static = eqx.partition(blocks, eqx.is_array)
 
