@@ -307,7 +307,7 @@ def candidate_parents(data: Dataset, known: Knowledge | None, key: Key, plan: Pl
     size = min(plan.max_parents, screening_size(plan.places - 1, plan.score.screening_sets))
     # A node may have more required parents than a screened set can hold: they are candidates at once.
     required = None if known is None else known.required
-    free = None if known is None else eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(required))
+    free = known and eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(known.required))
     _, every, table = set_scores(data, free, all_others(data.live), size, plan)
     found = screen(every, table, data.live, count, required)
     walk = dataclasses.replace(plan.sampling, sweeps=plan.sampling.burn_in + 1)

@@ -177,7 +177,7 @@ def run_steps(
     (data, _), (found, judged) = jax.lax.scan(
         step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, pick_noise)
     )
-    return Steps(*jax.tree.map(lambda a: a[:-1], found), *judged, data)
+    return Steps._make((*jax.tree.map(lambda a: a[:-1], found), *judged, data))
 
 
 def thompson_shares(

@@ -176,15 +176,15 @@ def _assemble(
 
     own = {"adjacency": adjacency, "live": np.ones(d, bool), "observed": observed, "manipulable": manipulable}
     own |= {"low": low, "high": high, "cost_fixed": fixed, "cost_unit": unit}
-    mechanism, noise, own = (
+    of_mechanism, of_noise, of_model = (
         {name: pad_field(name, array) for name, array in fields.items()} for fields in (mechanism, noise, own)
     )
     scm = SCM(
-        order=topological_order(own["adjacency"], own["live"]),
+        order=topological_order(of_model["adjacency"], of_model["live"]),
         target=jnp.asarray(goal, jnp.int32),
-        mechanism=Mechanism(**mechanism, functions=functions),
-        noise=Noise(**noise),
-        **own,
+        mechanism=Mechanism(**of_mechanism, functions=functions),
+        noise=Noise(**of_noise),
+        **of_model,
     )
     return CausalModel(names, scm)
 

@@ -157,9 +157,9 @@ class Surrogate(eqx.Module):
         A plain call warns where there are more variables than it was trained on; inside `jit` no warning is possible.
         """
         demand_dataset(data)
-        most, live = self.trained_variables, data.live
+        live, most = data.live, data.size if self.trained_variables is None else self.trained_variables
         # The number of places is known without waiting for the device.
-        plain = most is not None and data.size > most and not isinstance(live, Tracer) and live.ndim == 1
+        plain = data.size > most and not isinstance(live, Tracer) and live.ndim == 1
         if plain and live.sum() > most:
             warnings.warn(
                 f"the surrogate was trained on at most {most} variables; these data have {int(live.sum())}, and its answers "
