@@ -49,8 +49,8 @@ class BeliefSettings:
     def __post_init__(self) -> None:
         require_one_of("mechanism", self.mechanism, "linear", "smooth")
         require_at_least("models", self.models, 1)
-        if self.mechanism == "smooth":
-            require_at_least("units", self.units, 1, "Smooth mechanisms need them.")
+        if self.mechanism == "smooth" and self.units < 1:
+            raise ValueError(f"`units` must be at least 1 for smooth mechanisms; got {self.units}.")
         if not self.lengths or min(self.lengths) <= 0:
             raise ValueError(f"`lengths` must be numbers above 0, at least one; got {self.lengths}.")
         require_above("slack", self.slack, 0)

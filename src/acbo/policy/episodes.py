@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int32
 
-from acbo._limits import require_all_at_least, require_between
+from acbo._limits import require_all_at_least
 from acbo.beliefs.model_effects import effects_of, simulated_rows
 from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
@@ -49,7 +49,8 @@ class EpisodeConfig:
                 f"`least` must be from 0 to `observations`, {self.observations}; got {self.least}."
             )
         require_all_at_least(self, 1, "trials", "max_simultaneous", "draws")
-        require_between("known", self.known, 0, 1, "It is a share.")
+        if not 0 <= self.known <= 1:
+            raise ValueError(f"`known` must be a share from 0 to 1; got {self.known}.")
 
 
 class Case(eqx.Module):
