@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from acbo.data import dataset
 from acbo.inference import edge_posterior, wide
-from acbo.inference.parent_sets import SetTable, count_sets, set_table
-from acbo.inference.summation import log_total, parent_set_posterior
+from acbo.inference.parent_sets import SetTable, count_sets, log_total, parent_set_posterior, set_table
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

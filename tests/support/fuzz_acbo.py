@@ -235,8 +235,8 @@ def _json(value: Any) -> Callable[[Path], list[bytes]]:
 def _surrogates(folder: Path) -> list[bytes]:
     import jax.random as jr
 
+    from acbo.surrogate.layers import NetworkConfig
     from acbo.surrogate.network import Network
-    from acbo.surrogate.network_config import NetworkConfig
     from acbo.surrogate.weights import save_weights
 
     config = NetworkConfig(width=8, layers=1, heads=2)
@@ -257,8 +257,7 @@ def read_surrogate(path: Path) -> None:
 def _policies(folder: Path) -> list[bytes]:
     import jax.random as jr
 
-    from acbo.policy.policy_config import PolicyConfig
-    from acbo.policy.policy_network import PolicyNetwork
+    from acbo.policy.policy_network import PolicyConfig, PolicyNetwork
     from acbo.policy.policy_weights import save_policy
 
     config = PolicyConfig(width=8, layers=1, surrogate_layers=1)

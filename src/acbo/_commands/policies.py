@@ -21,11 +21,10 @@ from acbo.names import place
 from acbo.policy.curriculum import Curriculum
 from acbo.policy.grpo import PolicyLearning, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
-from acbo.policy.policy_config import PolicyConfig
+from acbo.policy.policy_network import PolicyConfig
 from acbo.policy.policy_weights import save_policy
 from acbo.scms.families import FAMILIES
-from acbo.scms.prior import scm_prior
-from acbo.scms.random_models import sample_scm
+from acbo.scms.random_models import sample_scm, scm_prior
 from acbo.scms.samples import sample_mixed
 from acbo.strategies import CausalBO, strategy_named
 from acbo.strategies.trained_policy import Policy, load_policy, pretrained_policy

@@ -100,8 +100,8 @@ def _forms() -> dict[str, np.ndarray]:
         for length in lengths
         for noise in (0.1, 0.3, 1.0, 4.0, 12.0)
     ]
-    fields = zip(*[*exact, *corrected, *free], strict=True)
-    return {name: np.array(values) for name, values in zip(_Form._fields, fields, strict=True)}
+    fields = map(np.array, zip(*exact, *corrected, *free, strict=True))
+    return dict(zip(_Form._fields, fields, strict=True))
 
 
 class Belief(AbstractBelief):
@@ -131,15 +131,12 @@ class Belief(AbstractBelief):
         dtype = self.weight.dtype
         pairs = pair_actions(self.problem, (mask, value), self.tried[:2])
         signal = jnp.asarray(forms["signal"], dtype) * self.reach
-        lengths, place = np.unique(forms["length"], return_inverse=True)
-        kernels = jnp.stack([pairs.kernel(float(length)) for length in lengths]) * self.tried[2]
-        cross = kernels[place] * (signal**2)[:, None, None]
+        cross = pairs.kernels(forms["length"]) * self.tried[2] * (signal**2)[:, None, None]
         left = signal[:, None] ** 2 - jnp.einsum(
             "fan,fnm,fam->fa", cross, self.inverse, cross, precision="highest"
         )
         shift = jnp.einsum("fan,dn->fda", cross, self.weight, precision="highest")
-        draws = jnp.arange(self.form.shape[0])
-        shift = shift[self.form, draws]
+        shift = shift[self.form, jnp.arange(self.form.shape[0])]
         deviation = jnp.sqrt(jnp.maximum(left, 0))[self.form]
         base = _prior_mean(
             self.models, self.outcomes, mask, value, jnp.asarray(forms["trust"], dtype)[self.form]
@@ -187,7 +184,6 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
     farthest = jnp.max(jnp.where(real, jnp.abs(y - centre) / scale, 0))
     reach = jnp.maximum(farthest / BEYOND, 1)
     pairs = pair_actions(problem, (mask, value), (mask, value))
-    near = {length: pairs.kernel(length) for length in sorted(set(forms["length"].tolist()))}
     both = real[:, None] & real
 
     def condition(signal: Array, kernel: Array, each: Array, trust: Array) -> tuple[Array, Array, Array]:
@@ -197,9 +193,8 @@ def corrected_belief(problem: Problem, data: Dataset, models: SCM, key: Key) -> 
         weight = jnp.matmul(rest, inverse, precision="highest")
         return inverse, weight, -0.5 * (jnp.sum(rest * weight, -1) + log_det)
 
-    kernels = jnp.stack([near[length] for length in forms["length"].tolist()])
     signal = jnp.asarray(forms["signal"], dtype) * reach
-    inverse, weight, evidence = jax.vmap(condition)(signal, kernels, each, trust)
+    inverse, weight, evidence = jax.vmap(condition)(signal, pairs.kernels(forms["length"]), each, trust)
     log = TEMPER * evidence + jnp.log(jnp.asarray(forms["prior"], dtype))[:, None]
     along = jnp.cumsum(jax.nn.softmax(log, axis=0), axis=0)
     draws = log.shape[1]
@@ -225,12 +220,15 @@ class ActionPairs(NamedTuple):
         """1 for equal actions, less the farther they are, 0 where they have nothing in common."""
         each = -0.5 * self.distance / length**2
         joint = self.same * jnp.exp(each.sum(-1))
-        return (
-            joint
-            if self.both is None
-            else (1 - SHARE) * joint
-            + SHARE * (jnp.sum(self.both * jnp.exp(each), -1) + self.same * (self.both.sum(-1) == 0))
-        )
+        if self.both is None:
+            return joint
+        shared = jnp.sum(self.both * jnp.exp(each), -1) + self.same * (self.both.sum(-1) == 0)
+        return (1 - SHARE) * joint + SHARE * shared
+
+    def kernels(self, lengths: Float[np.ndarray, " n"]) -> Float[Array, "n a b"]:
+        """The kernel of each length."""
+        different, place = np.unique(lengths, return_inverse=True)
+        return jnp.stack([self.kernel(float(length)) for length in different])[place]
 
 
 def pair_actions(

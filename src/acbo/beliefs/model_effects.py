@@ -50,15 +50,11 @@ def expected_rows(
     models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], draws: int = DRAWS
 ) -> Float[Array, "models actions d"]:
     """The mean of all variables under each action and each model."""
-    actions, d = mask.shape
 
     def one(model: SCM) -> Float[Array, "actions d"]:
         if not model.mechanism.units:
-            return propagate(model, jnp.zeros((actions, d), value.dtype), hard(mask, value))
-        noise = common_noise(model, None, draws)
-        repeated = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
-        rows = propagate(model, jnp.tile(noise, (actions, 1)), repeated)
-        return rows.reshape(actions, -1, d).mean(1)
+            return propagate(model, jnp.zeros(mask.shape, value.dtype), hard(mask, value))
+        return simulated_rows(model, mask, value, draws).mean(1)
 
     # One model after another where each is many rows: all at once would not fit the cache.
     return jax.vmap(one)(models) if not models.mechanism.units else jax.lax.map(one, models)
@@ -68,15 +64,20 @@ def target_variance(
     models: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], draws: int = DRAWS
 ) -> Float[Array, " actions"]:
     """Variance of the target in one row of each action: the mean over models."""
-    actions, d = mask.shape
 
     def one(model: SCM) -> Float[Array, " actions"]:
-        noise = common_noise(model, None, draws)
-        repeated = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
-        rows = propagate(model, jnp.tile(noise, (actions, 1)), repeated)
-        return rows.reshape(actions, -1, d)[..., model.target].var(1)
+        return simulated_rows(model, mask, value, draws)[..., model.target].var(1)
 
     return jax.lax.map(one, models).mean(0)
+
+
+def simulated_rows(
+    model: SCM, mask: Bool[Array, "actions d"], value: Float[Array, "actions d"], draws: int
+) -> Float[Array, "actions draws d"]:
+    """Rows of one model under each action, all with the same noise."""
+    noise = common_noise(model, None, draws)
+    each = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
+    return propagate(model, jnp.tile(noise, (mask.shape[0], 1)), each).reshape(mask.shape[0], -1, model.size)
 
 
 def single_actions(

@@ -1,6 +1,7 @@
 """Causal models drawn from their posterior given the data."""
 
 import math
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -8,21 +9,51 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
+from acbo._limits import require_above, require_at_least, require_one_of
 from acbo.data import Dataset, Key
-from acbo.inference.gp_score import GaussianProcess
+from acbo.inference.bge import AbstractScore
+from acbo.inference.gp_score import GaussianProcess, LinearOrSmooth
 from acbo.inference.graph_draws import draw_graphs
-from acbo.inference.mixed_score import LinearOrSmooth
-from acbo.inference.scores import AbstractScore
 from acbo.problem import Problem
 from acbo.scms.graphs import topological_order
 from acbo.scms.mechanisms import COS, GAUSSIAN, Mechanism, Noise
 from acbo.scms.scm import SCM
+from jaxworlds.static import config
 
-from .belief_settings import BeliefSettings
 from .regression import Coefficients, draw_coefficients, numbers_needed
 
 MANY = 64
 """Number of rows above which the smooth part of a score is approximated, and number of cosines that do it."""
+
+
+@config
+class BeliefSettings:
+    """Settings of `draw_models`.
+
+    - `models`: number of models drawn.
+    - `mechanism`: `"linear"`, or `"smooth"` for a linear part and random cosines of the parents.
+    - `units`: cosines for each variable, where mechanisms are smooth.
+    - `lengths`: length scales of smooth mechanisms, in standard deviations; each model draws one for each variable, by
+      how well it explains the data.
+    - `slack`: prior variance of a coefficient, in units of the noise's.
+    - `max_parents`: largest parent set; by default that of the score.
+    """
+
+    models: int = 64
+    mechanism: Literal["linear", "smooth"] = "linear"
+    units: int = 24
+    lengths: tuple[float, ...] = (0.7, 1.5, 3.0)
+    slack: float = 10.0
+    max_parents: int | None = None
+
+    def __post_init__(self) -> None:
+        require_one_of("mechanism", self.mechanism, "linear", "smooth")
+        require_at_least("models", self.models, 1)
+        if self.mechanism == "smooth" and self.units < 1:
+            raise ValueError(f"`units` must be at least 1 for smooth mechanisms; got {self.units}.")
+        if not self.lengths or min(self.lengths) <= 0:
+            raise ValueError(f"`lengths` must be numbers above 0, at least one; got {self.lengths}.")
+        require_above("slack", self.slack, 0)
 
 
 def score_for(settings: BeliefSettings, rows: int) -> str | AbstractScore:
@@ -92,25 +123,15 @@ def _model(
     normals: Float[Array, "d numbers"],
     uniforms: Float[Array, "d more"],
 ) -> SCM:
-    d, dtype = data.size, data.values.dtype
-    found = _coefficients(data, settings, graph, normals, uniforms)
-    units = found.outer.shape[-1]
+    mechanism, scale = _mechanism(data, settings, graph, normals, uniforms)
     return SCM(
         adjacency=graph,
         order=topological_order(graph, data.live),
         live=data.live,
         observed=data.live,
         target=data.target,
-        mechanism=Mechanism(
-            bias=found.bias,
-            weight=jnp.where(graph, found.weight, 0),
-            inner=found.inner,
-            phase=found.phase,
-            outer=found.outer,
-            activation=jnp.full((d, units), COS, jnp.int32),
-            reach=jnp.full((d, units), jnp.inf, dtype),
-        ),
-        noise=Noise(jnp.full(d, GAUSSIAN, jnp.int32), found.scale, jnp.zeros((d, d), dtype)),
+        mechanism=mechanism,
+        noise=Noise(jnp.full(data.size, GAUSSIAN, jnp.int32), scale, jnp.zeros_like(mechanism.weight)),
         low=problem.low,
         high=problem.high,
         cost_fixed=problem.cost_fixed,
@@ -119,45 +140,36 @@ def _model(
     )
 
 
-def _coefficients(
+def _mechanism(
     data: Dataset,
     settings: BeliefSettings,
     graph: Bool[Array, "d d"],
     normals: Float[Array, "d numbers"],
     uniforms: Float[Array, "d more"],
-) -> Coefficients:
-    """Coefficients of every variable given its parents, from the rows in which it was left alone."""
+) -> tuple[Mechanism, Float[Array, " d"]]:
+    """Mechanism and noise of every variable given its parents, from the rows in which it was left alone."""
     d, dtype, units = data.size, data.values.dtype, _units(settings)
     # New waves for each model: what they cannot express differs from model to model and shows as uncertainty.
     waves = normals[:, : units * d].reshape(d, units, d)
     lengths = jnp.asarray(settings.lengths if units else (1.0,), dtype)
     keep = data.rows[:, None] & ~data.intervened
-    fit = jax.vmap(
-        lambda v, parents, keep, wave, phase, numbers, uniform: draw_coefficients(
-            data.values,
-            data.values[:, v],
-            parents,
-            keep,
-            wave,
-            phase,
-            lengths,
-            settings.slack,
-            numbers,
-            uniform,
-        )
-    )
+
+    def fit(v: Array, *own: Array) -> Coefficients:
+        return draw_coefficients(data.values, data.values[:, v], lengths, settings.slack, *own)
+
     phases, rest = 2 * math.pi * uniforms[:, 1:], normals[:, units * d :]
-    found = fit(jnp.arange(d), graph.T, keep.T, waves, phases, rest, uniforms[:, 0])
-    live = data.live
+    found = jax.vmap(fit)(jnp.arange(d), graph.T, keep.T, waves, phases, rest, uniforms[:, 0])
 
     def alive(x: Float[Array, " d *more"]) -> Float[Array, " d *more"]:
-        return jnp.where(live.reshape(d, *[1] * (x.ndim - 1)), x, 0)
+        return jnp.where(data.live.reshape(d, *[1] * (x.ndim - 1)), x, 0)
 
-    return Coefficients(
+    mechanism = Mechanism(
         bias=alive(found.bias),
-        weight=alive(found.weight).T,
+        weight=jnp.where(graph, alive(found.weight).T, 0),
         inner=jnp.moveaxis(alive(found.inner), -1, 0),
         phase=found.phase,
         outer=alive(found.outer),
-        scale=alive(found.scale),
+        activation=jnp.full((d, units), COS, jnp.int32),
+        reach=jnp.full((d, units), jnp.inf, dtype),
     )
+    return mechanism, alive(found.scale)

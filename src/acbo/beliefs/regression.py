@@ -32,12 +32,12 @@ class Coefficients(NamedTuple):
 def draw_coefficients(
     values: Float[Array, "n d"],
     output: Float[Array, " n"],
+    lengths: Float[Array, " lengths"],
+    slack: float,
     parents: Bool[Array, " d"],
     keep: Bool[Array, " n"],
     waves: Float[Array, "units d"],
     phases: Float[Array, " units"],
-    lengths: Float[Array, " lengths"],
-    slack: float,
     numbers: Float[Array, " numbers"],
     uniform: Float[Array, ""],
 ) -> Coefficients:

@@ -15,10 +15,9 @@ from jaxtyping import Array, Float
 from acbo.data import Key
 from acbo.problem import known_graph, problem_of
 from acbo.scms.families import FAMILIES
-from acbo.scms.optima import best_intervention
-from acbo.scms.prior import SCMPrior, scm_prior
-from acbo.scms.random_models import sample_scm
+from acbo.scms.random_models import SCMPrior, sample_scm, scm_prior
 from acbo.scms.scm import SCM
+from acbo.scms.true_effects import best_intervention
 from jaxworlds.batching import per_device, shard_worlds
 from jaxworlds.measuring import time_call
 from jaxworlds.rollout import to_host

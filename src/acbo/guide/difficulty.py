@@ -10,8 +10,7 @@ from jaxtyping import Array, Int32
 from acbo.data import Dataset, Key
 from acbo.names import place
 from acbo.scms.causal_model import CausalModel
-from acbo.scms.prior import SCMPrior, scm_prior
-from acbo.scms.random_models import sample_scm
+from acbo.scms.random_models import SCMPrior, sample_scm, scm_prior
 from acbo.scms.samples import sample
 from acbo.scms.scm import SCM
 

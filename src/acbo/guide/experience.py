@@ -18,8 +18,7 @@ from acbo.policy.curriculum import Curriculum
 from acbo.policy.episodes import Case, EpisodeConfig, Steps
 from acbo.policy.grpo import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
-from acbo.policy.policy_config import PolicyConfig
-from acbo.policy.policy_network import PolicyNetwork
+from acbo.policy.policy_network import PolicyConfig, PolicyNetwork
 from acbo.surrogate.network import Network, Surrogate
 
 from .configs import SurrogateTrainingConfig

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key, dataset
 from acbo.surrogate.heads import candidate_sets
+from acbo.surrogate.layers import NetworkConfig
 from acbo.surrogate.network import Network
-from acbo.surrogate.network_config import NetworkConfig
 from jaxworlds.static import config
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch

@@ -1,17 +1,41 @@
-"""The BGe score: the exact marginal likelihood of a linear-Gaussian node under a normal-Wishart prior."""
+"""The interface of parent-set scores, and the BGe score.
 
+BGe is the exact marginal likelihood of a linear-Gaussian node under a normal-Wishart prior.
+"""
+
+import abc
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from acbo._limits import require_above, require_one_of
 from jaxworlds.static import config
 
 from ..data import Dataset
 from .parent_sets import Candidates, SetTable
-from .scores import AbstractScore
+
+
+class AbstractScore(abc.ABC):
+    """A score of parent sets for each node. Subclasses are `@config` classes: plain, static values."""
+
+    usual_parents: ClassVar[int] = 5
+    """Largest parent set that is tried unless the user says so."""
+    screening_sets: ClassVar[int] = 50_000
+    """Most parent sets of a node that are scored to find its candidate parents."""
+
+    @abc.abstractmethod
+    def log_scores(
+        self, data: Dataset, candidates: Candidates, table: SetTable
+    ) -> Float[Array, "nodes sets"]:
+        """log p(values of the node | values of its parents), for every node and every set of its candidates.
+
+        Rows in which the node itself is intervened say nothing about its mechanism and are left out. Entries
+        with invalid candidates may be anything finite.
+        """
 
 
 @config
@@ -35,14 +59,9 @@ class BGe(AbstractScore):
     scale: str = "data"
 
     def __post_init__(self) -> None:
-        if not self.mean_weight > 0:
-            raise ValueError(f"`mean_weight` must be above 0; got {self.mean_weight}.")
-        if not self.extra_degrees > 1:
-            raise ValueError(
-                f"`extra_degrees` must be above 1; got {self.extra_degrees}. The least informative usual value is 2."
-            )
-        if self.scale not in ("unit", "data"):
-            raise ValueError(f"`scale` must be 'unit' or 'data'; got {self.scale!r}.")
+        require_above("mean_weight", self.mean_weight, 0)
+        require_above("extra_degrees", self.extra_degrees, 1, "The least informative usual value is 2.")
+        require_one_of("scale", self.scale, "unit", "data")
 
     def log_scores(
         self, data: Dataset, candidates: Candidates, table: SetTable

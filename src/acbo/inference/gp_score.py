@@ -1,5 +1,6 @@
-"""The Gaussian-process score: the marginal likelihood of a node as a smooth function of its parents, plus noise."""
+"""Scores of smooth mechanisms: the marginal likelihood of a Gaussian process, and its mixture with the linear score."""
 
+import dataclasses
 import functools
 import math
 from typing import ClassVar
@@ -9,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from acbo._limits import require_above, require_at_least, require_one_of
 from jaxworlds.static import config
 
 from ..data import Dataset
-from .bge import moments
+from .bge import AbstractScore, BGe, moments
 from .parent_sets import Candidates, SetTable
-from .scores import AbstractScore
 
 
 @config
@@ -50,14 +51,11 @@ class GaussianProcess(AbstractScore):
             values = getattr(self, name)
             if not values or min(values) <= 0:
                 raise ValueError(f"`{name}` must be numbers above 0, at least one; got {values}.")
-        if self.combine not in ("mean", "max"):
-            raise ValueError(f"`combine` must be 'mean' or 'max'; got {self.combine!r}.")
-        if self.features is not None and self.features < 1:
-            raise ValueError(
-                f"`features` must be at least 1; got {self.features}. Pass None for the exact kernel."
-            )
-        if not (self.shape > 0 and self.rate > 0):
-            raise ValueError(f"`shape` and `rate` must be above 0; got {self.shape} and {self.rate}.")
+        require_one_of("combine", self.combine, "mean", "max")
+        if self.features is not None:
+            require_at_least("features", self.features, 1, "Pass None for the exact kernel.")
+        require_above("shape", self.shape, 0)
+        require_above("rate", self.rate, 0)
 
     def log_scores(
         self, data: Dataset, candidates: Candidates, table: SetTable
@@ -157,3 +155,42 @@ def _waves(inputs: int, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies and phases of the random cosines: always the same, so scores are comparable."""
     generator = np.random.default_rng(0)
     return generator.standard_normal((inputs, features)), generator.uniform(0, 2 * np.pi, features)
+
+
+@config
+class LinearOrSmooth(AbstractScore):
+    """log p(node | parents), where the mechanism is linear or smooth with equal probability beforehand.
+
+        p(node | parents) = ½ p(node | parents, linear) + ½ p(node | parents, smooth)
+
+    Both are densities of the values in the data's units, so that they can be added: `BGe(scale="data")` is one already,
+    `GaussianProcess` is about standardized variables and is divided by the deviation once for each row. A straight node
+    is judged about as well as by the linear score, a bent one as well as by the smooth one.
+    """
+
+    usual_parents: ClassVar[int] = 3
+    screening_sets: ClassVar[int] = 300
+    linear: BGe = dataclasses.field(default_factory=lambda: BGe(scale="data"))
+    smooth: GaussianProcess = dataclasses.field(default_factory=GaussianProcess)
+
+    def log_scores(
+        self, data: Dataset, candidates: Candidates, table: SetTable
+    ) -> Float[Array, "nodes sets"]:
+        _, variance = moments(data.values, data.rows)
+        kept = jnp.sum(data.rows[:, None] & ~data.intervened, 0)
+        units = 0.5 * kept * jnp.log(variance)
+        straight = self.linear.log_scores(data, candidates, table)
+        bent = self.smooth.log_scores(data, candidates, table) - units[:, None]
+        return jnp.logaddexp(straight, bent) - math.log(2)
+
+
+def score_named(score: str | AbstractScore) -> AbstractScore:
+    """A score from its name, `"bge"` or `"gp"`, or itself."""
+    if isinstance(score, AbstractScore):
+        return score
+    named = {"bge": BGe, "gp": GaussianProcess}
+    if score not in named:
+        raise ValueError(
+            f"`score` must be 'bge', 'gp' or an AbstractScore; got {score!r}. Use 'bge' for linear models."
+        )
+    return named[score]()

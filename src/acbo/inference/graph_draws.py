@@ -9,12 +9,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..data import Dataset, Key
 from . import wide
+from .bge import AbstractScore
 from .knowledge import Knowledge
 from .order_dp import subset_sums, subset_weights
 from .order_mcmc import OrderSampling, sample_orders
-from .parent_sets import Candidates, SetTable, all_others, all_sets
+from .parent_sets import Candidates, SetTable, all_sets
 from .posterior import Plan, candidate_parents, compact, plan_for, set_scores
-from .scores import AbstractScore
 
 
 def draw_graphs(
@@ -44,9 +44,7 @@ def _drawn(
 ) -> Bool[Array, "count d d"]:
     data, known, nodes = compact(dataset, knowledge, plan)
     key_screen, key_orders, key_sets = jr.split(key, 3)
-    candidates = all_others(data.live)
-    if plan.method == "restricted":
-        candidates = candidate_parents(data, known, key_screen, plan)
+    candidates = candidate_parents(data, known, key_screen, plan)
     _, scores, table = set_scores(data, known, candidates, plan.max_parents, plan)
     if plan.method == "exact":
         ranks = _draw_orders(scores, table, key_orders, count)

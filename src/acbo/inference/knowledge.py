@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..scms.graphs import find_cycle
+
 Name = str | int
 Edge = tuple[Name, Name]
 
@@ -84,13 +86,13 @@ def prior_knowledge(
                 f"`required` must not contradict the rest; {_arrow(named, edge)} is required and {cannot[edge]}. "
                 "Drop one of the two."
             )
-    circle = _cycle(must, len(named))
-    if circle:
+    required_matrix, forbidden_matrix = _matrix(must, size), _matrix(cannot, size)
+    cycle = find_cycle(required_matrix, list(map(str, named)))
+    if cycle:
         raise ValueError(
-            f"`required` must have no directed cycle; got {' → '.join(str(named[i]) for i in circle)}. "
-            "Drop one of these edges."
+            f"`required` must have no directed cycle; got {' → '.join(cycle)}. Drop one of these edges."
         )
-    return Knowledge(_matrix(must, size), _matrix(set(cannot), size), jnp.asarray(log_odds))
+    return Knowledge(jnp.asarray(required_matrix), jnp.asarray(forbidden_matrix), jnp.asarray(log_odds))
 
 
 def check_parent_counts(known: Knowledge, max_parents: int, candidates: int | None = None) -> None:
@@ -105,18 +107,20 @@ def check_parent_counts(known: Knowledge, max_parents: int, candidates: int | No
             )
 
 
+def _place(argument: str, name: Name, place: Mapping[Any, int]) -> int:
+    if name not in place:
+        raise ValueError(
+            f"`{argument}` must name variables; got {name!r}. They are {', '.join(map(str, place))}."
+        )
+    return place[name]
+
+
 def _edges(argument: str, edges: Iterable[Edge], place: Mapping[Any, int]) -> set[tuple[int, int]]:
     found = set()
-    for edge in edges:
-        for name in edge:
-            if name not in place:
-                raise ValueError(
-                    f"`{argument}` must name variables; got {name!r}. They are {', '.join(map(str, place))}."
-                )
-        cause, effect = edge
+    for cause, effect in edges:
+        found.add((_place(argument, cause, place), _place(argument, effect, place)))
         if cause == effect:
             raise ValueError(f"`{argument}` must join two variables; got {cause} → {effect}.")
-        found.add((place[cause], place[effect]))
     return found
 
 
@@ -127,41 +131,18 @@ def _against_tiers(
     tier_of: dict[int, int] = {}
     for number, tier in enumerate(tiers or ()):
         for name in tier:
-            if name not in place:
-                raise ValueError(
-                    f"`tiers` must name variables; got {name!r}. They are {', '.join(map(str, place))}."
-                )
-            if place[name] in tier_of:
+            variable = _place("tiers", name, place)
+            if variable in tier_of:
                 raise ValueError(f"`tiers` must hold a variable once; got {name} twice.")
-            tier_of[place[name]] = number
+            tier_of[variable] = number
     return [(i, j) for i, late in tier_of.items() for j, early in tier_of.items() if late > early]
 
 
-def _cycle(edges: set[tuple[int, int]], size: int) -> list[int]:
-    """The nodes of one directed cycle, the first repeated at the end; empty without a cycle."""
-    after = {i: [b for a, b in sorted(edges) if a == i] for i in range(size)}
-    done: set[int] = set()
-
-    def walk(node: int, path: list[int]) -> list[int]:
-        if node in path:
-            return [*path[path.index(node) :], node]
-        if node in done:
-            return []
-        for child in after[node]:
-            found = walk(child, [*path, node])
-            if found:
-                return found
-        done.add(node)
-        return []
-
-    return next(filter(None, (walk(node, []) for node in range(size))), [])
-
-
-def _matrix(edges: set[tuple[int, int]], size: int) -> Bool[Array, "d d"]:
+def _matrix(edges: Iterable[tuple[int, int]], size: int) -> Bool[np.ndarray, "d d"]:
     matrix = np.zeros((size, size), bool)
-    for i, j in edges:
-        matrix[i, j] = True
-    return jnp.asarray(matrix)
+    for edge in edges:
+        matrix[edge] = True
+    return matrix
 
 
 def _arrow(names: Sequence[Any], edge: tuple[int, int]) -> str:

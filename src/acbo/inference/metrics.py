@@ -7,6 +7,8 @@ Every function takes arrays of one shape, `[d, d]` for edges, and a mask of the 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from .._limits import require_at_least
+
 Mask = Bool[Array, "*shape"]
 _Scores = Float[Array, "*shape"] | Bool[Array, "*shape"]
 """Probabilities or other scores; decisions are 0 and 1."""
@@ -75,8 +77,7 @@ def expected_calibration_error(
 
     The truth may also be given as probabilities, such as those of an exact posterior.
     """
-    if bins < 1:
-        raise ValueError(f"`bins` must be at least 1; got {bins}.")
+    require_at_least("bins", bins, 1)
     said, truth, mask = _flat(probabilities, truth, mask)
     bin_of = jnp.clip(jnp.floor(said * bins).astype(jnp.int32), 0, bins - 1)
     within = (bin_of[None, :] == jnp.arange(bins)[:, None]) & mask

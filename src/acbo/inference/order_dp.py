@@ -33,8 +33,7 @@ def order_weights(sums: Wide) -> tuple[Wide, Wide]:
     An order weighs the product of `sums[v, predecessors of v]`, here without the factor of v itself.
     """
     # The suffix of an order is the prefix of its reversal, where v is preceded by what followed it.
-    both = Wide(*(jnp.stack([part, part[:, ::-1]]) for part in sums))
-    reached = _reach(both)
+    reached = _reach(Wide(*(jnp.stack([part, part[:, ::-1]]) for part in sums)))
     p = sums.mantissa.shape[0]
     order = np.argsort(np.concatenate([level.sets for level in _levels(p)])).astype(np.int32)
     natural = Wide(*(jnp.concatenate(parts, 1)[:, order] for parts in zip(*reached, strict=True)))

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxworlds.static import config
 
+from .._limits import require_all_at_least, require_at_least
 from ..data import Key
 from . import wide
 from .order_dp import subset_sums
@@ -45,10 +46,9 @@ class OrderSampling:
     """Number of first sweeps that are left out of the average."""
 
     def __post_init__(self) -> None:
-        least = {"candidates": 1, "rounds": 0, "chains": 1, "burn_in": 0, "sweeps": self.burn_in + 1}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"`{name}` must be at least {bound}; got {getattr(self, name)}.")
+        require_all_at_least(self, 1, "candidates", "chains")
+        require_all_at_least(self, 0, "rounds", "burn_in")
+        require_at_least("sweeps", self.sweeps, self.burn_in + 1)
         if self.candidates > _MOST_CANDIDATES:
             raise ValueError(
                 f"`candidates` must be at most {_MOST_CANDIDATES}; got {self.candidates}. Each one doubles the memory."
@@ -66,12 +66,24 @@ class OrderSample(NamedTuple):
     """The place of each node in the last order of every chain."""
 
 
+Ranks = Int[Array, " nodes"]
+"""The place of each node in an order."""
+
+
 class _Walk(NamedTuple):
     """Tables used by a chain."""
 
     sums: Float[Array, "nodes masks"]
     """Log of the sum of a node's scores over the sets within each set of its candidates."""
     index: Int[Array, "nodes candidates"]  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def preceding(self, rank: Ranks) -> Int[Array, " nodes"]:
+        """The candidates that precede each node, as a bit mask."""
+        return _as_mask(rank[self.index] < rank[:, None])
+
+    def look_up(self, mask: Int[Array, " nodes"]) -> Float[Array, " nodes"]:
+        """The sums of each node, given the candidates that precede it."""
+        return jnp.take_along_axis(self.sums, mask[:, None], axis=1)[:, 0]
 
 
 def sample_orders(
@@ -92,18 +104,21 @@ def sample_orders(
     sums = wide.to_log(subset_sums(wide.from_log(all_sets(log_scores, table))))
     walk = _Walk(sums, candidates.index)
 
-    def chain(key: Key) -> tuple[Float[Array, "nodes sets"], Int[Array, " nodes"]]:
+    def chain(key: Key) -> tuple[Float[Array, "nodes sets"], Ranks]:
         key_start, key_walk = jr.split(key)
         rank = jr.permutation(key_start, log_scores.shape[0])
 
         def sweep(
-            carry: tuple[Int[Array, " nodes"], Float[Array, "nodes sets"]], turn: tuple[Int[Array, ""], Key]
-        ) -> tuple[tuple[Int[Array, " nodes"], Float[Array, "nodes sets"]], None]:
+            carry: tuple[Ranks, Float[Array, "nodes sets"]], turn: tuple[Int[Array, ""], Key]
+        ) -> tuple[tuple[Ranks, Float[Array, "nodes sets"]], None]:
             rank, summed = carry
             number, key = turn
             beta = jnp.minimum(1.0, (number + 1) / max(settings.burn_in / 2, 1)).astype(log_scores.dtype)
             rank = _sweep(key, rank, beta, walk)
-            found = _given_order(rank, log_scores, walk, table)
+            # For this order, the probability of each parent set of each node.
+            mask = walk.preceding(rank)
+            broken = (table.masks[None, :] & ~mask[:, None]) != 0
+            found = jnp.where(broken, 0.0, jnp.exp(log_scores - walk.look_up(mask)[:, None]))
             return (rank, summed + jnp.where(number >= settings.burn_in, found, 0.0)), None
 
         turns = (jnp.arange(settings.sweeps), jr.split(key_walk, settings.sweeps))
@@ -114,21 +129,19 @@ def sample_orders(
     return OrderSample(jnp.mean(found, 0), found, ranks)
 
 
-def _sweep(key: Key, rank: Int[Array, " nodes"], beta: Float[Array, ""], walk: _Walk) -> Int[Array, " nodes"]:
+def _sweep(key: Key, rank: Ranks, beta: Float[Array, ""], walk: _Walk) -> Ranks:
     """One step per variable, in random succession, for weights to the power of `beta`."""
     nodes = rank.shape[0]
     key_turns, key_steps = jr.split(key)
 
-    def step(
-        rank: Int[Array, " nodes"], turn: tuple[Int[Array, ""], Key]
-    ) -> tuple[Int[Array, " nodes"], None]:
+    def step(rank: Ranks, turn: tuple[Int[Array, ""], Key]) -> tuple[Ranks, None]:
         node, key = turn
         key_place, key_swap, key_accept = jr.split(key, 3)
         rank = _relocate(key_place, rank, node, beta, walk)
         first, other = jr.randint(key_swap, (2,), 0, jnp.array([nodes, nodes - 1]))
         second = (first + 1 + other) % nodes
         proposed = rank.at[first].set(rank[second]).at[second].set(rank[first])
-        old, new = (jnp.sum(_look_up(walk, _preceding(r, walk))) for r in (rank, proposed))
+        old, new = (jnp.sum(walk.look_up(walk.preceding(r))) for r in (rank, proposed))
         accepted = jnp.log(jr.uniform(key_accept, dtype=old.dtype)) < beta * (new - old)
         return jnp.where(accepted, proposed, rank), None
 
@@ -136,44 +149,20 @@ def _sweep(key: Key, rank: Int[Array, " nodes"], beta: Float[Array, ""], walk: _
     return jax.lax.scan(step, rank, turns)[0]
 
 
-def _relocate(
-    key: Key, rank: Int[Array, " nodes"], node: Int[Array, ""], beta: Float[Array, ""], walk: _Walk
-) -> Int[Array, " nodes"]:
+def _relocate(key: Key, rank: Ranks, node: Int[Array, ""], beta: Float[Array, ""], walk: _Walk) -> Ranks:
     """The order after one variable has been put at a place drawn from its exact conditional distribution."""
     nodes = rank.shape[0]
     places = jnp.arange(nodes)
     others = jnp.where(rank > rank[node], rank - 1, rank)  # the order without the node
     # Put first, the node precedes everyone; put last, no one. The rest of the order stays as it is.
-    first, last = (
-        jnp.where(
-            places == node, 0.0, _look_up(walk, _preceding(jnp.where(places == node, end, others), walk))
-        )
-        for end in (-1, nodes)
-    )
+    ends = (walk.preceding(jnp.where(places == node, end, others)) for end in (-1, nodes))
+    first, last = (jnp.where(places == node, 0.0, walk.look_up(mask)) for mask in ends)
     before = others[walk.index[node]][None, :] < places[:, None]
     own = walk.sums[node, _as_mask(before)]
     ahead = others[None, :] < places[:, None]
     log = own + jnp.sum(jnp.where(ahead, last, first), 1)
     place = jr.categorical(key, beta * log)
     return jnp.where(others >= place, others + 1, others).at[node].set(place)
-
-
-def _given_order(
-    rank: Int[Array, " nodes"], log_scores: Float[Array, "nodes sets"], walk: _Walk, table: SetTable
-) -> Float[Array, "nodes sets"]:
-    """For one order, the probability of each parent set of each node."""
-    mask = _preceding(rank, walk)
-    broken = (table.masks[None, :] & ~mask[:, None]) != 0
-    return jnp.where(broken, 0.0, jnp.exp(log_scores - _look_up(walk, mask)[:, None]))
-
-
-def _preceding(rank: Int[Array, " nodes"], walk: _Walk) -> Int[Array, " nodes"]:
-    """The candidates that precede each node, as a bit mask."""
-    return _as_mask(rank[walk.index] < rank[:, None])
-
-
-def _look_up(walk: _Walk, mask: Int[Array, " nodes"]) -> Float[Array, " nodes"]:
-    return jnp.take_along_axis(walk.sums, mask[:, None], axis=1)[:, 0]
 
 
 def _as_mask(bits: Bool[Array, "rows candidates"]) -> Int[Array, " rows"]:

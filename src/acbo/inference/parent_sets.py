@@ -1,4 +1,5 @@
-"""Parent sets as rows of a table: all subsets of a node's candidates up to a size, the same for every node."""
+"""Parent sets as rows of a table: all subsets of a node's candidates up to a size, their prior before acyclicity, and
+their posterior by sums over all orders, or over all graphs, of products of scores."""
 
 import functools
 import itertools
@@ -7,7 +8,15 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float, Int, Int32, Shaped
+
+from .._limits import require_at_least, require_one_of
+from . import wide
+from .knowledge import Knowledge
+from .order_dp import order_total, order_weights, subset_sums, superset_sums
+from .structure_prior import graph_total, graph_weights
+from .wide import Wide
 
 
 class SetTable(NamedTuple):
@@ -51,8 +60,7 @@ def set_table(candidates: int, max_parents: int) -> SetTable:
     >>> set_table(3, 2).members.astype(int).tolist()
     [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
     """
-    if max_parents < 0:
-        raise ValueError(f"`max_parents` must be at least 0; got {max_parents}.")
+    require_at_least("max_parents", max_parents, 0)
     sizes = range(min(max_parents, candidates) + 1)
     chosen = (places for size in sizes for places in itertools.combinations(range(candidates), size))
     # Sets differ first by their largest member: the order of their numbers, which no integer of the machine need hold.
@@ -104,3 +112,99 @@ def all_sets(log_scores: Float[Array, "nodes sets"], table: SetTable) -> Float[A
 def pick(matrix: Shaped[Array, "nodes nodes"], candidates: Candidates) -> Shaped[Array, "nodes candidates"]:
     """`matrix[u, v]` for each node v and each of its candidates u."""
     return jnp.take_along_axis(matrix.T, candidates.index, axis=1)
+
+
+def log_parent_prior(
+    candidates: Candidates,
+    table: SetTable,
+    live: Bool[Array, " nodes"],
+    kind: str,
+    dtype: jnp.dtype,
+    known: Knowledge | None = None,
+) -> Float[Array, "nodes sets"]:
+    """log q(parent set) of each node, -inf where a set is impossible; a dead node has the empty set only.
+
+    - `"size"`: 1 / C(others, size), so that every number of parents is equally likely (Friedman and Koller).
+    - `"flat"`: every set alike; together with a uniform structure prior, every graph alike.
+    """
+    members = jnp.asarray(table.members, dtype)
+    log_prior = jnp.broadcast_to(_by_size(table.sizes, live, kind, dtype), (live.shape[0], members.shape[0]))
+    allowed = candidates.valid
+    if known is not None:
+        allowed = allowed & ~pick(known.forbidden, candidates)
+        held = jnp.where(candidates.valid, pick(known.log_odds, candidates), 0.0).astype(dtype)
+        log_prior = log_prior + jnp.matmul(held, members.T, precision="highest")
+        needed = (pick(known.required, candidates) & candidates.valid).astype(dtype)
+        missing = jnp.matmul(needed, 1 - members.T)
+        log_prior = jnp.where(missing > 0.5, -jnp.inf, log_prior)
+    broken = jnp.matmul((~allowed).astype(dtype), members.T)
+    return jnp.where(broken > 0.5, -jnp.inf, log_prior)
+
+
+def log_order_mass(
+    max_parents: int, live: Bool[Array, " nodes"], kind: str, dtype: jnp.dtype
+) -> Float[Array, ""]:
+    """Log of what the order prior sums to when nothing is known: Σ over orders of Π q, over the number of orders.
+
+    A node with i predecessors finds Σ_s C(i, s) q(s) among them, and every order has one node for each i.
+    """
+    nodes = live.shape[0]
+    sizes = np.arange(min(max_parents, nodes - 1) + 1)
+    ways = jnp.asarray([[math.comb(before, size) for size in sizes] for before in range(nodes)], dtype)
+    q = jnp.exp(_by_size(sizes, live, kind, dtype))
+    log_mass = jnp.log(jnp.matmul(ways, q, precision="highest"))
+    return jnp.sum(jnp.where(jnp.arange(nodes) < jnp.sum(live), log_mass, 0.0))
+
+
+def _by_size(
+    sizes: Int[np.ndarray, " sets"], live: Bool[Array, " nodes"], kind: str, dtype: jnp.dtype
+) -> Float[Array, " sets"]:
+    """log q of a set of each size, not normalized."""
+    require_one_of("parent_prior", kind, "size", "flat")
+    size = jnp.asarray(sizes, dtype)
+    if kind == "flat":
+        return jnp.zeros_like(size)
+    others = jnp.maximum(jnp.sum(live) - 1, 0).astype(dtype)
+    rest = jnp.maximum(others - size, 0.0)  # larger sets are impossible anyway
+    return gammaln(size + 1) + gammaln(rest + 1) - gammaln(others + 1)
+
+
+def parent_set_posterior(
+    log_scores: Float[Array, "nodes sets"], table: SetTable, structure_prior: str = "order"
+) -> tuple[Float[Array, "nodes sets"], Float[Array, ""]]:
+    """Probability of every parent set of every node, and the log of the sum of all weights.
+
+    Each node's sets are those of all the other nodes, in ascending order; -inf excludes one. A graph weighs
+    the product of its nodes' scores; under the order prior, times the share of all orders that it fits.
+    """
+    scores, scale = _scale_scores(log_scores, table)
+    sums = subset_sums(scores)
+    weights, every = order_weights(sums) if structure_prior == "order" else graph_weights(sums)
+    found = wide.multiply(scores, superset_sums(weights))
+    # Rounding may leave a hair below 0 or above 1.
+    share = jnp.clip(wide.ratio(found, every), 0.0, 1.0)
+    total = wide.to_log(every) + scale - _log_orders(log_scores, structure_prior)
+    return (share if table.complete else share[:, table.masks]), total
+
+
+def log_total(
+    log_scores: Float[Array, "nodes sets"], table: SetTable, structure_prior: str = "order"
+) -> Float[Array, ""]:
+    """The log of the sum of all weights alone."""
+    scores, scale = _scale_scores(log_scores, table)
+    sums = subset_sums(scores)
+    every = order_total(sums) if structure_prior == "order" else graph_total(sums)
+    return wide.to_log(every) + scale - _log_orders(log_scores, structure_prior)
+
+
+def _scale_scores(log_scores: Float[Array, "nodes sets"], table: SetTable) -> tuple[Wide, Float[Array, ""]]:
+    """Scores of all sets relative to the best of each node, where floats have their digits, and the log of the rest."""
+    best = jnp.max(log_scores, axis=1, keepdims=True)
+    best = jnp.where(best > -jnp.inf, best, 0.0)
+    return wide.from_log(all_sets(log_scores - best, table)), jnp.sum(best)
+
+
+def _log_orders(log_scores: Float[Array, "nodes sets"], structure_prior: str) -> Float[Array, ""]:
+    """Log of the number of orders, each of which has the same share; dead nodes multiply sum and number alike."""
+    nodes = log_scores.shape[0] if structure_prior == "order" else 0
+    return gammaln(jnp.asarray(nodes + 1.0, log_scores.dtype))

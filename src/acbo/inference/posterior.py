@@ -12,24 +12,33 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Int32
 
+from .._limits import require_at_least, require_one_of
 from ..data import Dataset, Key, demand_dataset
-from .bge import BGe
+from .bge import AbstractScore, BGe
 from .candidates import screen, screening_size
+from .gp_score import score_named
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
 from .order_mcmc import OrderSampling, sample_orders
-from .parent_prior import log_order_mass, log_parent_prior
-from .parent_sets import Candidates, SetTable, all_others, edges_from_sets, set_table
-from .scores import AbstractScore, score_named
-from .summation import log_total, parent_set_posterior
+from .parent_sets import (
+    Candidates,
+    SetTable,
+    all_others,
+    edges_from_sets,
+    log_order_mass,
+    log_parent_prior,
+    log_total,
+    parent_set_posterior,
+    set_table,
+)
 
 METHODS = ("auto", "exact", "restricted", "order_mcmc")
 EXACT_LIMIT = 16
 """Most variables that `method="auto"` sums over exactly: 16 × 2^15 numbers."""
 EXACT_LARGEST = 20
 """Most variables that `method="exact"` takes at all."""
-_SAMPLED_LARGEST = 24
-"""Most variables that `method="order_mcmc"` takes: 24 × 2^23 numbers."""
+_LARGEST = {"exact": EXACT_LARGEST, "order_mcmc": 24}
+"""Most variables that a method takes; 24 × 2^23 numbers are the tables of sampled orders."""
 
 
 class ParentSets(NamedTuple):
@@ -66,8 +75,7 @@ class Posterior(eqx.Module):
         table = set_table(self.candidates.shape[-1], self.max_parents)
         here = self.nodes == variable
         place = jnp.argmax(here)
-        size = self.edges.shape[-1]
-        columns = jax.nn.one_hot(self.candidates[place], size, dtype=jnp.int32)
+        columns = jax.nn.one_hot(self.candidates[place], self.edges.shape[-1], dtype=jnp.int32)
         members = jnp.matmul(jnp.asarray(table.members, jnp.int32), columns) > 0
         none = jnp.zeros_like(self.set_probabilities[0]).at[0].set(1.0)
         return ParentSets(members, jnp.where(jnp.any(here), self.set_probabilities[place], none))
@@ -127,16 +135,7 @@ def edge_posterior(
         posterior.edges[0, 1], posterior.target_parents()
     """
     plan = plan_for(
-        dataset,
-        score,
-        knowledge,
-        max_parents,
-        method=method,
-        limit=limit,
-        structure_prior=structure_prior,
-        parent_prior=parent_prior,
-        sampling=sampling,
-        dtype=dtype,
+        dataset, score, knowledge, max_parents, method, limit, structure_prior, parent_prior, sampling, dtype
     )
     found = posterior_by(plan, dataset, knowledge, key)
     if isinstance(plan.score, BGe):
@@ -173,7 +172,6 @@ def plan_for(
     score: str | AbstractScore,
     knowledge: Knowledge | None,
     max_parents: int | None,
-    *,
     method: str,
     limit: int | None,
     structure_prior: str = "order",
@@ -194,21 +192,11 @@ def plan_for(
         )
     dtype = _dtype(dataset, dtype)
     chosen, places = _choose(dataset, method, limit)
-    plan = Plan(
-        chosen,
-        places,
-        max_parents,
-        chosen_score,
-        structure_prior,
-        parent_prior,
-        OrderSampling() if sampling is None else sampling,
-        dtype,
-    )
+    sampling = OrderSampling() if sampling is None else sampling
+    plan = Plan(chosen, places, max_parents, chosen_score, structure_prior, parent_prior, sampling, dtype)
     _check(plan)
     if knowledge is not None and not isinstance(knowledge.required, Tracer):
-        check_parent_counts(
-            knowledge, plan.max_parents, plan.sampling.candidates if chosen == "restricted" else None
-        )
+        check_parent_counts(knowledge, max_parents, sampling.candidates if chosen == "restricted" else None)
     return plan
 
 
@@ -219,37 +207,30 @@ def _choose(dataset: Dataset, method: str, limit: int | None) -> tuple[str, int]
     size = dataset.size
     live = None if isinstance(dataset.live, Tracer) else int(np.sum(np.asarray(dataset.live)))
     if limit is not None:
-        if limit < 1:
-            raise ValueError(f"`limit` must be at least 1; got {limit}.")
+        require_at_least("limit", limit, 1)
         if live is not None and live > limit:
             raise ValueError(f"`limit` must be at least the number of live variables, {live}; got {limit}.")
     places = size if limit is None else min(limit, size)
     if limit is None and places > EXACT_LIMIT and live is not None and live <= EXACT_LIMIT:
         places = EXACT_LIMIT
-    if method != "auto":
-        return method, places
-    return ("exact" if places <= EXACT_LIMIT else "restricted"), places
+    if method == "auto":
+        method = "exact" if places <= EXACT_LIMIT else "restricted"
+    return method, places
 
 
 def _check(plan: Plan) -> None:
-    if plan.max_parents < 0:
-        raise ValueError(f"`max_parents` must be at least 0; got {plan.max_parents}.")
-    if plan.method == "exact" and plan.places > EXACT_LARGEST:
+    require_at_least("max_parents", plan.max_parents, 0)
+    most = _LARGEST.get(plan.method, plan.places)
+    if plan.places > most:
         raise ValueError(
-            f"`method='exact'` takes at most {EXACT_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
+            f"`method={plan.method!r}` takes at most {most} variables; got {plan.places}. Pass `limit` if fewer are "
             "live, or use `method='restricted'`."
         )
-    if plan.method == "order_mcmc" and plan.places > _SAMPLED_LARGEST:
-        raise ValueError(
-            f"`method='order_mcmc'` takes at most {_SAMPLED_LARGEST} variables; got {plan.places}. Pass `limit` if fewer are "
-            "live, or use `method='restricted'`."
-        )
-    if plan.method in ("restricted", "order_mcmc") and plan.places < 2:
+    if plan.method != "exact" and plan.places < 2:
         raise ValueError(
             f"`method={plan.method!r}` needs at least 2 variables; got {plan.places}. Use 'exact'."
         )
-    if plan.structure_prior not in ("order", "uniform"):
-        raise ValueError(f"`structure_prior` must be 'order' or 'uniform'; got {plan.structure_prior!r}.")
+    require_one_of("structure_prior", plan.structure_prior, "order", "uniform")
     if plan.structure_prior == "uniform" and plan.method != "exact":
         raise ValueError(
             f"`structure_prior='uniform'` needs `method='exact'`; got {plan.method!r}. Use the order prior."
@@ -273,9 +254,7 @@ def _dtype(dataset: Dataset, dtype: Any) -> Any:
 def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: Plan) -> Posterior:
     data, known, nodes = compact(dataset, knowledge, plan)
     key_screen, key_orders = jr.split(key)
-    candidates = all_others(data.live)
-    if plan.method == "restricted":
-        candidates = candidate_parents(data, known, key_screen, plan)
+    candidates = candidate_parents(data, known, key_screen, plan)
     prior, scores, table = set_scores(data, known, candidates, plan.max_parents, plan)
     spread = jnp.zeros((), plan.dtype)
     if plan.method == "exact":
@@ -321,16 +300,14 @@ def set_scores(
 
 
 def candidate_parents(data: Dataset, known: Knowledge | None, key: Key, plan: Plan) -> Candidates:
-    """Candidate parents: by what each node would choose alone, and again given sampled orders, round by round."""
+    """Candidate parents: all others, or by what each node would choose alone, and again given sampled orders."""
+    if plan.method != "restricted":
+        return all_others(data.live)
     count = min(plan.sampling.candidates, plan.places - 1)
     size = min(plan.max_parents, screening_size(plan.places - 1, plan.score.screening_sets))
     # A node may have more required parents than a screened set can hold: they are candidates at once.
-    required, free = None, None
-    if known is not None:
-        required, free = (
-            known.required,
-            eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(known.required)),
-        )
+    required = None if known is None else known.required
+    free = known and eqx.tree_at(lambda k: k.required, known, jnp.zeros_like(known.required))
     _, every, table = set_scores(data, free, all_others(data.live), size, plan)
     found = screen(every, table, data.live, count, required)
     walk = dataclasses.replace(plan.sampling, sweeps=plan.sampling.burn_in + 1)

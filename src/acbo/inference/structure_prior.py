@@ -93,8 +93,7 @@ def _all_products(levels: list[_Level], sums: Wide) -> tuple[list[Wide], list[Wi
 
 def _after(levels: list[_Level], products: list[Wide]) -> Wide:
     """`[U]`: the weight of all graphs on the variables outside U, which may have parents in U."""
-    after = wide.zeros((1 << (len(levels) - 1),), products[0].mantissa.dtype)
-    after = Wide(after.mantissa.at[-1].set(1.0), after.exponent.at[-1].set(0))
+    after = wide.one_at(-1, 1 << (len(levels) - 1), products[0].mantissa.dtype)
     for level, product in zip(levels[-2::-1], products[-2::-1], strict=True):
         terms = wide.multiply(product, _take(after, level.union))
         # T is not empty, and the sign of the formula is opposite to that of the products.
@@ -108,8 +107,7 @@ def _within(levels: list[_Level], products: list[Wide]) -> Wide:
     flat = Wide(
         *(jnp.concatenate([part.reshape(-1) for part in parts]) for parts in zip(*products, strict=True))
     )
-    within = wide.zeros((1 << (len(levels) - 1),), flat.mantissa.dtype)
-    within = Wide(within.mantissa.at[0].set(1.0), within.exponent.at[0].set(0))
+    within = wide.one_at(0, 1 << (len(levels) - 1), flat.mantissa.dtype)
     for level in levels[1:]:
         terms = wide.multiply(_take(flat, level.pair), _take(within, level.below))
         found = wide.total(Wide(-terms.mantissa, terms.exponent), axis=1)

@@ -23,9 +23,10 @@ class Wide(NamedTuple):
     exponent: Int32[Array, "*shape"]
 
 
-def zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> Wide:
-    """Zeros of a shape."""
-    return Wide(jnp.zeros(shape, dtype), jnp.full(shape, ZERO_EXPONENT, jnp.int32))
+def one_at(place: int, size: int, dtype: jnp.dtype) -> Wide:
+    """A row of zeros but for a one at a place."""
+    mantissa, exponent = jnp.zeros(size, dtype), jnp.full(size, ZERO_EXPONENT, jnp.int32)
+    return Wide(mantissa.at[place].set(1.0), exponent.at[place].set(0))
 
 
 def from_log(log: Float[Array, "*shape"]) -> Wide:

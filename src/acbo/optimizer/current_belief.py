@@ -14,7 +14,7 @@ from jaxtyping import Float
 from acbo.beliefs import AbstractBelief, BeliefSettings, Effects, score_for
 from acbo.data import Dataset, Key
 from acbo.inference import AbstractScore
-from acbo.inference.scores import score_named
+from acbo.inference.gp_score import score_named
 from acbo.problem import Problem
 from acbo.scms.scm import SCM
 from acbo.strategies import AbstractStrategy

@@ -6,8 +6,8 @@ from .grpo import PolicyLearning as PolicyLearning
 from .grpo import PolicyState as PolicyState
 from .grpo import TrainedPolicy as TrainedPolicy
 from .grpo import train_policy as train_policy
-from .policy_config import PolicyConfig as PolicyConfig
 from .policy_network import Outlook as Outlook
+from .policy_network import PolicyConfig as PolicyConfig
 from .policy_network import PolicyNetwork as PolicyNetwork
 from .policy_weights import load_network as load_network
 from .policy_weights import policy_metadata as policy_metadata

@@ -7,8 +7,7 @@ import jax.random as jr
 from jaxtyping import Array
 
 from acbo.data import Key
-from acbo.scms.prior import SCMPrior, scm_prior
-from acbo.scms.random_models import sample_scm
+from acbo.scms.random_models import SCMPrior, sample_scm, scm_prior
 from acbo.scms.scm import SCM
 
 CHANGES = (0, 500, 1500)

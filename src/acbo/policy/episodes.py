@@ -8,14 +8,17 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int32
 
+from acbo._limits import require_all_at_least
+from acbo.beliefs.model_effects import effects_of, simulated_rows
+from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
 from acbo.experiments.episode import add_row, perform, start_data
 from acbo.inference.knowledge import Knowledge
+from acbo.inference.metrics import edge_mask
 from acbo.problem import Problem, known_graph, problem_of
 from acbo.scms.interventions import hard
 from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
-from acbo.scms.true_effects import common_noise
 from jaxworlds.static import config
 
 from .features import PolicyInput, known_edges, orient_target, policy_input
@@ -45,9 +48,7 @@ class EpisodeConfig:
             raise ValueError(
                 f"`least` must be from 0 to `observations`, {self.observations}; got {self.least}."
             )
-        for name in ("trials", "max_simultaneous", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        require_all_at_least(self, 1, "trials", "max_simultaneous", "draws")
         if not 0 <= self.known <= 1:
             raise ValueError(f"`known` must be a share from 0 to 1; got {self.known}.")
 
@@ -75,18 +76,18 @@ class Steps(NamedTuple):
     picks: Int32[Array, "trials most"]
     log: Float[Array, " trials"]
     """Log probability of the picks when they were made."""
-    regret: Float[Array, " more"]
-    """Regret of the recommendation before the first experiment and after each."""
-    structure: Float[Array, " more"]
-    """Mean log probability that the surrogate gave the true edges."""
-    parents: Float[Array, " more"]
-    """The same of the edges into the target alone."""
     novel: Float[Array, " trials"]
     """True if the experiment set a variable that none before had."""
     made: Bool[Array, " trials"]
     """True if the episode had not been ended before."""
     performed: Bool[Array, " trials"]
     """True if it was not ended now either: an experiment was made."""
+    regret: Float[Array, " more"]
+    """Regret of the recommendation before the first experiment and after each."""
+    structure: Float[Array, " more"]
+    """Mean log probability that the surrogate gave the true edges."""
+    parents: Float[Array, " more"]
+    """The same of the edges into the target alone."""
     data: Dataset
     """All rows in the end."""
 
@@ -122,10 +123,7 @@ def true_effects(scm: SCM, problem: Problem, places: int, draws: int = 64) -> Fl
     if not scm.mechanism.units:
         found = propagate(scm, jnp.zeros((mask.shape[0], d), value.dtype), hard(mask, value))[:, scm.target]
     else:
-        noise = common_noise(scm, None, draws)
-        each = hard(jnp.repeat(mask, noise.shape[0], 0), jnp.repeat(value, noise.shape[0], 0))
-        rows = propagate(scm, jnp.tile(noise, (mask.shape[0], 1)), each)[:, scm.target]
-        found = rows.reshape(mask.shape[0], -1).mean(1)
+        found = simulated_rows(scm, mask, value, draws)[..., scm.target].mean(1)
     found = problem.sign * found
     return (found[1:] - found[0]).reshape(d, places)
 
@@ -144,7 +142,7 @@ def run_steps(
     """One episode of the policy on one case."""
     start = start_data(case.scm, case.noise, case.observations)
     problem, scm = case.problem, case.scm
-    possible = (scm.live[:, None] & scm.live) & ~jnp.eye(scm.size, dtype=bool)
+    possible = edge_mask(scm.live)
     into = possible & (jnp.arange(scm.size) == scm.target)
 
     def step(
@@ -155,7 +153,7 @@ def run_steps(
         turned = orient_target(problem, data)
         known, scale = policy_input(problem, turned, (shape.trials - number).astype(noise.dtype))
         logits = network.edge_logits(known, turned)
-        edges = with_knowledge(problem, logits)
+        edges = known_edges(problem, logits)
         outlook = network(known, edges, problem, data.target)
         right = jax.nn.log_sigmoid(jnp.where(scm.adjacency, logits, -logits))
         structure, parents = (
@@ -180,11 +178,21 @@ def run_steps(
     (data, _), (found, judged) = jax.lax.scan(
         step, (start, jnp.asarray(True)), (jnp.arange(turns), noise, pick_noise)
     )
-    known, spread, picks, log, novel, made, performed = jax.tree.map(lambda a: a[:-1], found)
-    regret, structure, parents = judged
-    return Steps(known, spread, picks, log, regret, structure, parents, novel, made, performed, data)
+    return Steps._make((*jax.tree.map(lambda a: a[:-1], found), *judged, data))
 
 
-def with_knowledge(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and prior knowledge, without gradient."""
-    return known_edges(problem, jax.lax.stop_gradient(logits))
+def thompson_shares(
+    problem: Problem, data: Dataset, key: Key, places: int, models: int = 32
+) -> Float[Array, "d places"]:
+    """Labels for imitation: the distribution of Thompson's experiments on single variables, over models drawn
+    from the exact posterior, at the middles of the places.
+    """
+    d = problem.size
+    drawn = draw_models(problem, data, key, BeliefSettings(models=models))
+    part = place_middles(places).astype(problem.low.dtype)
+    value = problem.low[:, None] * (1 - part) + problem.high[:, None] * part
+    mask = jnp.repeat(jnp.eye(d, dtype=bool), places, axis=0)
+    losses = problem.sign * effects_of(drawn, mask, jnp.where(mask, value.reshape(-1, 1), 0))
+    losses = jnp.where(jnp.repeat(problem.manipulable, places), losses, jnp.inf)
+    best = jax.nn.one_hot(jnp.argmin(losses, axis=1), d * places, dtype=value.dtype)
+    return best.mean(0).reshape(d, places)

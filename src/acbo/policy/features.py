@@ -117,9 +117,9 @@ def policy_input(problem: Problem, data: Dataset, remaining: Float[Array, ""]) -
 
 
 def known_edges(problem: Problem, logits: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Probabilities of edges from their log odds and prior knowledge."""
+    """Probabilities of edges from their log odds and prior knowledge, without gradient."""
     known = problem.knowledge
-    p = jax.nn.sigmoid(logits + known.log_odds)
+    p = jax.nn.sigmoid(jax.lax.stop_gradient(logits) + known.log_odds)
     return jnp.where(known.required, 1.0, jnp.where(known.forbidden, 0.0, p))
 
 

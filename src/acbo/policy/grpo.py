@@ -13,9 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32, PyTree
 
+from acbo._limits import require_all_at_least
 from acbo.data import Key
 from acbo.scms.scm import SCM
-from acbo.surrogate.losses import edge_loss
+from acbo.surrogate.heads import edge_loss
 from acbo.train_loop import (
     LoopOptions,
     descend,
@@ -30,12 +31,11 @@ from jaxworlds.rollout import Checkpoint, Chunk, Rollout, holds_run
 from jaxworlds.static import config
 
 from .curriculum import Curriculum
-from .episodes import Case, EpisodeConfig, Steps, new_case, run_steps, with_knowledge
+from .episodes import Case, EpisodeConfig, Steps, new_case, run_steps, thompson_shares
+from .features import known_edges
 from .grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
-from .imitation import thompson_shares
 from .picks import entropy, log_probability
-from .policy_config import PolicyConfig
-from .policy_network import Outlook, PolicyNetwork
+from .policy_network import Outlook, PolicyConfig, PolicyNetwork
 
 
 @config
@@ -63,9 +63,7 @@ class PolicyLearning:
     exploration: ExplorationTrainingConfig = ExplorationTrainingConfig()
 
     def __post_init__(self) -> None:
-        for name in ("updates", "models"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        require_all_at_least(self, 1, "updates", "models")
         if not 0 <= self.imitate <= 1:
             raise ValueError(f"`imitate` must be a share from 0 to 1; got {self.imitate}.")
 
@@ -91,14 +89,12 @@ class PolicyUpdate(eqx.Module):
     mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def __call__(self, state: PolicyState, _: Any = None) -> tuple[PolicyState, dict[str, Float[Array, ""]]]:
-        keys = jr.split(jr.fold_in(state.key, state.step), self.config.models)
-        network, moments, figures = over_devices(self.mesh, self._learn, state, keys)
-        return PolicyState(network, state.reference, moments, state.step + 1, state.key), figures
+        def learn(state: PolicyState, keys: Key, axes: Any) -> Any:
+            return self.improve(state, *self.play(state.network, keys, state.step), axes)
 
-    def _learn(
-        self, state: PolicyState, keys: Key, axes: Any
-    ) -> tuple[PolicyNetwork, PyTree, dict[str, Float[Array, ""]]]:
-        return self.improve(state, *self.play(state.network, keys, state.step), axes)
+        keys = jr.split(jr.fold_in(state.key, state.step), self.config.models)
+        network, moments, figures = over_devices(self.mesh, learn, state, keys)
+        return PolicyState(network, state.reference, moments, state.step + 1, state.key), figures
 
     def improve(
         self,
@@ -129,10 +125,8 @@ class PolicyUpdate(eqx.Module):
         if self.config.grpo.num_iterations == 1:
             (network, moments), figures = iterate(start, None)
         else:
-            (network, moments), all_figures = jax.lax.scan(
-                iterate, start, None, length=self.config.grpo.num_iterations
-            )
-            figures = jax.tree.map(lambda a: a[-1], all_figures)
+            (network, moments), each = jax.lax.scan(iterate, start, None, self.config.grpo.num_iterations)
+            figures = jax.tree.map(lambda a: a[-1], each)
         more = {
             "regret": steps.regret[..., -1].mean(),
             "first_regret": steps.regret[..., 0].mean(),
@@ -207,7 +201,7 @@ class PolicyUpdate(eqx.Module):
         def situation(case: Case, known: Any, spread: Array, picks: Array) -> tuple[Any, ...]:
             problem, scm = case.problem, case.scm
             logits = network.surrogate.from_statistics(known.pairs, problem.live).edge_logits
-            edges = with_knowledge(problem, logits)
+            edges = known_edges(problem, logits)
             outlook = network(known, edges, problem, scm.target)
             edge = edge_loss(logits, scm.adjacency.astype(logits.dtype), problem.live)
             effect = _effect_loss(outlook, case, spread)
@@ -219,12 +213,9 @@ class PolicyUpdate(eqx.Module):
                 held = jnp.exp(jnp.clip(ratio, -10, 10)) - ratio - 1
             return edge, effect, log, entropy(outlook), held, outlook.logits, outlook.stop
 
-        def episode(case: Case, steps: Steps) -> tuple[Any, ...]:
-            return jax.vmap(lambda *turn: situation(case, *turn))(
-                steps.policy_input, steps.spread, steps.picks
-            )
-
-        found = jax.vmap(lambda case, group: jax.vmap(lambda one: episode(case, one))(group))(cases, steps)
+        # Over models, episodes and turns.
+        each = jax.vmap(jax.vmap(jax.vmap(situation, (None, 0, 0, 0)), (None, 0, 0, 0)))
+        found = each(cases, steps.policy_input, steps.spread, steps.picks)
         edge, effect, log, spread, held, logits, stop = found
         ratio = jnp.exp(jnp.clip(log - steps.log, -10, 10))
         clipped = jnp.clip(ratio, 1 - grpo.clip_ratio, 1 + grpo.clip_ratio)
@@ -245,10 +236,11 @@ class PolicyUpdate(eqx.Module):
             total = total + surrogate + grpo.kl_penalty_coeff * figures["kl"]
             total = total - grpo.entropy_coeff * explore * figures["entropy"]
         else:
-            pick_log = jax.vmap(lambda cells, end, at: (cells[0, at], end[0, at]))(logits, stop, taught)
-            log_all = jax.vmap(lambda cells, end: jax.nn.log_softmax(jnp.append(cells.ravel(), end))[:-1])(
-                *pick_log
-            )
+
+            def log_cells(cells: Array, end: Array, at: Array) -> Array:
+                return jax.nn.log_softmax(jnp.append(cells[0, at].ravel(), end[0, at]))[:-1]
+
+            log_all = jax.vmap(log_cells)(logits, stop, taught)
             figures["imitation_loss"] = -jnp.sum(shares.reshape(log_all.shape) * log_all, -1).mean()
             total = total + figures["imitation_loss"]
         return total, figures | {"total_loss": total}
@@ -337,29 +329,27 @@ def train_policy(
         mesh, chunk, record_every, on_chunk, observe, checkpoint, resuming, progress, check_memory
     )
     state = begin(network, learning, key=key)
-    imitating = round(learning.imitate * learning.updates)
     total, part = jnp.int32(learning.updates), dataclasses.replace(learning, updates=1, imitate=0.0)
-
-    def run_part(name: str, state: PolicyState, updates: int, resuming: bool) -> Rollout:
-        update = PolicyUpdate(draw, total, part, name == "imitation", mesh)
+    imitating = round(learning.imitate * learning.updates)
+    histories, rollout = [], None
+    for name, updates in (("imitation", imitating), ("grpo", learning.updates - imitating)):
+        if updates == 0:
+            continue
         folder = _part_of(checkpoint, name)
-        return run_updates(
-            update, state, updates, dataclasses.replace(options, checkpoint=folder, resuming=resuming)
-        )
-
-    histories = []
-    if imitating:
-        rollout = run_part("imitation", state, imitating, resuming)
+        if rollout is not None:
+            if state.reference is not None:
+                state = eqx.tree_at(lambda s: s.reference, state, state.network)
+            resuming = resuming and holds_run(folder)
+        update = PolicyUpdate(draw, total, part, name == "imitation", mesh)
+        of_part = dataclasses.replace(options, checkpoint=folder, resuming=resuming)
+        rollout = run_updates(update, state, updates, of_part)
         histories.append(rollout.records)
         state = rollout.carry
-        if rollout.outcome != "finished" or imitating == learning.updates:
-            return _trained_policy(rollout, histories, learning)
-        if state.reference is not None:
-            state = eqx.tree_at(lambda s: s.reference, state, state.network)
-        resuming = resuming and holds_run(_part_of(checkpoint, "grpo"))
-    rollout = run_part("grpo", state, learning.updates - imitating, resuming)
-    histories.append(rollout.records)
-    return _trained_policy(rollout, histories, learning)
+        if rollout.outcome != "finished":
+            break
+    assert rollout is not None, "`updates` is at least 1"
+    episodes = learning.models * learning.grpo.group_size
+    return TrainedPolicy(state.network, state, _join_histories(histories), rollout, episodes)
 
 
 def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
@@ -368,12 +358,6 @@ def _part_of(checkpoint: Checkpoint | str | Path | None, name: str) -> Any:
         return None
     options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     return dataclasses.replace(options, folder=Path(options.folder) / name)
-
-
-def _trained_policy(rollout: Rollout, histories: list[Any], learning: PolicyLearning) -> TrainedPolicy:
-    state = rollout.carry
-    episodes = learning.models * learning.grpo.group_size
-    return TrainedPolicy(state.network, state, _join_histories(histories), rollout, episodes)
 
 
 def _join_histories(histories: list[Any]) -> dict[str, np.ndarray] | None:

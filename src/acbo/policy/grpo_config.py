@@ -1,8 +1,9 @@
 """Settings of GRPO: groups, rewards and exploration."""
 
+import dataclasses
 from typing import Literal
 
-from acbo._limits import require_at_least, require_between
+from acbo._limits import require_all_at_least, require_at_least, require_between
 from jaxworlds.static import config
 
 
@@ -24,10 +25,8 @@ class GRPOTrainingConfig:
         require_between("group_size", self.group_size, 8, 256)
         require_between("learning_rate", self.learning_rate, 1e-12, 0.1)
         require_between("clip_ratio", self.clip_ratio, 1e-6, 1)
-        for name in ("num_iterations", "total_steps"):
-            require_at_least(name, getattr(self, name), 1)
-        for name in ("entropy_coeff", "kl_penalty_coeff", "max_grad_norm"):
-            require_at_least(name, getattr(self, name), 0)
+        require_all_at_least(self, 1, "num_iterations", "total_steps")
+        require_all_at_least(self, 0, "entropy_coeff", "kl_penalty_coeff", "max_grad_norm")
 
 
 @config
@@ -40,12 +39,7 @@ class RewardTrainingConfig:
     exploration_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        weights = (
-            self.optimization_weight,
-            self.structure_weight,
-            self.parent_weight,
-            self.exploration_weight,
-        )
+        weights = dataclasses.astuple(self)
         if min(weights) < 0 or sum(weights) == 0:
             raise ValueError(
                 f"The four weights must not be negative, and one must be positive; got {weights}."

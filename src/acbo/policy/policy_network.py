@@ -1,6 +1,6 @@
-"""The policy network: from statistics to predicted effects and a distribution over experiments."""
+"""The policy network and its settings: from statistics to predicted effects and a distribution over experiments."""
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -8,17 +8,55 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
+from acbo._limits import require_all_at_least
 from acbo.data import Dataset, Key
 from acbo.problem import Problem
-from acbo.surrogate.layers import MASKED, Dense, Norm, Normals
+from acbo.surrogate.layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
 from acbo.surrogate.network import Network
-from acbo.surrogate.pairs import PairBlock
+from acbo.surrogate.pairs import PairBlock, apply_blocks
+from jaxworlds.static import config
 
 from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, PolicyInput, known_edges, path_effects
-from .policy_config import PolicyConfig
 
 _SHARPNESS = 2.0
 """Before any training the policy prefers experiments by their promised effects, times this."""
+
+
+@config
+class PolicyConfig:
+    """Sizes of a policy. Equal settings share every compiled program.
+
+    - `width`: of the tokens (variable, variable); `layers`: how often they look at each other.
+    - `places`: cells of a variable's range: its two ends, which are values of their own, and the slices between them.
+    - `surrogate_layers`: layers of the surrogate that comes with the policy and reads the same statistics.
+    - `precision`: of the arithmetic; parameters are float32 always.
+    """
+
+    width: int = 32
+    layers: int = 2
+    places: int = 7
+    surrogate_layers: int = 2
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.width < 4 or self.width % 4:
+            raise ValueError(f"`width` must be a multiple of 4; got {self.width}.")
+        if self.places < 2:
+            raise ValueError(f"`places` must be at least 2, the two ends of a range; got {self.places}.")
+        require_all_at_least(self, 1, "layers", "surrogate_layers")
+
+    def network(self, layers: int) -> Any:
+        """The settings of layers on pairs, and of the surrogate."""
+        return NetworkConfig(
+            encoder="statistics",
+            width=self.width,
+            pair_width=self.width,
+            layers=layers,
+            heads=1,
+            widening=2,
+            rank=2,
+            precision=self.precision,
+        )
 
 
 class Outlook(eqx.Module):
@@ -60,7 +98,7 @@ class PolicyNetwork(eqx.Module):
         self.config = PolicyConfig() if config is None else config
         key_surrogate, key_rest = jr.split(key)
         self.surrogate = Network(self.config.network(self.config.surrogate_layers), key=key_surrogate)
-        parts = _new_parts(self.config, key_rest)
+        parts = draw_parts(_parts, self.config, key_rest)
         self.embed, self.embed_nodes, self.layers, self.norm, self.hidden, self.out, self.pair_out = parts
 
     def posterior(self, inputs: PolicyInput, data: Dataset, problem: Problem) -> Float[Array, "d d"]:
@@ -84,22 +122,11 @@ class PolicyNetwork(eqx.Module):
         part = place_middles(places).astype(total.dtype)
         values = inputs.low[:, None] * (1 - part) + inputs.high[:, None] * part
         promised = total[:, None] * values
-        nodes = jnp.concatenate(
-            [
-                inputs.nodes,
-                jnp.stack([total, promised[:, 0] / 3, promised[:, -1] / 3, edges[:, target]], axis=-1),
-            ],
-            axis=-1,
-        )
+        own = jnp.stack([total, promised[:, 0] / 3, promised[:, -1] / 3, edges[:, target]], axis=-1)
+        nodes = jnp.concatenate([inputs.nodes, own], axis=-1)
         tokens = self.embed_nodes(nodes)
         pairs = self.embed(jnp.concatenate([inputs.pairs, more], axis=-1)) + tokens[:, None] + tokens[None, :]
-        arrays, static = eqx.partition(self.layers, eqx.is_array)
-
-        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
-            return eqx.combine(layer, static)(pairs, live), None
-
-        pairs, _ = jax.lax.scan(apply, pairs, arrays)
-        seen = self.norm(pairs)
+        seen = self.norm(apply_blocks(self.layers, pairs, live))
         share = live / jnp.maximum(live.sum(), 1)
         whole = jnp.einsum("ijc,i,j->c", seen, share, share)
         at_target = (jnp.arange(d) == target).astype(seen.dtype)
@@ -136,13 +163,6 @@ def place_of(cell: Array, uniform: Array, places: int) -> Array:
     """A point of a cell, uniformly: the ends are points themselves."""
     inner = (cell - 1 + uniform) / max(places - 2, 1)
     return jnp.where(cell == 0, 0.0, jnp.where(cell == places - 1, 1.0, inner))
-
-
-@eqx.filter_jit
-def _new_parts(config: PolicyConfig, key: Key) -> tuple[Any, ...]:
-    needed = Normals()
-    jax.eval_shape(lambda: _parts(config, needed))
-    return _parts(config, Normals(jr.normal(key, (needed.used,), jnp.float32)))
 
 
 def _parts(config: PolicyConfig, normals: Normals) -> tuple[Any, ...]:

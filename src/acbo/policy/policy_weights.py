@@ -1,17 +1,15 @@
 """Weights of the policy in safetensors: named arrays with settings and metadata."""
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax.random as jr
 
-from acbo.surrogate.weights import config_of, read_arrays, read_metadata, write_arrays
+from acbo.surrogate.weights import config_of, packaged_file, read_arrays, read_metadata, write_arrays
 
-from .policy_config import PolicyConfig
-from .policy_network import PolicyNetwork
+from .policy_network import PolicyConfig, PolicyNetwork
 
 FORMAT = "acbo-policy-1"
 
@@ -36,11 +34,4 @@ def policy_metadata(path: str | Path) -> dict[str, Any]:
 
 def policy_path(name: str = "default") -> Path:
     """Path of the pretrained weights of this name."""
-    folder = Path(str(resources.files("acbo") / "policy" / "pretrained"))
-    path = folder / f"{name}.safetensors"
-    if not path.is_file():
-        there = sorted(file.stem for file in folder.glob("*.safetensors")) or ["none"]
-        raise ValueError(
-            f"`name` must be one of the policies in the package ({', '.join(there)}); got {name!r}."
-        )
-    return path
+    return packaged_file("policy", "policies", name)

@@ -7,7 +7,6 @@ versions are written into the file; `--judge FILE` adds its regret on held-out m
 import argparse
 import dataclasses
 import json
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -19,16 +18,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from acbo.scms.prior import scm_prior
-from acbo.scms.random_models import sample_scm
-from acbo.surrogate.recipe import versions
+from acbo.scms.random_models import sample_scm, scm_prior
+from acbo.surrogate.recipe import print_file, print_start, run_facts
 
 from .curriculum import Curriculum
 from .episodes import EpisodeConfig, new_case, run_steps
 from .grpo import PolicyLearning, PolicyState, PolicyUpdate, begin
 from .grpo_config import GRPOTrainingConfig
-from .policy_config import PolicyConfig
-from .policy_network import PolicyNetwork
+from .policy_network import PolicyConfig, PolicyNetwork
 from .policy_weights import load_network, policy_metadata, save_policy
 
 
@@ -66,27 +63,19 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     options = arguments(given)
     if options.judge:
         return judge(options.judge)
-    config = PolicyConfig(
-        width=options.width,
-        layers=options.layers,
-        surrogate_layers=options.layers,
-        places=options.places,
-        precision=options.precision,
+    sizes = {name: getattr(options, name) for name in ("width", "layers", "places", "precision")}
+    config = PolicyConfig(**sizes, surrogate_layers=options.layers)
+    grpo = GRPOTrainingConfig(
+        group_size=options.group,
+        num_iterations=1,
+        learning_rate=options.learning_rate,
+        entropy_coeff=options.entropy,
+        kl_penalty_coeff=options.kl,
     )
-    learning = PolicyLearning(
-        models=options.models,
-        grpo=GRPOTrainingConfig(
-            group_size=options.group,
-            num_iterations=1,
-            learning_rate=options.learning_rate,
-            entropy_coeff=options.entropy,
-            kl_penalty_coeff=options.kl,
-        ),
-    )
+    learning = PolicyLearning(models=options.models, grpo=grpo)
     key_network, key_run = jr.split(jr.key(options.seed))
     state = begin(PolicyNetwork(config, key=key_network), learning, key=key_run)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(state.network, eqx.is_array)))
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {parameters:,} parameters", flush=True)
+    print_start(state.network)
     draw = Curriculum(options.size, options.units)
     kinds = [False, True] if options.imitate > 0 and not options.probe else [False]
     improve, *imitate = _compile_together(draw, learning, state, kinds, options.patience)
@@ -117,8 +106,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     done = int(state.step)
     story = {
-        "command": "python -m acbo.policy.recipe " + " ".join(sys.argv[1:] if given is None else given),
-        "options": vars(options),
+        **run_facts("acbo.policy.recipe", given, options),
         "updates": done,
         "planned_updates": total,
         "episodes": done * options.models * options.group,
@@ -126,11 +114,8 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
         "grpo_episodes_per_second": round(speed),
         "seconds": round(seconds, 1),
         "compile_seconds": round(compiled, 1),
-        "device": jax.devices()[0].device_kind,
-        "versions": versions(),
     }
-    path = save_policy(options.out, state.network, story)
-    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n{json.dumps(story)}", flush=True)
+    print_file(save_policy(options.out, state.network, story), story)
     return story
 
 
@@ -139,13 +124,11 @@ def _compile_together(
 ) -> list[Any]:
     """Both programs, compiled at the same time; without the second where it is not ready after `patience` seconds."""
     ready: dict[bool, Any] = {}
-    threads = [
-        threading.Thread(
-            target=lambda teach=teach: ready.__setitem__(teach, _compile(draw, learning, teach, state)),
-            daemon=True,
-        )
-        for teach in kinds
-    ]
+
+    def compile_kind(teach: bool) -> None:
+        ready[teach] = _compile(draw, learning, teach, state)
+
+    threads = [threading.Thread(target=compile_kind, args=(teach,), daemon=True) for teach in kinds]
     for thread in threads:
         thread.start()
     threads[0].join()

@@ -15,15 +15,13 @@ from .equations import Expression, Functions, units_of
 from .graphs import require_acyclic, topological_order
 from .mechanisms import ACTIVATIONS, NOISES, Mechanism, Noise, no_units
 from .samples import largest_value
-from .scm import SCM
+from .scm import AXES, SCM
 
 Ranges = Mapping[str, tuple[float, float]]
 Costs = Mapping[str, tuple[float, float]]
 DEFAULT_RANGE = (-2.0, 2.0)
 UNITS = (0, 4, 8, 16, 32, 64)
 """Numbers of units that models are padded to, so that few programs serve many texts."""
-AXES = {"adjacency": "dd", "weight": "dd", "spread": "dd", "inner": "ddk"}
-AXES |= dict.fromkeys(("phase", "outer", "activation", "reach"), "dk")
 
 
 def padded_size(variables: int) -> int:
@@ -144,12 +142,9 @@ def _assemble(
         raise ValueError(
             f"`hidden` must not hold the target; got {tuple(hidden)!r} and the target {names[goal]!r}."
         )
-    given = (
-        {n: DEFAULT_RANGE for v, n in enumerate(names) if observed[v] and v != goal}
-        if ranges is None
-        else ranges
-    )
-    for name, pair in given.items():
+    if ranges is None:
+        ranges = {n: DEFAULT_RANGE for v, n in enumerate(names) if observed[v] and v != goal}
+    for name, pair in ranges.items():
         v = place(name, names, "ranges")
         least, greatest = (number(end, f"ranges: {name[:60]}") for end in pair)
         if not least <= greatest or not observed[v] or v == goal:
@@ -179,22 +174,17 @@ def _assemble(
             )
         return made
 
-    live, edges = pad_field("live", np.ones(d, bool)), pad_field("adjacency", adjacency)
+    own = {"adjacency": adjacency, "live": np.ones(d, bool), "observed": observed, "manipulable": manipulable}
+    own |= {"low": low, "high": high, "cost_fixed": fixed, "cost_unit": unit}
+    of_mechanism, of_noise, of_model = (
+        {name: pad_field(name, array) for name, array in fields.items()} for fields in (mechanism, noise, own)
+    )
     scm = SCM(
-        adjacency=edges,
-        order=topological_order(edges, live),
-        live=live,
-        observed=pad_field("observed", observed),
+        order=topological_order(of_model["adjacency"], of_model["live"]),
         target=jnp.asarray(goal, jnp.int32),
-        mechanism=Mechanism(
-            **{name: pad_field(name, array) for name, array in mechanism.items()}, functions=functions
-        ),
-        noise=Noise(**{name: pad_field(name, array) for name, array in noise.items()}),
-        low=pad_field("low", low),
-        high=pad_field("high", high),
-        cost_fixed=pad_field("cost_fixed", fixed),
-        cost_unit=pad_field("cost_unit", unit),
-        manipulable=pad_field("manipulable", manipulable),
+        mechanism=Mechanism(**of_mechanism, functions=functions),
+        noise=Noise(**of_noise),
+        **of_model,
     )
     return CausalModel(names, scm)
 

@@ -14,10 +14,9 @@ from acbo.names import place, require_distinct
 
 from .interventions import Intervention
 from .mechanisms import MECHANISMS, NOISES
-from .optima import best_intervention
 from .samples import demand_rows, key_of, largest_value, sample
 from .scm import SCM, permute
-from .true_effects import SAMPLES, true_effect
+from .true_effects import SAMPLES, best_intervention, true_effect
 
 Level = float | Float[Array, " rows"] | Float[np.ndarray, " rows"]
 Levels = Mapping[str, Level]
@@ -126,16 +125,15 @@ class CausalModel:
         model.intervention({"X": 1.0}, soft={"Z": (2.0, 0.5)}, shift={"W": -1.0})
         """
         given = [
-            *((name, level, 1.0, 0.0) for name, level in (do or {}).items()),
-            *((name, level, strength, 0.0) for name, (level, strength) in (soft or {}).items()),
-            *((name, 0.0, 0.0, amount) for name, amount in (shift or {}).items()),
+            *(("do", name, level, 1.0, 0.0) for name, level in (do or {}).items()),
+            *(("soft", name, level, strength, 0.0) for name, (level, strength) in (soft or {}).items()),
+            *(("shift", name, 0.0, 0.0, amount) for name, amount in (shift or {}).items()),
         ]
-        argument = ["do"] * len(do or {}) + ["soft"] * len(soft or {}) + ["shift"] * len(shift or {})
-        require_distinct([name for name, *_ in given], "do, soft and shift together")
-        rows = np.broadcast_shapes(*(np.shape(part) for _, *parts in given for part in parts))
+        require_distinct([name for _, name, *_ in given], "do, soft and shift together")
+        rows = np.broadcast_shapes(*(np.shape(part) for _, _, *parts in given for part in parts))
         shape = (*rows, self.scm.size)
         mask, numbers = np.zeros(shape, bool), np.zeros((3, *shape))
-        for word, (name, *parts) in zip(argument, given, strict=True):
+        for word, name, *parts in given:
             v = self.index(name, word)
             mask[..., v] = True
             for k, part in enumerate(parts):

@@ -30,8 +30,6 @@ from .graphs import require_acyclic
 _NAME = r"[^\W\d]\w*"
 _ARROW = re.compile(r"<->|->|<-")
 _QUOTED = re.compile(r"`([^`]+)`")
-
-
 _LONGEST = 200_000
 """Letters of a text: a model of a thousand variables has fewer."""
 
@@ -140,10 +138,8 @@ def _read(text: str) -> _Statements:
     said = _Statements()
 
     def quote(match: re.Match[str]) -> str:
-        stand_in = f"_quoted_{len(said.quoted)}_"
-        for known, name in said.quoted.items():
-            if name == match[1]:
-                return known
+        stand_ins = {name: stand_in for stand_in, name in said.quoted.items()}
+        stand_in = stand_ins.get(match[1], f"_quoted_{len(said.quoted)}_")
         said.quoted[stand_in] = match[1]
         return stand_in
 
@@ -154,12 +150,10 @@ def _read(text: str) -> _Statements:
         _read_statement(statement, said)
     if not said.names:
         raise ValueError(f"`text` must describe at least one variable; got {short(text)}.")
-    for word, mentioned in (("target", [said.target] if said.target else []), ("hidden", said.hidden)):
-        for name in mentioned:
-            place(name, said.names, f"text: {word}")
-    for word, table in (("in [...]", said.ranges), ("cost", said.costs)):
-        for name in table:
-            place(name, said.names, f"text: {word}")
+    target = [said.target] if said.target else []
+    mentions = {"target": target, "hidden": said.hidden, "in [...]": said.ranges, "cost": said.costs}
+    for word, name in ((word, name) for word, names in mentions.items() for name in names):
+        place(name, said.names, f"text: {word}")
     return said
 
 

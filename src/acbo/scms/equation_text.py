@@ -92,5 +92,4 @@ def _noise(kind: str, scale: float, spread: str) -> str:
 def _number(value: float) -> str:
     """The shortest text that reads back as the same number, in single precision where it has no more."""
     single = np.float32(value)
-    text = str(single) if float(single) == value else repr(value)
-    return text.removesuffix(".0")
+    return (str(single) if float(single) == value else repr(value)).removesuffix(".0")

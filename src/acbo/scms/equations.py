@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from acbo.names import short, suggestion
 
@@ -95,7 +95,9 @@ class _Reader:
     """Reads one tree; it keeps the text for messages."""
 
     def __init__(self, text: str, known: Mapping[str, str], functions: Functions) -> None:
-        self.text, self.known, self.functions = text, known, functions
+        self.text, self.known = text, known
+        own = {name: _Function(name, lambda x, f=f: float(f(x))) for name, f in functions.items()}
+        self.functions = _FUNCTIONS | own
 
     def refuse(self, demand: str, hint: str = "") -> ValueError:
         return ValueError(f"`text` must {demand}; got {short(self.text)}.{hint}")
@@ -198,31 +200,34 @@ class _Reader:
             return self.noise(function, args, named)
         if function == "clip" and len(args) == 2 and (args[1].constant or 0) > 0 and not named:
             return Expression(held=(self.affine(args[0], "clip"), args[1].constant or math.inf))
-        if function not in {*_FUNCTIONS, *self.functions} or len(args) != 1 or named:
-            known = [*_FUNCTIONS, *self.functions, *_NOISES, "clip"]
+        if function not in self.functions or len(args) != 1 or named:
+            known = [*self.functions, *_NOISES, "clip"]
             hint = suggestion(function, known)
             raise self.refuse(
                 f"call one of {', '.join(known)}, with its arguments, and not {short(function)}", hint
             )
+        found = self.functions[function]
         if (number := args[0].constant) is not None:
-            value = _VALUES.get(function) or (lambda x: float(self.functions[function](x)))
-            return Expression({(): value(number)})
-        make = _FUNCTIONS.get(function) or _unit(function)
-        return make(self.affine(args[0], f"{function}()"))
+            return Expression({(): found.of_number(number)})
+        affine = self.affine(args[0], f"{function}()")
+        inner = {name: found.stretch * value for name, value in affine.items()}
+        inner[""] = inner.get("", 0.0) + found.phase
+        unit = Unit(found.amplitude, found.activation, inner)
+        return Expression({(): found.constant} if found.constant else {}, (unit,))
 
     def noise(self, function: str, args: list[Expression], named: dict[str, Expression]) -> Expression:
+        kind, usage, moments = _NOISES[function]
         numbers = [a.constant for a in args]
         if len(numbers) != 2 or None in numbers or named.keys() - {"spread"}:
-            raise self.refuse(f"give {function} two numbers: {_NOISES[function][0]}")
+            raise self.refuse(f"give {function} two numbers: {usage}")
         first, second = (float(n or 0) for n in numbers)
         if (function == "U" and second < first) or (function != "U" and second < 0):
-            raise self.refuse(f"give {function} a width of at least 0: {_NOISES[function][0]}")
+            raise self.refuse(f"give {function} a width of at least 0: {usage}")
         spread = self.affine(named["spread"], "spread") if "spread" in named else {}
         if spread.pop("", 0.0) or (spread and function != "N"):
             raise self.refuse("give a spread to N only, without a constant, as in N(0, 1, spread=0.5*X)")
-        mean, scale = _NOISES[function][1](first, second)
-        kind = "heteroscedastic" if spread else _KINDS[function]
-        return Expression({(): mean}, noise=NoiseTerm(kind, scale, spread))
+        mean, scale = moments(first, second)
+        return Expression({(): mean}, noise=NoiseTerm("heteroscedastic" if spread else kind, scale, spread))
 
 
 def scale_expression(expression: Expression, factor: float) -> Expression:
@@ -237,37 +242,28 @@ def scale_expression(expression: Expression, factor: float) -> Expression:
     return Expression({m: factor * v for m, v in expression.monomials.items()}, units, noise, held)
 
 
-def _unit(function: str, stretch: float = 1.0, phase: float = 0.0) -> Callable[[Affine], Expression]:
-    def make(affine: Affine) -> Expression:
-        inner = {name: stretch * value for name, value in affine.items()}
-        return Expression(units=(Unit(1.0, function, {**inner, "": inner.get("", 0.0) + phase}),))
+class _Function(NamedTuple):
+    """A function of the language: constant + amplitude · activation(stretch · x + phase)."""
 
-    return make
+    activation: str
+    of_number: Callable[[float], float]
+    amplitude: float = 1.0
+    stretch: float = 1.0
+    phase: float = 0.0
+    constant: float = 0.0
 
 
-def _sigmoid(affine: Affine) -> Expression:
-    return Expression({(): 0.5}, scale_expression(_unit("tanh", 0.5)(affine), 0.5).units)
-
-
-_FUNCTIONS: dict[str, Callable[[Affine], Expression]] = {
-    "exp": _unit("exp"),
-    "cos": _unit("cos"),
-    "sin": _unit("cos", phase=-math.pi / 2),
-    "tanh": _unit("tanh"),
-    "sigmoid": _sigmoid,
+_FUNCTIONS = {
+    "exp": _Function("exp", math.exp),
+    "cos": _Function("cos", math.cos),
+    "sin": _Function("cos", math.sin, phase=-math.pi / 2),
+    "tanh": _Function("tanh", math.tanh),
+    "sigmoid": _Function("tanh", lambda x: 0.5 + 0.5 * math.tanh(x / 2), 0.5, 0.5, constant=0.5),
 }
-_VALUES: dict[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "cos": math.cos,
-    "sin": math.sin,
-    "tanh": math.tanh,
-    "sigmoid": lambda x: 0.5 + 0.5 * math.tanh(x / 2),
-}
-_KINDS: dict[str, NoiseKind] = {"N": "gaussian", "Laplace": "laplace", "U": "uniform"}
-_NOISES: dict[str, tuple[str, Callable[[float, float], tuple[float, float]]]] = {
-    "N": ("N(mean, standard deviation)", lambda mean, scale: (mean, scale)),
-    "Laplace": ("Laplace(mean, scale)", lambda mean, scale: (mean, math.sqrt(2) * scale)),
-    "U": ("U(low, high)", lambda low, high: ((low + high) / 2, (high - low) / math.sqrt(12))),
+_NOISES: dict[str, tuple[NoiseKind, str, Callable[[float, float], tuple[float, float]]]] = {
+    "N": ("gaussian", "N(mean, standard deviation)", lambda mean, scale: (mean, scale)),
+    "Laplace": ("laplace", "Laplace(mean, scale)", lambda mean, scale: (mean, math.sqrt(2) * scale)),
+    "U": ("uniform", "U(low, high)", lambda low, high: ((low + high) / 2, (high - low) / math.sqrt(12))),
 }
 
 
@@ -289,16 +285,9 @@ def _powers(monomial: tuple[str, ...]) -> list[tuple[float, Activation, Affine]]
         case [x, y, z] if x == z:
             return [(1.0, "cube", {x: 1.0})]
         case [x, y, z] if x == y:
-            return [
-                (1 / 6, "cube", {x: 1.0, z: 1.0}),
-                (1 / 6, "cube", {x: -1.0, z: 1.0}),
-                (-1 / 3, "cube", {z: 1.0}),
-            ]
+            sums = [(1 / 6, {x: 1.0, z: 1.0}), (1 / 6, {x: -1.0, z: 1.0}), (-1 / 3, {z: 1.0})]
+            return [(share, "cube", inner) for share, inner in sums]
         case [x, y, z]:
-            signs = [(1, 1, 1), (1, 1, -1), (1, -1, 1), (-1, 1, 1)]
-            shares = (1 / 24, -1 / 24, -1 / 24, -1 / 24)
-            return [
-                (share, "cube", {x: float(a), y: float(b), z: float(c)})
-                for share, (a, b, c) in zip(shares, signs, strict=True)
-            ]
+            signs = [(1.0, 1.0, 1.0), (1.0, 1.0, -1.0), (1.0, -1.0, 1.0), (-1.0, 1.0, 1.0)]
+            return [(a * b * c / 24, "cube", {x: a, y: b, z: c}) for a, b, c in signs]
     return []

@@ -12,7 +12,7 @@ from acbo.data import Dataset, demand_digits
 from acbo.names import number, place, require_distinct, short, text_remedy, truth_marks, without
 from acbo.optional import optional_package
 
-from .builders import Costs, Ranges, linear_model
+from .builders import Costs, Ranges, linear_model, padded_size
 from .causal_model import CausalModel
 from .equation_text import equation
 from .mechanisms import NOISES
@@ -50,27 +50,24 @@ def from_networkx(
         weights[i, j] = number(
             facts.get("weight", 1.0), f"graph: weight of {short(cause)} -> {short(effect)}"
         )
+    prices, own, kinds = {}, {}, []
     facts = [graph.nodes[node] for node in nodes]
-    kinds = [str(fact.get("noise", "gaussian")) for fact in facts]
-    for name, kind, fact in zip(names, kinds, facts, strict=True):
-        place(kind, NOISES, "noise")
-        _demand_linear(name, str(fact.get("mechanism", "linear")), kind, "graph")
-    own = {n: (f["low"], f["high"]) for n, f in zip(names, facts, strict=True) if "low" in f and "high" in f}
-    prices = {
-        n: (
-            number(f["cost"], f"graph: cost of {short(n)}"),
-            number(f.get("cost_per_unit", 0.0), "graph: cost_per_unit"),
-        )
-        for n, f in zip(names, facts, strict=True)
-        if "cost" in f
-    }
+    for name, fact in zip(names, facts, strict=True):
+        noise = str(fact.get("noise", "gaussian"))
+        kinds.append(place(noise, NOISES, "noise"))
+        _demand_linear(name, str(fact.get("mechanism", "linear")), noise, "graph")
+        if "low" in fact and "high" in fact:
+            own[name] = (fact["low"], fact["high"])
+        if "cost" in fact:
+            per_unit = number(fact.get("cost_per_unit", 0.0), "graph: cost_per_unit")
+            prices[name] = (number(fact["cost"], f"graph: cost of {short(name)}"), per_unit)
     goal = graph.graph.get("target") if target is None else target
     return linear_model(
         names,
         weights,
         scale=np.array([number(fact.get("scale", 1.0), "graph: scale") for fact in facts]),
         bias=np.array([number(fact.get("bias", 0.0), "graph: bias") for fact in facts]),
-        kind=np.array([NOISES.index(kind) for kind in kinds], np.int32),  # pyright: ignore[reportArgumentType]
+        kind=np.array(kinds, np.int32),
         adjacency=adjacency,
         target=None if goal is None else str(goal),
         ranges=ranges if ranges is not None else own or None,
@@ -101,10 +98,7 @@ def to_networkx(model: CausalModel) -> "nx.DiGraph":
             facts["hidden"] = True
         if name in ranges:
             facts["low"], facts["high"] = ranges[name]
-            facts["cost"], facts["cost_per_unit"] = (
-                float(model.scm.cost_fixed[v]),
-                float(model.scm.cost_unit[v]),
-            )
+            facts |= {"cost": float(model.scm.cost_fixed[v]), "cost_per_unit": float(model.scm.cost_unit[v])}
         graph.add_node(name, **facts)
     for cause, effect in model.edges:
         graph.add_edge(cause, effect, weight=float(m.weight[model.index(cause), model.index(effect)]))
@@ -205,9 +199,6 @@ def from_frame(
     says for each row which variables were set, joined by commas, or nothing. Without it, what `to_frame` stored is used,
     and otherwise nothing was set.
     """
-    from .builders import padded_size
-
-    target = target if isinstance(target, str) else str(target)
     if isinstance(frame, str | os.PathLike):
         raise TypeError(
             f"`frame` must be a data frame, not a path; got {short(os.fspath(frame))}. Read the file first: "
@@ -239,8 +230,7 @@ def from_frame(
         touched = _stored_marks(frame, names)
     elif hasattr(intervened, "columns"):
         table: Any = intervened
-        unknown = [column for column in map(str, table.columns) if column not in names]
-        for column in unknown:
+        for column in map(str, table.columns):
             place(column, names, "intervened")
         # Names of columns may be text in one table and whole numbers in the other.
         marks = table.set_axis([str(column) for column in table.columns], axis=1)
@@ -249,7 +239,7 @@ def from_frame(
         touched = truth_marks(intervened, "intervened")
     if touched.shape != values.shape:
         raise ValueError(f"`intervened` must have the shape of `frame`, {values.shape}; got {touched.shape}.")
-    d, goal = len(names), place(target, names, "target")
+    d, goal = len(names), place(str(target), names, "target")
     extra = (padded_size(d) if size is None else size) - d
     if extra < 0:
         raise ValueError(f"`size` must be at least the number of columns, {d}; got {size}.")
@@ -276,7 +266,8 @@ def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "
         if kind.kind in "biuf":
             continue
         for label, cell in zip(frame.index, column, strict=True):
-            if isinstance(cell, str | bytes) or not (hasattr(cell, "__float__") or _is_missing(cell)):
+            missing = cell is None or type(cell).__name__ in ("NAType", "NaTType")  # the last two of pandas
+            if isinstance(cell, str | bytes) or not (hasattr(cell, "__float__") or missing):
                 raise ValueError(
                     f"`frame` must hold numbers; column {name!r} has {short(cell)} in row {short(label)}."
                     f"{text_remedy(cell, name)} Pass `intervened={name!r}` if the column says what was set."
@@ -285,11 +276,6 @@ def _numbers(frame: "pd.DataFrame", names: Sequence[str]) -> Float[np.ndarray, "
         return np.asarray(frame.to_numpy(float, na_value=np.nan), float)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`frame` must hold numbers of double precision; {str(error)[:200]}.") from error
-
-
-def _is_missing(cell: Any) -> bool:
-    """True for None, NaN and pandas' NA."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
 def _said_to_be_set(said: "pd.Series", names: Sequence[str]) -> Bool[np.ndarray, "n d"]:

@@ -43,16 +43,14 @@ class Intervention(eqx.Module):
 
 def hard(mask: Bool[Array, "*rows d"], value: Float[Array, "*rows d"]) -> Intervention:
     """Set the masked variables to `value`, whatever their parents do."""
-    value = jnp.asarray(value, value.dtype)  # a strong type, or programs compile twice
-    zero = jnp.zeros_like(value)
-    return Intervention(mask, value, zero + 1, zero)
+    return soft(mask, value, 1)
 
 
 def soft(
     mask: Bool[Array, "*rows d"], value: Float[Array, "*rows d"], strength: float | Float[Array, "..."]
 ) -> Intervention:
     """Draw the masked variables towards `value`: strength 0 leaves them, strength 1 sets them."""
-    value = jnp.asarray(value, value.dtype)
+    value = jnp.asarray(value, value.dtype)  # a strong type, or programs compile twice
     zero = jnp.zeros_like(value)
     return Intervention(mask, value, zero + jnp.asarray(strength, value.dtype), zero)
 
@@ -72,16 +70,7 @@ def nothing(size: int) -> Intervention:
 
 def combine(first: Intervention, second: Intervention) -> Intervention:
     """Both at once; where both touch a variable, the second holds."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(second.mask, b, a)
-
-    return Intervention(
-        first.mask | second.mask,
-        pick(first.value, second.value),
-        pick(first.strength, second.strength),
-        pick(first.shift, second.shift),
-    )
+    return jax.tree.map(lambda a, b: jnp.where(second.mask, b, a), first, second)
 
 
 def cost(scm: SCM, intervention: Intervention) -> Float[Array, "*rows"]:

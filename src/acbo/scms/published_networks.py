@@ -31,13 +31,11 @@ def load_network(name: str, *, target: str | None = None, ranges: Ranges | None 
     distribution. Without `target` it is the last variable in causal order; without `ranges` every other variable may
     be set within two standard deviations of its mean.
     """
-    if name not in NETWORKS:
-        place(name, NETWORKS, "name")
+    place(name, NETWORKS, "name")
     folder = _folder()
     if name == "sachs":
-        names, equations, edges = _linear_levels(
-            *_read_bif(gzip.decompress((folder / "sachs.bif.gz").read_bytes()))
-        )
+        names, tables = _read_bif(gzip.decompress((folder / "sachs.bif.gz").read_bytes()))
+        equations, edges = _linear_levels(names, tables)
     else:
         names, equations, edges = _read_json(json.loads((folder / f"{name}.json").read_text()))
     model = linear_network(names, equations, edges, target=names[-1])
@@ -61,9 +59,8 @@ def moments(model: CausalModel) -> tuple[Float[np.ndarray, " d"], Float[np.ndarr
 def _folder() -> Path:
     """The folder of pgmpy's networks; pgmpy itself, with its many requirements, is not imported."""
     found = importlib.util.find_spec("pgmpy")
-    folder = (
-        Path((found.submodule_search_locations or [""])[0]) / "utils" / "example_models" if found else None
-    )
+    places = found and found.submodule_search_locations
+    folder = Path(places[0]) / "utils" / "example_models" if places else None
     if folder is None or not folder.is_dir():
         raise ImportError(
             "Published networks are read from the package pgmpy, version 1.1 (later ones may not hold them): "
@@ -106,7 +103,7 @@ def _read_bif(data: bytes) -> tuple[list[str], Tables]:
     return names, tables
 
 
-def _linear_levels(names: list[str], tables: Tables) -> tuple[list[str], Equations, list[tuple[str, str]]]:
+def _linear_levels(names: list[str], tables: Tables) -> tuple[Equations, list[tuple[str, str]]]:
     """The best linear function of its causes for each variable, its three levels being -1, 0 and 1."""
     d = len(names)
     joint = np.ones((1,) * d)
@@ -115,9 +112,8 @@ def _linear_levels(names: list[str], tables: Tables) -> tuple[list[str], Equatio
         shape = [table.shape[axes.index(v)] if v in axes else 1 for v in range(d)]
         joint = joint * np.transpose(table, np.argsort(axes)).reshape(shape)
     joint = joint / joint.sum()
-    levels = np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in joint.shape], indexing="ij"), -1).reshape(
-        -1, d
-    )
+    lines = [np.linspace(-1, 1, n) for n in joint.shape]
+    levels = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, d)
     weight = joint.reshape(-1, 1)
     mean = (weight * levels).sum(0)
     covariance = (weight * (levels - mean)).T @ (levels - mean)
@@ -127,10 +123,9 @@ def _linear_levels(names: list[str], tables: Tables) -> tuple[list[str], Equatio
         slope = np.linalg.solve(covariance[np.ix_(at, at)], covariance[at, j]) if at else np.zeros(0)
         left = covariance[j, j] - slope @ covariance[at, j]
         intercept = float(mean[j] - slope @ mean[at])
-        equations.append(
-            (name, intercept, dict(zip(causes, slope.tolist(), strict=True)), float(np.sqrt(left)))
-        )
-    return names, equations, [(cause, name) for name, (causes, _) in tables.items() for cause in causes]
+        coefficients = dict(zip(causes, slope.tolist(), strict=True))
+        equations.append((name, intercept, coefficients, float(np.sqrt(left))))
+    return equations, [(cause, name) for name, (causes, _) in tables.items() for cause in causes]
 
 
 def linear_network(
@@ -157,9 +152,7 @@ def from_pgmpy(network: Any, **options: Any) -> CausalModel:
     Intercepts, coefficients and standard deviations are taken over as they are.
     """
     names = [str(node) for node in network.nodes()]
-    equations = []
-    for cpd in network.get_cpds():
-        equations.append(_equation(cpd))
+    equations = [_equation(cpd) for cpd in network.get_cpds()]
     missing = set(names) - {name for name, *_ in equations}
     if missing:
         raise ValueError(
@@ -202,6 +195,5 @@ def to_pgmpy(model: CausalModel) -> Any:
     for name in model.names:
         j, causes = model.index(name), list(model.parents(name))
         beta = [float(m.bias[j]), *(float(weight[model.index(cause), j]) for cause in causes)]
-        scale = float(model.scm.noise.scale[j])
-        network.add_cpds(factors.LinearGaussianCPD(name, beta, scale, causes))
+        network.add_cpds(factors.LinearGaussianCPD(name, beta, float(model.scm.noise.scale[j]), causes))
     return network

@@ -1,5 +1,6 @@
 """Structural causal models as padded arrays: one compiled program serves models of mixed size, graph and mechanism."""
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -9,6 +10,10 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from .graphs import inverse, topological_order
 from .mechanisms import Mechanism, Noise, no_units
+
+AXES = {"adjacency": "dd", "weight": "dd", "spread": "dd", "inner": "ddk", "target": ""}
+AXES |= dict.fromkeys(("phase", "outer", "activation", "reach"), "dk")
+"""Axes of the arrays of a model, by field: variables `d` and units `k`. Fields that are not here have the axis `d`."""
 
 
 class SCM(eqx.Module):
@@ -98,32 +103,27 @@ def linear_scm(
     )
 
 
+def map_arrays(fn: Callable[[str, str, Array], Array], scm: SCM) -> SCM:
+    """The model with `fn(field, axes, array)` in place of each array."""
+
+    def of_leaf(path: tuple, array: Array) -> Array:
+        field = path[-1].name
+        return fn(field, AXES.get(field, "d"), array)
+
+    return jax.tree_util.tree_map_with_path(of_leaf, scm)
+
+
 @jax.jit
 def permute(scm: SCM, permutation: Int32[Array, " d"]) -> SCM:
     """The same model with variable `permutation[i]` moved to place i."""
     moved = inverse(permutation)
 
-    def both(a: Array) -> Array:
-        return a[permutation][:, permutation]
+    def move(_: str, axes: str, a: Array) -> Array:
+        a = a[permutation] if axes.startswith("d") else a
+        return a[:, permutation] if axes.startswith("dd") else a
 
-    m, n = scm.mechanism, scm.noise
-    each = jax.tree.map(lambda a: a[permutation], (m.bias, m.phase, m.outer, m.activation, m.reach))
-    bias, phase, outer, activation, reach = each
-    mechanism = Mechanism(bias, both(m.weight), both(m.inner), phase, outer, activation, reach, m.functions)
-    return SCM(
-        adjacency=both(scm.adjacency),
-        order=moved[scm.order],
-        live=scm.live[permutation],
-        observed=scm.observed[permutation],
-        target=moved[scm.target],
-        mechanism=mechanism,
-        noise=Noise(n.kind[permutation], n.scale[permutation], both(n.spread)),
-        low=scm.low[permutation],
-        high=scm.high[permutation],
-        cost_fixed=scm.cost_fixed[permutation],
-        cost_unit=scm.cost_unit[permutation],
-        manipulable=scm.manipulable[permutation],
-    )
+    numbers = (moved[scm.order], moved[scm.target])
+    return eqx.tree_at(lambda scm: (scm.order, scm.target), map_arrays(move, scm), numbers)
 
 
 @partial(jax.jit, static_argnames=("size", "units"))
@@ -136,33 +136,10 @@ def pad(scm: SCM, size: int, units: int | None = None) -> SCM:
             f"`size` and `units` must be at least those of the model, {d} and {k}; got {size} and {units}. "
             "Padding only adds."
         )
-    more, extra = size - d, units - k
 
-    def grow(a: Array, axes: str, fill: float = 0) -> Array:
-        widths = [(0, {"d": more, "k": extra}[axis]) for axis in axes]
-        return jnp.pad(a, widths, constant_values=fill)
+    def grow(field: str, axes: str, a: Array) -> Array:
+        widths = [(0, {"d": size - d, "k": units - k}[axis]) for axis in axes]
+        return jnp.pad(a, widths, constant_values=jnp.inf if field == "reach" else 0) if axes else a
 
-    m, n = scm.mechanism, scm.noise
-    return SCM(
-        adjacency=grow(scm.adjacency, "dd"),
-        order=jnp.concatenate([scm.order, jnp.arange(d, size, dtype=jnp.int32)]),
-        live=grow(scm.live, "d"),
-        observed=grow(scm.observed, "d"),
-        target=scm.target,
-        mechanism=Mechanism(
-            bias=grow(m.bias, "d"),
-            weight=grow(m.weight, "dd"),
-            inner=grow(m.inner, "ddk"),
-            phase=grow(m.phase, "dk"),
-            outer=grow(m.outer, "dk"),
-            activation=grow(m.activation, "dk"),
-            reach=grow(m.reach, "dk", jnp.inf),
-            functions=m.functions,
-        ),
-        noise=Noise(grow(n.kind, "d"), grow(n.scale, "d"), grow(n.spread, "dd")),
-        low=grow(scm.low, "d"),
-        high=grow(scm.high, "d"),
-        cost_fixed=grow(scm.cost_fixed, "d"),
-        cost_unit=grow(scm.cost_unit, "d"),
-        manipulable=grow(scm.manipulable, "d"),
-    )
+    order = jnp.concatenate([scm.order, jnp.arange(d, size, dtype=jnp.int32)])
+    return eqx.tree_at(lambda scm: scm.order, map_arrays(grow, scm), order)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from acbo.beliefs.belief_settings import BeliefSettings as BeliefSettings
+from acbo.beliefs.posterior_models import BeliefSettings as BeliefSettings
 from acbo.names import place
 
 from .base import AbstractStrategy as AbstractStrategy

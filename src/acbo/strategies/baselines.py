@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem, Recommendation
-from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM
+from acbo.scms.true_effects import best_intervention
 
 from .actions import random_actions
 from .base import AbstractStrategy

@@ -10,9 +10,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import MEMORY, AbstractBelief, Belief, Effects, corrected_belief
-from acbo.beliefs.belief_settings import BeliefSettings
 from acbo.beliefs.model_effects import log_likelihood
-from acbo.beliefs.posterior_models import draw_models
+from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.interventions import hard

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from acbo.beliefs.belief import AbstractBelief
-from acbo.beliefs.belief_settings import BeliefSettings
-from acbo.beliefs.posterior_models import draw_models
+from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
 from acbo.policy.features import Scale, orient_target, policy_input
 from acbo.policy.picks import choice_of, draw_pick_noise, pick

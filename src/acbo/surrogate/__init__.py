@@ -2,16 +2,16 @@
 
 from .calibration import Calibration as Calibration
 from .calibration import fit_calibration as fit_calibration
+from .heads import Prediction as Prediction
 from .heads import candidate_sets as candidate_sets
-from .losses import edge_loss as edge_loss
+from .heads import edge_loss as edge_loss
+from .layers import NetworkConfig as NetworkConfig
 from .model_draws import ModelDraws as ModelDraws
 from .model_draws import benchmark_draws as benchmark_draws
 from .model_draws import exact_edges as exact_edges
 from .model_draws import training_draws as training_draws
 from .network import Network as Network
-from .network import Prediction as Prediction
 from .network import Surrogate as Surrogate
-from .network_config import NetworkConfig as NetworkConfig
 from .quality import Quality as Quality
 from .quality import calibrate as calibrate
 from .quality import evaluate as evaluate

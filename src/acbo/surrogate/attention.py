@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from acbo.data import Key
 
-from .layers import MASKED, Dense, Norm, Normals, Perceptron, dropout
-from .network_config import NetworkConfig
+from .layers import MASKED, Dense, NetworkConfig, Norm, Normals, Perceptron, dropout
 from .pairs import PairBlock
 
 

@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from acbo._limits import require_one_of
+
 from .layers import MASKED
 
 
@@ -38,8 +40,7 @@ def fit_calibration(
 
     The problem is convex; Newton's method finds its minimum in a few steps.
     """
-    if kind not in ("temperature", "vector"):
-        raise ValueError(f'`kind` must be "temperature" or "vector"; got {kind!r}.')
+    require_one_of("kind", kind, "temperature", "vector")
     mask = (logits > MASKED / 2) if mask is None else mask & (logits > MASKED / 2)
     x = jnp.where(mask, logits, 0.0).ravel().astype(jnp.float32)
     y = labels.astype(jnp.float32).ravel()

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from acbo.data import Dataset, Key
 from acbo.inference import edge_posterior
 from acbo.scms.interventions import random_interventions
-from acbo.scms.prior import SCMPrior, linear_gaussian_prior, scm_prior
-from acbo.scms.random_models import sample_scm
+from acbo.scms.random_models import SCMPrior, linear_gaussian_prior, sample_scm, scm_prior
 from acbo.scms.samples import sample
 
 

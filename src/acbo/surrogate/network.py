@@ -11,57 +11,17 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from acbo.data import Dataset, Key, demand_dataset
+from acbo.inference.metrics import edge_mask
 
 from .attention import AxialBlock
 from .calibration import Calibration
-from .heads import allowed_parents, candidate_sets, set_logits
-from .layers import MASKED, Dense, Norm, Normals
-from .network_config import NetworkConfig
-from .pairs import PairBlock
+from .heads import Prediction
+from .layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
+from .pairs import PairBlock, apply_blocks
 from .statistics import FEATURES, pair_statistics, standardise
 
 _PRIOR_LOGIT = -1.5
 """Before training, an edge has a probability of 0.18: 1.5 edges per variable among ten (ledger 7.2)."""
-
-
-class Prediction(eqx.Module):
-    """Prediction for one dataset; `[i, j]` is about i → j."""
-
-    edge_logits: Float[Array, "d d"]
-    """Log odds of each edge; `MASKED` where none can be."""
-    single_logits: Float[Array, "d d"]
-    """The part of parent-set logits that single parents bring; column j is for target j."""
-    factors: Float[Array, "d d rank"]
-    """The part that each two of them bring."""
-    live: Bool[Array, " d"]
-    target: Int[Array, ""]
-
-    @property
-    def edges(self) -> Float[Array, "d d"]:
-        """Probability of each edge."""
-        return jax.nn.sigmoid(self.edge_logits)
-
-    def parent_logits(self, target: Int[Array, ""] | int | None = None) -> Float[Array, " d"]:
-        """Log odds that each variable is a parent of the target: of the dataset's own, or of another."""
-        return self.edge_logits[:, self.target if target is None else target]
-
-    def parent_set_logits(
-        self,
-        sets: Bool[Array, "sets d"] | None = None,
-        *,
-        max_size: int = 3,
-        target: Int[Array, ""] | int | None = None,
-    ) -> Float[Array, " sets"]:
-        """Logits of parent sets of the target; by default of all with at most `max_size` members."""
-        chosen = jnp.asarray(self.target if target is None else target, jnp.int32)
-        if sets is None:
-            sets = candidate_sets(self.live.shape[0], max_size, chosen)
-        return set_logits(
-            self.single_logits[:, chosen],
-            self.factors[:, chosen],
-            sets,
-            allowed_parents(self.live, chosen),
-        )
 
 
 class Network(eqx.Module):
@@ -81,7 +41,7 @@ class Network(eqx.Module):
 
     def __init__(self, config: NetworkConfig | None = None, *, key: Key) -> None:
         self.config = NetworkConfig() if config is None else config
-        parts = _new_parts(self.config, key)
+        parts = draw_parts(_parts, self.config, key)
         self.embed_pairs, self.embed_tokens, self.layers, self.norm, self.edge, self.sets = parts
 
     def __call__(self, data: Dataset, *, key: Key | None = None) -> Prediction:
@@ -95,12 +55,7 @@ class Network(eqx.Module):
         target: Int[Array, ""] | int = 0,
     ) -> Prediction:
         """The prediction from pair statistics that are already there; for the statistics encoder."""
-        arrays, static = eqx.partition(self.layers, eqx.is_array)
-
-        def apply(pairs: Array, layer: Any) -> tuple[Array, None]:
-            return eqx.combine(layer, static)(pairs, live), None
-
-        pairs, _ = jax.lax.scan(apply, self.embed_pairs(statistics), arrays)
+        pairs = apply_blocks(self.layers, self.embed_pairs(statistics), live)
         return self._answer(pairs, live, jnp.asarray(target, jnp.int32))
 
     def _answer(
@@ -109,7 +64,7 @@ class Network(eqx.Module):
         seen = self.norm(pairs)
         logits = self.edge(seen)[..., 0]
         more = self.sets(seen)
-        possible = (live[:, None] & live) & ~jnp.eye(live.shape[0], dtype=bool)
+        possible = edge_mask(live)
         return Prediction(
             edge_logits=jnp.where(possible, logits, MASKED),
             single_logits=jnp.where(possible, logits + more[..., 0], MASKED),
@@ -133,9 +88,8 @@ class Network(eqx.Module):
                 return (tokens, layer(pairs, data.live, layer_key)), None
             return layer(tokens, pairs, data.rows, data.live, layer_key), None
 
-        body = _with_remat(apply, self.config.remat)
-        (_, pairs), _ = jax.lax.scan(body, (tokens, pairs), (arrays, keys))
-        return pairs
+        layer = _with_remat(apply, self.config.remat)
+        return jax.lax.scan(layer, (tokens, pairs), (arrays, keys))[0][1]
 
     def _channels(self, data: Dataset, x: Float[Array, "n d"]) -> Float[Array, "n d channels"]:
         """Inputs of a token (row, variable): the value, whether it was set, and whether the row is an observation."""
@@ -151,21 +105,13 @@ def _with_remat(body: Any, remat: str) -> Any:
     """The body of the scan, keeping less for the backward pass."""
     if remat == "none":
         return body
-    products = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    policy = products if remat == "dots" else None
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
     # A scan keeps the two passes apart, so the barrier that does it elsewhere would only hinder fusion.
     return jax.checkpoint(body, prevent_cse=False, policy=policy)
 
 
-@eqx.filter_jit
-def _new_parts(config: NetworkConfig, key: Key) -> tuple[Any, ...]:
-    """The parts of a new network."""
-    needed = Normals()
-    jax.eval_shape(lambda: _parts(config, needed))
-    return _parts(config, Normals(jr.normal(key, (needed.used,), jnp.float32)))
-
-
 def _parts(config: NetworkConfig, normals: Normals) -> tuple[Any, ...]:
+    """The parts of a new network."""
     axial = config.encoder == "axial"
     block = AxialBlock if axial else PairBlock
     layers = [block(config, normals=normals) for _ in range(config.layers)]
@@ -211,20 +157,15 @@ class Surrogate(eqx.Module):
         A plain call warns where there are more variables than it was trained on; inside `jit` no warning is possible.
         """
         demand_dataset(data)
-        most = self.trained_variables
-        if (
-            most is not None
-            and data.size > most
-            and not isinstance(data.live, Tracer)
-            and data.live.ndim == 1
-        ):
-            live = int(data.live.sum())
-            if live > most:
-                warnings.warn(
-                    f"the surrogate was trained on at most {most} variables; these data have {live}, and its answers there "
-                    "were never tested. `acbo.edge_posterior(data)` answers for any number.",
-                    stacklevel=2,
-                )
+        live, most = data.live, data.size if self.trained_variables is None else self.trained_variables
+        # The number of places is known without waiting for the device.
+        plain = data.size > most and not isinstance(live, Tracer) and live.ndim == 1
+        if plain and live.sum() > most:
+            warnings.warn(
+                f"the surrogate was trained on at most {most} variables; these data have {int(live.sum())}, and its answers "
+                "there were never tested. `acbo.edge_posterior(data)` answers for any number.",
+                stacklevel=2,
+            )
         return _answer(self, data)
 
 

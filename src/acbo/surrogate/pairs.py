@@ -1,5 +1,7 @@
 """Layers on pairs of variables: what the pair (i, j) learns from the pairs that a third variable makes with both."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from acbo.data import Key
 
-from .layers import Dense, Norm, Normals, Perceptron, dropout
-from .network_config import NetworkConfig
+from .layers import Dense, NetworkConfig, Norm, Normals, Perceptron, dropout
 
 
 class Triangles(eqx.Module):
@@ -69,3 +70,15 @@ class PairBlock(eqx.Module):
         pairs = pairs + dropout(told, self.dropout, keys[0]).astype(pairs.dtype)
         told = self.perceptron(pairs.astype(self.precision))
         return pairs + dropout(told, self.dropout, keys[1]).astype(pairs.dtype)
+
+
+def apply_blocks(
+    blocks: Any, pairs: Float[Array, "d d width"], live: Bool[Array, " d"]
+) -> Float[Array, "d d width"]:
+    """The pairs after a stack of `PairBlock`s, under one `scan`."""
+    arrays, static = eqx.partition(blocks, eqx.is_array)
+
+    def apply(pairs: Array, block: Any) -> tuple[Array, None]:
+        return eqx.combine(block, static)(pairs, live), None
+
+    return jax.lax.scan(apply, pairs, arrays)[0]

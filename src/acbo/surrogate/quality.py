@@ -10,7 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from acbo.data import Dataset, Key
-from acbo.inference.metrics import auroc, expected_calibration_error
+from acbo.inference.metrics import auroc, edge_mask, expected_calibration_error
 
 from .calibration import fit_calibration
 from .network import Network, Surrogate
@@ -26,8 +26,7 @@ class HeldOut(eqx.Module):
     @property
     def possible(self) -> Bool[Array, "models d d"]:
         """Pairs of different live variables."""
-        live = self.data.live
-        return live[:, :, None] & live[:, None, :] & ~jnp.eye(live.shape[-1], dtype=bool)
+        return jax.vmap(edge_mask)(self.data.live)
 
 
 def held_out(draw: Draw, key: Key | None = None, models: int = 200) -> HeldOut:

@@ -10,18 +10,19 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 
 from jaxworlds.rollout import Chunk
 
+from .layers import NetworkConfig
 from .model_draws import benchmark_draws, exact_edges, training_draws
 from .network import Network, count_parameters
-from .network_config import NetworkConfig
 from .quality import HeldOut, Quality, calibrate, evaluate, held_out
 from .trainer import Learning, LearningConfig, Trained, train
 from .weights import save_weights
@@ -32,62 +33,44 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", default="weights.safetensors", help="file of weights to write")
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="wall time for training, compiling not counted"
-    )
-    parser.add_argument(
-        "--updates", type=int, help="updates instead of minutes: the same weights on any machine"
-    )
-    parser.add_argument("--encoder", choices=("axial", "statistics"), default="axial")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--pair-width", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=2)
-    parser.add_argument("--widening", type=int, default=2)
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
-    parser.add_argument(
-        "--remat", choices=("none", "dots", "all"), default="dots", help="what is computed again"
-    )
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
-    parser.add_argument("--size", type=int, default=10, help="largest number of variables")
-    parser.add_argument("--rows", type=int, default=100)
-    parser.add_argument(
-        "--nonlinear", type=float, default=0.25, help="share of models that are not linear Gaussian"
-    )
-    parser.add_argument("--labels", choices=("truth", "teacher"), default="truth")
-    parser.add_argument("--chunk", type=int, default=20, help="updates in one compiled call")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--evaluate-every", type=float, default=60.0, help="seconds between evaluations")
-    parser.add_argument("--probe", action="store_true", help="only measure how fast training is")
-    parser.add_argument("--devices", type=int, default=1)
+    add = parser.add_argument
+    add("--out", default="weights.safetensors", help="file of weights to write")
+    add("--minutes", type=float, default=10.0, help="wall time for training, compiling not counted")
+    add("--updates", type=int, help="updates instead of minutes: the same weights on any machine")
+    add("--encoder", choices=("axial", "statistics"), default="axial")
+    add("--width", type=int, default=64)
+    add("--pair-width", type=int, default=64)
+    add("--layers", type=int, default=4)
+    add("--heads", type=int, default=2)
+    add("--widening", type=int, default=2)
+    add("--precision", choices=("float32", "bfloat16"), default="bfloat16")
+    add("--remat", choices=("none", "dots", "all"), default="dots", help="what is computed again")
+    add("--batch", type=int, default=512)
+    add("--accumulate", type=int, default=1)
+    add("--learning-rate", type=float, default=1.5e-3)
+    add("--size", type=int, default=10, help="largest number of variables")
+    add("--rows", type=int, default=100)
+    add("--nonlinear", type=float, default=0.25, help="share of models that are not linear Gaussian")
+    add("--labels", choices=("truth", "teacher"), default="truth")
+    add("--chunk", type=int, default=20, help="updates in one compiled call")
+    add("--seed", type=int, default=0)
+    add("--evaluate-every", type=float, default=60.0, help="seconds between evaluations")
+    add("--probe", action="store_true", help="only measure how fast training is")
+    add("--devices", type=int, default=1)
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> Quality | None:
     """Train, calibrate, judge and save; returns the quality on the benchmark, or nothing from a probe."""
     options = arguments(given)
-    config = NetworkConfig(
-        encoder=options.encoder,
-        width=options.width,
-        pair_width=options.pair_width,
-        layers=options.layers,
-        heads=options.heads,
-        widening=options.widening,
-        precision=options.precision,
-        remat=options.remat,
-    )
+    sizes = ("encoder", "width", "pair_width", "layers", "heads", "widening", "precision", "remat")
+    config = NetworkConfig(**{name: getattr(options, name) for name in sizes})
     draw = training_draws(options.size, options.rows, options.rows * 3 // 5, nonlinear=options.nonlinear)
     benchmark = held_out(benchmark_draws(10, 100, 60))
     observations = held_out(benchmark_draws(10, 100, 100))
     key_network, key_run = jr.split(jr.key(options.seed))
     network = Network(config, key=key_network)
-    print(
-        f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {count_parameters(network):,} parameters",
-        flush=True,
-    )
+    print_start(network)
     learning = LearningConfig(
         updates=options.updates or options.chunk,
         batch=options.batch,
@@ -109,14 +92,11 @@ def main(given: Sequence[str] | None = None) -> Quality | None:
         f"before calibration: {raw}\nafter calibration:  {quality}\nobservations only:  {alone}", flush=True
     )
     story = {
-        "command": "python -m acbo.surrogate.recipe " + " ".join(sys.argv[1:] if given is None else given),
-        "options": vars(options),
+        **run_facts("acbo.surrogate.recipe", given, options),
         "updates": learning.updates,
         "datasets": learning.updates * learning.batch,
         "datasets_per_second": round(trained.datasets_per_second),
         "seconds": round(seconds, 1),
-        "device": jax.devices()[0].device_kind,
-        "versions": versions(),
         "benchmark": dataclasses.asdict(quality),
         "observations_only": dataclasses.asdict(alone),
         "calibration": {
@@ -124,16 +104,14 @@ def main(given: Sequence[str] | None = None) -> Quality | None:
             "shift": float(surrogate.calibration.shift),
         },
     }
-    path = save_weights(options.out, surrogate, story)
-    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n{json.dumps(story)}", flush=True)
+    print_file(save_weights(options.out, surrogate, story), story)
     return quality
 
 
 def _fill_time(draw: Any, network: Network, learning: LearningConfig, options: Any) -> LearningConfig:
     """The number of updates that the given minutes hold, a whole number of chunks."""
     # Once to compile, once to measure; the number of updates is no part of the program.
-    train(draw, network, learning, **_run_options(options))
-    probe = train(draw, network, learning, **_run_options(options))
+    _, probe = (train(draw, network, learning, **_run_options(options)) for _ in range(2))
     rate = probe.datasets_per_second
     chunks = max(1, int(options.minutes * 60 * rate / (learning.batch * options.chunk)))
     print(
@@ -185,15 +163,25 @@ def _network_of(state: Learning) -> Network:
     return state.network
 
 
-def versions() -> dict[str, str]:
-    """Versions of what trains, for the story of a file of weights."""
-    import optax
+def print_start(network: Any) -> None:
+    """Say what trains which network."""
+    parameters = count_parameters(network)
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {parameters:,} parameters", flush=True)
 
+
+def print_file(path: Path, story: dict[str, Any]) -> None:
+    """Say what was written."""
+    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n{json.dumps(story)}", flush=True)
+
+
+def run_facts(module: str, given: Sequence[str] | None, options: argparse.Namespace) -> dict[str, Any]:
+    """What ran where, for the story in a file of weights: command, options, device, versions."""
     return {
-        "python": sys.version.split()[0],
-        "jax": jax.__version__,
-        "equinox": eqx.__version__,
-        "optax": optax.__version__,
+        "command": " ".join([f"python -m {module}", *(sys.argv[1:] if given is None else given)]),
+        "options": vars(options),
+        "device": jax.devices()[0].device_kind,
+        "versions": {"python": sys.version.split()[0]}
+        | {name: version(name) for name in ("jax", "equinox", "optax")},
     }
 
 

@@ -113,8 +113,7 @@ def _effects(
 
     Without an effect the scores have a variance of about 1, however many rows there are.
     """
-    centre = (observed[:, None] * x).sum(0) / (observed.sum() + 1)
-    y = x - centre
+    y = x - (observed[:, None] * x).sum(0) / (observed.sum() + 1)
     given = set_ * y
 
     def total(left: Float[Array, "n d"], right: Float[Array, "n d"]) -> Float[Array, "d d"]:

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32, PyTree
 
+from acbo._limits import require_all_at_least
 from acbo.data import Dataset, Key
 from acbo.train_loop import (
     LoopOptions,
@@ -30,9 +31,9 @@ from acbo.train_loop import (
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout
 from jaxworlds.static import config
 
-from .losses import edge_loss, parent_set_loss
+from .heads import edge_loss, parent_set_loss
+from .layers import NetworkConfig
 from .network import Network
-from .network_config import NetworkConfig
 
 Draw = Callable[[Key], tuple[Dataset, Any]]
 """A random model's data and its adjacency, for one key."""
@@ -60,16 +61,12 @@ class LearningConfig:
     max_parents: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("updates", "batch", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        require_all_at_least(self, 1, "updates", "batch", "accumulate")
         if self.batch % self.accumulate:
             raise ValueError(
                 f"`batch` must be a multiple of `accumulate`; got {self.batch} and {self.accumulate}."
             )
-        for name in ("learning_rate", "weight_decay", "max_norm", "set_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative; got {getattr(self, name)}.")
+        require_all_at_least(self, 0, "learning_rate", "weight_decay", "max_norm", "set_weight")
 
 
 class Learning(eqx.Module):
@@ -117,16 +114,13 @@ class Update(eqx.Module):
         def add(total: Any, part: Key) -> tuple[Any, None]:
             return jax.tree.map(jnp.add, total, self._of_batch(network, part)), None
 
-        zeros = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(self._of_batch, network, split[0])
-        )
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(self._of_batch, network, split[0]))
         total, _ = jax.lax.scan(add, zeros, split)
         return jax.tree.map(lambda leaf: leaf / parts, total)
 
     def _of_batch(self, network: Network, keys: Key) -> tuple[Network, dict[str, Float[Array, ""]]]:
         def loss(network: Network) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-            each = jax.vmap(lambda key: self._of_one(network, key))(keys)
-            means = jax.tree.map(jnp.mean, each)
+            means = jax.tree.map(jnp.mean, jax.vmap(lambda key: self._of_one(network, key))(keys))
             return means["total_loss"], means
 
         (_, figures), gradient = jax.value_and_grad(loss, has_aux=True)(network)
@@ -138,8 +132,7 @@ class Update(eqx.Module):
         data, adjacency = self.draw(key_model)
         labels = adjacency if self.teach is None else self.teach(data)
         labels = jax.lax.stop_gradient(jnp.asarray(labels, jnp.float32))
-        has_dropout = network.config.dropout > 0
-        prediction = network(data, key=key_dropout if has_dropout else None)
+        prediction = network(data, key=key_dropout if network.config.dropout > 0 else None)
         losses = {"edge_loss": edge_loss(prediction.edge_logits, labels, data.live)}
         losses["total_loss"] = losses["edge_loss"]
         if self.config.set_weight:
@@ -152,8 +145,7 @@ def begin(
     network: Network | NetworkConfig | None, learning: LearningConfig, *, key: Key | None = None
 ) -> Learning:
     """A state before the first update, of a given network or of a new one."""
-    key = jr.key(0) if key is None else key
-    key_network, key_data = jr.split(key)
+    key_network, key_data = jr.split(jr.key(0) if key is None else key)
     if not isinstance(network, Network):
         network = Network(network, key=key_network)
     moments = descent(learning.weight_decay, learning.max_norm).init(network)
@@ -216,14 +208,11 @@ def train(
     options = LoopOptions(
         mesh, chunk, record_every, on_chunk, observe, checkpoint, resuming, progress, check_memory
     )
-    update = Update(draw, teach, jnp.int32(learning.updates), _program_part(learning), mesh)
+    # The number of updates is an array, so that the program does not depend on it.
+    part = dataclasses.replace(learning, updates=1)
+    update = Update(draw, teach, jnp.int32(learning.updates), part, mesh)
     state = begin(network, learning, key=key)
     rollout = run_updates(
         update, state, learning.updates, options, donate_carry=not isinstance(network, Network)
     )
     return Trained(rollout.carry.network, rollout.carry, rollout.records, rollout, learning.batch)
-
-
-def _program_part(learning: LearningConfig) -> LearningConfig:
-    """The settings that the program depends on: the number of updates is an array of its own."""
-    return dataclasses.replace(learning, updates=1)

@@ -15,8 +15,8 @@ import numpy as np
 from jaxworlds.store import atomic_write
 
 from .calibration import Calibration
+from .layers import NetworkConfig
 from .network import Network, Surrogate
-from .network_config import NetworkConfig
 
 FORMAT = "acbo-surrogate-1"
 
@@ -54,11 +54,8 @@ def write_arrays(
         "config": json.dumps(settings, default=_plain),
         "metadata": json.dumps(dict(metadata or {}), default=_plain),
     }
-    arrays = {
-        name: np.array(leaf, order="C")
-        for name, leaf in named_arrays(eqx.filter(module, eqx.is_array)).items()
-    }
-    path = Path(path)
+    named = named_arrays(eqx.filter(module, eqx.is_array))
+    path, arrays = Path(path), {name: np.array(leaf, order="C") for name, leaf in named.items()}
     data = require_safetensors().save(arrays, header)
     with atomic_write(path) as file:
         file.write(data)
@@ -76,17 +73,14 @@ def load_weights(path: str | Path, precision: str | None = None) -> Surrogate:
     """The surrogate in a file of `save_weights`; `precision` is that of its arithmetic, by default as it was trained."""
     header = read_metadata(path)
     config = config_of(path, NetworkConfig, header, **({} if precision is None else {"precision": precision}))
-    most = _trained_variables(header)
-    return read_arrays(
-        path, eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration(), most))
-    )
-
-
-def _trained_variables(header: Mapping[str, Any]) -> int | None:
-    """The most variables of the models that a recipe trained on, where the story in a file says so."""
-    options = header["metadata"].get("options") if isinstance(header.get("metadata"), Mapping) else None
-    size = options.get("size") if isinstance(options, Mapping) else None
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+    # The most variables of the models that a recipe trained on, where the story in the file says so.
+    match header["metadata"]:
+        case {"options": {"size": int(most)}} if most > 0 and not isinstance(most, bool):
+            pass
+        case _:
+            most = None
+    like = eqx.filter_eval_shape(lambda: Surrogate(Network(config, key=jr.key(0)), Calibration(), most))
+    return read_arrays(path, like)
 
 
 def read_arrays(path: str | Path, like: Any) -> Any:
@@ -129,10 +123,8 @@ def config_of(path: str | Path, kind: Any, told: Mapping[str, Any], **changed: A
         ):
             raise ValueError(f"they are {str(config)[:120]}")
         for field in dataclasses.fields(kind):
-            value = config.get(field.name, field.default)
-            if type(value) is not type(field.default) and not (
-                type(field.default) is float and type(value) is int
-            ):
+            value, usual = config.get(field.name, field.default), type(field.default)
+            if type(value) is not usual and (usual, type(value)) != (float, int):
                 raise ValueError(f"`{field.name}` is {str(value)[:60]}")
         for name in ("layers", "surrogate_layers"):
             # Every layer has arrays of its own; to lay out more of them than there are would take for ever.
@@ -182,11 +174,14 @@ def pretrained(name: str = "default", precision: str | None = None) -> Surrogate
 
 def pretrained_path(name: str = "default") -> Path:
     """Path of the pretrained weights of this name."""
-    folder = Path(str(resources.files("acbo") / "surrogate" / "pretrained"))
+    return packaged_file("surrogate", "weights", name)
+
+
+def packaged_file(part: str, kind: str, name: str) -> Path:
+    """Path of pretrained weights in a folder of this package; messages call them `kind`."""
+    folder = Path(str(resources.files("acbo") / part / "pretrained"))
     path = folder / f"{name}.safetensors"
     if not path.is_file():
-        there = sorted(file.stem for file in folder.glob("*.safetensors")) or ["none"]
-        raise ValueError(
-            f"`name` must be one of the weights in the package ({', '.join(there)}); got {name!r}."
-        )
+        there = ", ".join(sorted(file.stem for file in folder.glob("*.safetensors"))) or "none"
+        raise ValueError(f"`name` must be one of the {kind} in the package ({there}); got {name!r}.")
     return path

@@ -26,9 +26,9 @@ from acbo.data import Dataset
 from acbo.guide.configs import SurrogateTrainingConfig
 from acbo.guide.examples import create_training_batch, exact_expert
 from acbo.guide.progressive import optimized_progressive_learning
+from acbo.surrogate.layers import NetworkConfig
 from acbo.surrogate.model_draws import ModelDraws, benchmark_draws, exact_edges, training_draws
 from acbo.surrogate.network import Network
-from acbo.surrogate.network_config import NetworkConfig
 from acbo.surrogate.quality import calibrate, edge_logits, evaluate, held_out
 from acbo.surrogate.trainer import LearningConfig, train
 from jaxworlds.compiling import CompileWatch

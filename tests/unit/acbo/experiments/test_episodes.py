@@ -15,9 +15,8 @@ from acbo.experiments.comparison import Comparison, Judged
 from acbo.experiments.episode import Episode, normalised_regret, run_episode
 from acbo.scms.builders import linear_model
 from acbo.scms.interventions import nothing
-from acbo.scms.optima import best_intervention
 from acbo.scms.scm import SCM, linear_scm
-from acbo.scms.true_effects import true_effect
+from acbo.scms.true_effects import best_intervention, true_effect
 from acbo.strategies import Oracle, Random
 from acbo.strategies.base import AbstractStrategy
 

@@ -28,8 +28,8 @@ from acbo.surrogate import (
     pretrained,
     save_weights,
 )
+from acbo.surrogate.heads import parent_set_loss
 from acbo.surrogate.layers import MASKED
-from acbo.surrogate.losses import parent_set_loss
 from acbo.surrogate.weights import read_metadata
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -14,11 +14,10 @@ from acbo.data import Dataset
 from acbo.experiments import Problem, known_graph, problem_of
 from acbo.experiments.episode import start_data
 from acbo.policy import EpisodeConfig, Outlook, PolicyConfig, PolicyLearning, PolicyNetwork
-from acbo.policy.episodes import Case, Steps, new_case, regret_of, run_steps
+from acbo.policy.episodes import Case, Steps, new_case, regret_of, run_steps, thompson_shares
 from acbo.policy.features import Scale
 from acbo.policy.grpo import PolicyUpdate
 from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
-from acbo.policy.imitation import thompson_shares
 from acbo.policy.picks import PickNoise, choice_of, draw_pick_noise, entropy, log_probability, pick
 from acbo.policy.policy_weights import policy_metadata, save_policy
 from acbo.scms.samples import sample_mixed

@@ -13,9 +13,8 @@ from acbo_linear import LinearModels
 from acbo.data import Dataset
 from acbo.inference.parent_sets import count_sets, set_table
 from acbo.surrogate.heads import candidate_sets, set_logits
-from acbo.surrogate.layers import MASKED
+from acbo.surrogate.layers import MASKED, NetworkConfig
 from acbo.surrogate.network import Network, count_parameters
-from acbo.surrogate.network_config import NetworkConfig
 from acbo.surrogate.statistics import pair_statistics, spd_inverse, standardise
 from jaxworlds.compiling import CompileWatch
 

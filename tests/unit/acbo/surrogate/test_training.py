@@ -9,8 +9,8 @@ import pytest
 from acbo_linear import LinearModels
 
 from acbo.data import Dataset
+from acbo.surrogate.layers import NetworkConfig
 from acbo.surrogate.network import Network
-from acbo.surrogate.network_config import NetworkConfig
 from acbo.surrogate.trainer import Learning, LearningConfig, Update, train
 from acbo.train_loop import descent, learning_rate_at, make_optimizer
 from jaxworlds import Checkpoint, world_mesh

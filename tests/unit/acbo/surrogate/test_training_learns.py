@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from acbo_linear import LinearModels, auroc
 
+from acbo.surrogate.layers import NetworkConfig
 from acbo.surrogate.network import Network
-from acbo.surrogate.network_config import NetworkConfig
 from acbo.surrogate.trainer import LearningConfig, train
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

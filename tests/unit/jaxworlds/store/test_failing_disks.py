@@ -69,12 +69,11 @@ def network(kind: str, width: int) -> Any:
     import jax.random as jr
 
     if kind == "policy":
-        from acbo.policy.policy_config import PolicyConfig
-        from acbo.policy.policy_network import PolicyNetwork
+        from acbo.policy.policy_network import PolicyConfig, PolicyNetwork
 
         return PolicyNetwork(PolicyConfig(width=width, layers=1, surrogate_layers=1), key=jr.key(0))
+    from acbo.surrogate.layers import NetworkConfig
     from acbo.surrogate.network import Network
-    from acbo.surrogate.network_config import NetworkConfig
 
     return Network(NetworkConfig(width=width, pair_width=width, layers=1, heads=2), key=jr.key(0))
 
