@@ -3,6 +3,7 @@
 Functions whose shapes are "*b" serve one environment, a batch, or a kernel; the others serve one environment.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -76,9 +77,7 @@ class Tally(NamedTuple):
 
 def tally_of(state: ArcEnvState) -> Tally:
     """The progress of a state's episode."""
-    return Tally(
-        *(state.step_count, state.attempts_used, state.terminated, state.truncated, state.success),
-    )
+    return Tally(state.step_count, state.attempts_used, state.terminated, state.truncated, state.success)
 
 
 def update_tally(tally: Tally, wrong: Array, won: Array, rules: EnvironmentConfig) -> Tally:
@@ -154,10 +153,7 @@ def score_step(
     if pair_start is not None:
         reached = jnp.where(is_control & valid, similarity(*pair_start), near)
     outcome = Outcome(over, valid, submitted, solved, is_control, tally, near, state.similarity, reached)
-    marked = eqx.tree_at(
-        lambda s: (s.wrong, s.solved), worked, (counts, marks), is_leaf=lambda leaf: leaf is None
-    )
-    return with_outcome(marked, tally, near), outcome
+    return with_outcome(replace(worked, wrong=counts, solved=marks), tally, near), outcome
 
 
 def with_outcome(state: ArcEnvState, tally: Tally, new_similarity: Array) -> ArcEnvState:
@@ -234,22 +230,16 @@ def report_step(
 
 def without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:
     """The state, over and with similarity NaN where its task is `missing`."""
-    return eqx.tree_at(
-        lambda s: (s.similarity, s.terminated, s.truncated, s.success),
+    return replace(
         state,
-        (
-            jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
-            state.terminated & ~missing,
-            state.truncated | missing,
-            state.success & ~missing,
-        ),
+        similarity=jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
+        terminated=state.terminated & ~missing,
+        truncated=state.truncated | missing,
+        success=state.success & ~missing,
     )
 
 
 def with_workspace(state: ArcEnvState, space: ops.Workspace) -> ArcEnvState:
     """The state with a new grid and clipboard."""
-    return eqx.tree_at(
-        lambda s: (s.planes, s.height, s.width, s.clipboard, s.clipboard_mask),
-        state,
-        (space.grid.planes, space.grid.height, space.grid.width, space.clipboard, space.clipboard_mask),
-    )
+    clipboard = {"clipboard": space.clipboard, "clipboard_mask": space.clipboard_mask}
+    return replace(state, **vars(space.grid), **clipboard)

@@ -142,17 +142,12 @@ def _integers(**fields: Any) -> list[Array]:
         if not jnp.issubdtype(array.dtype, jnp.integer):
             known = " `jaxarc.envs.operations` has them by name: FLOOD + 4." if name == "operation" else ""
             raise TypeError(f"`{name}` must hold integers; got {short(value)}.{known}")
-        if (
-            isinstance(array, np.ndarray)
-            and array.size
-            and not (-(2**31) <= array.min() <= array.max() < 2**31)
-        ):
+        on_host = isinstance(array, np.ndarray) and array.size
+        if on_host and not -(2**31) <= array.min() <= array.max() < 2**31:
             raise ValueError(f"`{name}` must fit 32 bits; got values from {array.min()} to {array.max()}.")
         made.append(jnp.asarray(array, jnp.int32))
-    shapes = {array.shape for array in made}
-    if len(shapes) > 1:
-        shape = np.broadcast_shapes(*shapes)
-        made = [jnp.broadcast_to(array, shape) for array in made]
+    if len({array.shape for array in made}) > 1:
+        made = jnp.broadcast_arrays(*made)
     return made
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from jaxworlds.memory import MB, LazyLoader, live_bytes, process_memory
 
 from ..dispatch import Stepped, arc_reset, arc_step, batch_reset
-from ..envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig
+from ..envs.config import JaxArcConfig
 from ..envs.history import empty_history
 from ..envs.state import ArcEnvState, join_tasks
 from ..tasks.bank import JaxArcTask, as_bank
-from ..testing import create_mock_task
+from ..testing import create_mock_task, create_test_config
 from .runners import scripted_action
 from .targets import get_fields_per_action
 
@@ -29,11 +29,7 @@ def analyze_memory_usage_by_format() -> dict[str, dict[str, float]]:
     """
     found: dict[str, dict[str, float]] = {}
     for name in ("point", "bbox", "mask"):
-        config = JaxArcConfig(
-            environment=EnvironmentConfig(max_episode_steps=1000),
-            action=UnifiedActionConfig(selection_format=name),
-        )
-        size = empty_history(config).nbytes / MB
+        size = empty_history(create_test_config(1000, selection_format=name)).nbytes / MB
         found[name] = {"action_history_mb": size, "fields_per_action": get_fields_per_action(name)}
         print(f"{name.capitalize()} format: {size:.3f} MB")
     print("\nMemory savings:")

@@ -10,7 +10,16 @@ from jaxworlds.pictures import animated_png
 
 from ._font import text_dots
 from .colors import ARC_COLORS, color_rgb
-from .panels import GridLike, cell_extent, episode_words, grid_panel, padded_panel, step_panels, step_words
+from .panels import (
+    GridLike,
+    cell_extent,
+    episode_words,
+    grid_panel,
+    padded_panel,
+    puzzle_panels,
+    step_panels,
+    step_words,
+)
 from .records import EpisodeRecord, StepRecord, operation_name
 from .scene import (
     FAINT,
@@ -136,9 +145,7 @@ def _frames(episode: EpisodeRecord, cell: int | None) -> list[Scene]:
     start = grid_panel(episode.input, title="before"), grid_panel(episode.input, title="after")
     pairs = [start, *steps]
     shape = cell_extent([panel for pair in pairs for panel in pair])
-    fixed = [grid_panel(episode.input, title="input")]
-    if episode.target is not None:
-        fixed.append(grid_panel(episode.target, title="target"))
+    fixed = puzzle_panels(episode)
     cell = cell or cell_size([*fixed, *(p for pair in pairs for p in pair)], 150, 4, 16)
     scenes = []
     for number, pair in enumerate(pairs):

@@ -219,13 +219,6 @@ def _last_number(folder: Path) -> int:
 
 
 def _summary(key: str, episode: EpisodeRecord) -> dict[str, Any]:
-    return {
-        "key": key,
-        "task_id": episode.task_id,
-        "mode": episode.mode,
-        "outcome": episode.outcome,
-        "success": episode.success,
-        "length": episode.length,
-        "total_reward": episode.total_reward,
-        "final_similarity": episode.final_similarity if episode.steps else None,
-    }
+    names = ("task_id", "mode", "outcome", "success", "length", "total_reward", "final_similarity")
+    facts = {name: getattr(episode, name) for name in names}
+    return {"key": key, **facts} | ({} if episode.steps else {"final_similarity": None})
