@@ -165,14 +165,6 @@ def with_outcome(state: ArcEnvState, tally: Tally, new_similarity: Array) -> Arc
     )
 
 
-class StepReport(NamedTuple):
-    """What a step returns besides the state and the observation."""
-
-    reward: Float32[Array, "*b"]
-    history: ActionHistory
-    info: dict[str, Any]
-
-
 def report_step(
     state: ArcEnvState,
     after: ArcEnvState,
@@ -181,7 +173,7 @@ def report_step(
     action: AbstractAction,
     bank: TaskBank,
     config: JaxArcConfig,
-) -> StepReport:
+) -> tuple[Float32[Array, ""], ActionHistory, dict[str, Any]]:
     """Reward, history and information of one environment's step from `state` to `after`."""
     tally, before, reached = outcome.tally, outcome.before, outcome.reached
     # On a test pair the similarity would tell the answer to the agent that sees the reward.
@@ -225,7 +217,7 @@ def report_step(
         "attempts_used": tally.attempts,
         "action_history_length": history.length,
     }
-    return StepReport(reward, history, info)
+    return reward, history, info
 
 
 def without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:

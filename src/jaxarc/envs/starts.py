@@ -111,12 +111,8 @@ def initial_state(start: Start, bank: TaskBank, config: JaxArcConfig) -> ArcEnvS
     )
 
 
-class Origin(NamedTuple):
-    """Task, mode and pair that an episode started with."""
-
-    task: Int32[Array, "*b"]
-    mode: Int32[Array, "*b"]
-    pair: Int32[Array, "*b"]
+Origin = tuple[Int32[Array, "*b"], Int32[Array, "*b"], Int32[Array, "*b"]]
+"""Task, mode and pair that an episode started with."""
 
 
 class Restart(NamedTuple):
@@ -143,17 +139,13 @@ def restart(
     how: str,
 ) -> Restart:
     """Start the next episode where the old one is `done`; `how` is `autoreset` of the config."""
-    task, pair = (None if how == "task" else origin.task), (origin.pair if how == "same" else None)
-    start = sample_start((key[0], key[1]), bank, origin.mode, task, pair)
+    task, mode, pair = origin
+    given = (None if how == "task" else task), (pair if how == "same" else None)
+    start = sample_start((key[0], key[1]), bank, mode, *given)
     fresh, target = initial_workspace(start, bank, space.clipboard_mask.shape[-1])
     chosen = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, space)
     agree, union = ops.agreement(fresh.grid, target)
     return Restart(chosen, jnp.stack(start.key), start.task, start.mode, start.pair, agree, union)
-
-
-def origin_of(state: ArcEnvState) -> Origin:
-    """What the episode of a state started with."""
-    return Origin(state.task_index, state.reset_mode, state.reset_pair)
 
 
 def with_restart(state: ArcEnvState, done: Bool[Array, ""], fresh: Restart) -> ArcEnvState:
@@ -162,18 +154,15 @@ def with_restart(state: ArcEnvState, done: Bool[Array, ""], fresh: Restart) -> A
     new = (
         *(fresh.task, fresh.mode, fresh.mode, fresh.pair, fresh.pair, fresh.key),
         *(jnp.int32(0), jnp.int32(0), similarity(fresh.agree, fresh.union), no, no, no),
-        *(None if marks is None else jnp.zeros_like(marks) for marks in (state.wrong, state.solved)),
+        *jax.tree.map(jnp.zeros_like, (state.wrong, state.solved)),
         # The history's words stay: only the length says which belong to the episode.
         jnp.int32(0),
     )
-
-    def fields(s: ArcEnvState) -> tuple[Any, ...]:
-        return (
-            *(s.task_index, s.episode_mode, s.reset_mode, s.pair_index, s.reset_pair, s.key),
-            *(s.step_count, s.attempts_used, s.similarity, s.terminated, s.truncated, s.success),
-            *(s.wrong, s.solved, s.action_history.length),
-        )
-
+    fields = lambda s: (  # noqa: E731
+        *(s.task_index, s.episode_mode, s.reset_mode, s.pair_index, s.reset_pair, s.key),
+        *(s.step_count, s.attempts_used, s.similarity, s.terminated, s.truncated, s.success),
+        *(s.wrong, s.solved, s.action_history.length),
+    )
     chosen = jax.tree.map(lambda a, b: jnp.where(done, a, b), new, fields(state))
     after = eqx.tree_at(fields, state, chosen, is_leaf=lambda leaf: leaf is None)
     return with_workspace(after, fresh.space)
