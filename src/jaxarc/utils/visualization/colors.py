@@ -15,7 +15,8 @@ _COLORS = {
     "cyan": "#7FDBFF",
     "maroon": "#870C25",
 }
-ARC_COLORS, COLOR_NAMES = tuple(_COLORS.values()), tuple(_COLORS)
+ARC_COLORS = tuple(_COLORS.values())
+COLOR_NAMES = tuple(_COLORS)
 _DARK = frozenset({0, 1, 6, 9})  # colours on which white reads better than black
 
 
