@@ -29,7 +29,9 @@ class AbstractAction(eqx.Module):
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*b height width"]:
         """The selection as a mask of `grid_shape`; coordinates outside of it select nothing."""
-        height, width = _canvas(grid_shape)
+        height, width = (int(side) for side in grid_shape)
+        if not (1 <= height <= planes.MAX_SIDE and 1 <= width <= planes.MAX_SIDE):
+            raise ValueError(f"`grid_shape` must be between 1×1 and 32×32; got {tuple(grid_shape)}.")
         if self.operation.ndim:
             return eqx.filter_vmap(lambda action: action.to_selection_mask((height, width)))(self)
         return planes.unpack_mask(self.selection_rows(height, width), width)
@@ -153,10 +155,3 @@ def _integers(**fields: Any) -> list[Array]:
 
 def _inside(at: Array, size: int) -> Array:
     return (at >= 0) & (at < size)
-
-
-def _canvas(grid_shape: tuple[int, int]) -> tuple[int, int]:
-    height, width = (int(side) for side in grid_shape)
-    if not (1 <= height <= planes.MAX_SIDE and 1 <= width <= planes.MAX_SIDE):
-        raise ValueError(f"`grid_shape` must be between 1×1 and 32×32; got {tuple(grid_shape)}.")
-    return height, width

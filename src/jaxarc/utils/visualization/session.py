@@ -139,7 +139,8 @@ class VisualizationSession:
             self._thread.join()
             self._queue = None
         if self.level >= 2 and self._times:
-            self._do("report", self._write_times)
+            times = json.dumps(self.performance(), indent=2) + "\n"
+            self._do("report", lambda: self._write_text("performance.json", times))
         self.manager.cleanup_memory()
 
     def _fetch(self, key: str) -> EpisodeRecord:
@@ -206,9 +207,6 @@ class VisualizationSession:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-
-    def _write_times(self) -> None:
-        self._write_text("performance.json", json.dumps(self.performance(), indent=2) + "\n")
 
 
 def _last_number(folder: Path) -> int:
