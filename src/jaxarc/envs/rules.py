@@ -75,11 +75,6 @@ class Tally(NamedTuple):
         return self.terminated | self.truncated
 
 
-def tally_of(state: ArcEnvState) -> Tally:
-    """The progress of a state's episode."""
-    return Tally(state.step_count, state.attempts_used, state.terminated, state.truncated, state.success)
-
-
 def update_tally(tally: Tally, wrong: Array, won: Array, rules: EnvironmentConfig) -> Tally:
     """The tally after a step that was a `wrong` submission, `won` the episode, or neither."""
     over = tally.over
@@ -146,7 +141,8 @@ def score_step(
     if config.environment.solve == "all" and marks is not None:
         needed = jnp.arange(marks.shape[1]) < bank.pairs_of(worked.task_index, mode)
         won = right & jnp.all(marks[mode] | ~needed)
-    tally = update_tally(tally_of(worked), wrong, won, config.environment)
+    before = worked.step_count, worked.attempts_used, worked.terminated, worked.truncated, worked.success
+    tally = update_tally(Tally(*before), wrong, won, config.environment)
     over = state.done
     near = jnp.where(over, state.similarity, similarity(agree, union))
     reached = near
