@@ -112,7 +112,8 @@ def from_arrays(facts: dict[str, Any], arrays: dict[str, Any]) -> EpisodeRecord:
     for i in range(facts["length"]):
         numbers = {name: arrays[name][i].item() for name in ("operation", *STEP_NUMBERS)}
         grids = {name: arrays[f"{name}_{i}"] for name in ("selection", "before", "after")}
-        place = facts["pairs"].get(str(i))
-        pair = PairRecord(*place, arrays[f"input_{i}"], arrays.get(f"target_{i}")) if place else None
+        pair = None
+        if place := facts["pairs"].get(str(i)):
+            pair = PairRecord(place[0], place[1], arrays[f"input_{i}"], arrays.get(f"target_{i}"))
         steps.append(StepRecord(**numbers, **grids, pair=pair))
     return EpisodeRecord(facts["task_id"], facts["mode"], arrays["input"], arrays.get("target"), tuple(steps))
