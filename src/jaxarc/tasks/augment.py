@@ -119,7 +119,7 @@ def augment_grid(grid: Grid, augmentation: Augmentation, rows: int | None = None
             raise ValueError(
                 f"The augmented grid is {height} rows high, and the canvas has {rows}. {_NARROW}"
             )
-    return _seen(grid, augmentation, rows)
+    return _transform(grid, augmentation, rows)
 
 
 def augment_bank(bank: Any, augmentations: Augmentation, *, keep_canvas: bool = False) -> TaskBank:
@@ -140,7 +140,7 @@ def augment_bank(bank: Any, augmentations: Augmentation, *, keep_canvas: bool = 
             "Draw them with `random_augmentations(key, bank)`."
         )
     height, width = _canvas((bank.height, bank.width), augmentations.symmetry, keep_canvas)
-    return _seen_bank(bank, augmentations, height, width)
+    return _transform_bank(bank, augmentations, height, width)
 
 
 def augment_task(task: JaxArcTask, augmentation: Augmentation, *, keep_canvas: bool = False) -> JaxArcTask:
@@ -153,12 +153,12 @@ def augment_task(task: JaxArcTask, augmentation: Augmentation, *, keep_canvas: b
             f"got shape {augmentation.pair_order.shape}. Draw it with `random_augmentation(key, task)`."
         )
     order = augmentation.pair_order if augmentation.pair_order.size else jnp.arange(slots, dtype=jnp.int32)
-    return _seen_task(task, augmentation, order, canvas)
+    return _transform_task(task, augmentation, order, canvas)
 
 
 @usual_promotion
 @eqx.filter_jit
-def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
+def _transform(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
     transposed = jnp.asarray(_TRANSPOSED)[augmentation.symmetry]
     height = jnp.where(transposed, grid.width, grid.height)
     width = jnp.where(transposed, grid.height, grid.width)
@@ -175,7 +175,7 @@ def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
 
 @usual_promotion
 @eqx.filter_jit
-def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> TaskBank:
+def _transform_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> TaskBank:
     places = jnp.arange(bank.inputs.shape[0], dtype=jnp.int32)
     task = jnp.searchsorted(bank.first_pair, places, side="right").astype(jnp.int32) - 1
     pair = places - bank.first_pair[task]
@@ -186,21 +186,21 @@ def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> T
         source = jnp.where(pair < bank.num_train[task], moved, places)
     own = jax.tree.map(lambda leaf: leaf[task], each)
 
-    def seen(one: Augmentation, words: Array, size: Array) -> tuple[Array, Array]:
+    def transform(one: Augmentation, words: Array, size: Array) -> tuple[Array, Array]:
         new = augment_grid(Grid(words, size[0], size[1]), one, height)
         return new.planes, jnp.stack([new.height, new.width])
 
     # Both sides in one go: the program is half as long, and so is its compilation.
     words = jnp.stack([bank.inputs[source], bank.outputs[source]], axis=1)
     sizes = jnp.stack([bank.input_sizes[source], bank.output_sizes[source]], axis=1)
-    words, sizes = jax.vmap(jax.vmap(seen, in_axes=(None, 0, 0)))(own, words, sizes)
+    words, sizes = jax.vmap(jax.vmap(transform, in_axes=(None, 0, 0)))(own, words, sizes)
     grids = {"inputs": words[:, 0], "outputs": words[:, 1]}
     return replace(bank, **grids, input_sizes=sizes[:, 0], output_sizes=sizes[:, 1], width=width)
 
 
 @usual_promotion
 @eqx.filter_jit
-def _seen_task(
+def _transform_task(
     task: JaxArcTask, augmentation: Augmentation, order: Int32[Array, " slots"], canvas: tuple[int, int]
 ) -> JaxArcTask:
     slots, tests = task.input_grids_examples.shape[0], task.test_input_grids.shape[0]
