@@ -11,15 +11,10 @@ import numpy as np
 from jaxworlds.commands.demo import Section, Speed, facts_table, framed, waiting
 
 from . import tasks
+from ._commands.rollout import settings
 from .agents.rollout import rollout
 from .dispatch import arc_reset, batch_reset
-from .envs.config import (
-    EnvironmentConfig,
-    JaxArcConfig,
-    ObservationConfig,
-    UnifiedActionConfig,
-    UnifiedDatasetConfig,
-)
+from .envs.config import JaxArcConfig, UnifiedDatasetConfig
 from .envs.episodes import Played, random_policy
 from .envs.operations import FLOOD, Operation
 from .envs.structured_actions import PointAction
@@ -104,11 +99,7 @@ def enclosed_floods(source: np.ndarray, target: np.ndarray) -> list[PointAction]
 
 
 def _random_play(training: tasks.TaskSet, batch: int, steps: int) -> tuple[str, Speed]:
-    config = JaxArcConfig(
-        environment=EnvironmentConfig(autoreset="task"),
-        action=UnifiedActionConfig(selection_format="bbox", history=False),
-        observation=ObservationConfig(format="packed", input=False, clipboard=False),
-    )
+    config = settings(training, "bbox", "random", steps)
     states, seen = batch_reset(jr.split(jr.key(1), batch), config, training)
     policy = random_policy(config)
 

@@ -4,6 +4,8 @@ import numpy as np
 
 from .envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig, UnifiedDatasetConfig
 from .tasks.bank import JaxArcTask
+from .tasks.packed import pack
+from .tasks.parser import RawTask
 
 
 def create_mock_task(
@@ -20,29 +22,11 @@ def create_mock_task(
             "a task needs at least one train pair and no fewer than 0 test pairs; "
             f"got {train_pairs} and {test_pairs}."
         )
-    draw = np.random.default_rng(size)
-    pairs = train_pairs + test_pairs
-    inputs = np.zeros((pairs, canvas, canvas), np.int8)
-    active = inputs[:, :size, :size]
-    active[...] = np.where(draw.random(active.shape) < 0.3, draw.integers(1, 10, active.shape), 0)
-    outputs = np.zeros_like(inputs)
-    outputs[:, :size, :size] = active[:, :, ::-1]
-    mask = np.zeros(inputs.shape, bool)
-    mask[:, :size, :size] = True
-    train, test = slice(0, train_pairs), slice(train_pairs, pairs)
-    return JaxArcTask(
-        input_grids_examples=inputs[train],
-        input_masks_examples=mask[train],
-        output_grids_examples=outputs[train],
-        output_masks_examples=mask[train],
-        num_train_pairs=train_pairs,
-        test_input_grids=inputs[test],
-        test_input_masks=mask[test],
-        true_test_output_grids=outputs[test],
-        true_test_output_masks=mask[test],
-        num_test_pairs=test_pairs,
-        task_index=task_index,
-    )
+    draw, shape = np.random.default_rng(size), (train_pairs + test_pairs, size, size)
+    inputs = np.where(draw.random(shape) < 0.3, draw.integers(1, 10, shape), 0).astype(np.int8)
+    pairs = tuple(zip(inputs, inputs[:, :, ::-1], strict=True))
+    task = RawTask("mock", pairs[:train_pairs], pairs[train_pairs:])
+    return pack([task]).task(0, task_index, (canvas, canvas), (train_pairs, test_pairs))
 
 
 def create_test_config(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import arc_compare
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ def on_device(cells: np.ndarray) -> Grid:
 
 
 def on_host(grid: Grid) -> np.ndarray:
-    cells = planes.decode_host(grid.planes, 32)
+    cells = arc_compare.decode_host(grid.planes, 32)
     height, width = int(grid.height), int(grid.width)
     assert not cells[height:].any(), "cells outside of the active part must be 0"
     assert not cells[:, width:].any(), "cells outside of the active part must be 0"
@@ -123,7 +124,7 @@ def test_every_pair_of_a_bank_is_the_oracles(some: TaskSet, seed: int) -> None:
                 pair, (seen.inputs, seen.outputs), (seen.input_sizes, seen.output_sizes), strict=True
             ):
                 h, w = size[place]
-                found = planes.decode_host(words[place], seen.width)
+                found = arc_compare.decode_host(words[place], seen.width)
                 assert found.sum() == found[:h, :w].sum()
                 if grid is None:
                     assert (h, w) == (0, 0)

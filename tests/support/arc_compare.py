@@ -30,11 +30,19 @@ from jaxarc.envs import (
 )
 from jaxarc.envs.history import records
 from jaxarc.tasks import RawTask, TaskSet
-from jaxarc.tasks.planes import decode_host
+from jaxarc.tasks.planes import PLANES
 from jaxworlds.measuring import environment
 from jaxworlds.store import atomic_write
 
 KINDS = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
+
+
+def decode_host(planes: Any, cols: int) -> np.ndarray:
+    """`planes.decode` written in NumPy: uint32 (…, 4, rows) to int8 (…, rows, cols)."""
+    words = np.ascontiguousarray(np.asarray(planes, np.uint32)).astype("<u4")
+    bits = np.unpackbits(words[..., None].view(np.uint8), axis=-1, bitorder="little")[..., :cols]
+    levels = np.arange(PLANES, dtype=np.uint8)[:, None, None]
+    return (bits << levels).sum(-3, dtype=np.uint8).astype(np.int8)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ def bench(
     json: bool,
 ) -> int:
     """Time every format and print a table, or one JSON object."""
-    for name, value in (("environments", environments), ("steps", steps), ("rounds", rounds)):
+    sizes = {"environments": environments, "steps": steps, "rounds": rounds}
+    for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
     if not formats:
@@ -41,14 +42,7 @@ def bench(
         with show_status(f"{form}: compiling and timing"):
             found[form] = time_format(tasks, form, environments, steps, rounds)
     if json:
-        sizes = {
-            "environments": environments,
-            "steps": steps,
-            "rounds": rounds,
-            "canvas": canvas,
-            "tasks": len(tasks),
-        }
-        print_json({**sizes, "formats": found, **where})
+        print_json({**sizes, "canvas": canvas, "tasks": len(tasks), "formats": found, **where})
         return 0
     rows = [
         (

@@ -10,7 +10,7 @@ from ..tasks import datasets
 from ..tasks.parser import COLOURS, parse_file
 from ..tasks.taskset import TaskSet
 from .show import task_json
-from .sources import load_tasks, typed_remedies
+from .sources import REMEDIES, load_tasks, reword_errors
 
 # What people bring themselves, and how it is read.
 _OWN = {
@@ -71,7 +71,7 @@ def read_tasks(
 ) -> TaskSet:
     """The tasks of a name, a folder or a file."""
     if Path(source).is_dir():
-        with typed_remedies():
+        with reword_errors(REMEDIES):
             return datasets.load_folder(
                 source, null_as=null_as, flat_rows=flat_rows, id_from=id_from, skip=skip
             )
@@ -141,10 +141,7 @@ def _tell_faults(source: str, faults: list[str], as_json: bool) -> int:
 
 
 def _facts(tasks: TaskSet, ids: bool, out: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": tasks.name,
-        "version": tasks.version,
-        "source": tasks.source,
+    found: dict[str, Any] = {name: getattr(tasks, name) for name in ("name", "version", "source")} | {
         "tasks": len(tasks),
         "splits": {name: len(rows) for name, rows in tasks.splits.items()},
         "canvas": list(tasks.canvas),

@@ -41,7 +41,7 @@ from ..envs.episodes import random_actions, random_policy
 from ..envs.state import ArcEnvState, join_tasks, state_axes
 from ..tasks.taskset import TaskSet
 from .show import write_episode
-from .sources import demand_id, load_tasks
+from .sources import demand_id, load_tasks, reword_errors
 
 # Environment steps between two looks at Ctrl-C and the clock, about a second's worth: 3 million steps/s on two CPU cores,
 # 2.9 billion on an H200 (benchmarks/results).
@@ -116,8 +116,9 @@ def play(
         with spread_over(mesh):
             count = _paint(placed, config)
     else:
-        saved = (kept, resume)
-        count = _at_random(states, config, steps, seed, saved, mesh, False if json else None)
+        table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
+        options = {"shared": table, "mesh": mesh, "progress": False if json else None}
+        count = _at_random(states, config, steps, kept, resume, options)
     for path in replay if is_first() else ():
         write_episode(one_episode(tasks, config, policy, steps, seed), path)
     if json:
@@ -155,14 +156,10 @@ def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
 
 def settings(tasks: TaskSet, form: Any, policy: str, steps: int) -> JaxArcConfig:
     """An environment as large as the tasks need; random play goes on with another task, painting ends."""
-    height, width = tasks.canvas
-    painting = policy == "paint"
-    environment = (
-        EnvironmentConfig(max_episode_steps=steps) if painting else EnvironmentConfig(autoreset="task")
-    )
+    rules: dict[str, Any] = {"max_episode_steps": steps} if policy == "paint" else {"autoreset": "task"}
     return JaxArcConfig(
-        environment=environment,
-        dataset=UnifiedDatasetConfig(height, width),
+        environment=EnvironmentConfig(**rules),
+        dataset=UnifiedDatasetConfig(*tasks.canvas),
         action=UnifiedActionConfig(selection_format=form, history=False),
         observation=ObservationConfig(format="packed", input=False, clipboard=False),
     )
@@ -216,40 +213,23 @@ def _at_random(
     states: ArcEnvState,
     config: JaxArcConfig,
     steps: int,
-    seed: int,
-    saved: tuple[Checkpoint | None, bool],
-    mesh: Any,
-    progress: bool | None,
+    kept: Checkpoint | None,
+    goes_on: bool,
+    options: dict[str, Any],
 ) -> Count:
     """Random play by the core's driver: over devices, with progress, and from where a run was left."""
-    batch = states.height.shape[0]
-    start = empty_tally(states)
-    table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
-    kept, goes_on = saved
+    step, start = RandomStep(config), empty_tally(states)
     if goes_on and kept is not None and holds_run(kept.folder):  # the same line serves the first time too
-        found = resume(RandomStep(config), start, kept, shared=table, mesh=mesh, progress=progress)
-    else:
-        chunk = chunk_length(batch, steps)
-        found = run(
-            RandomStep(config),
-            start,
-            steps,
-            shared=table,
-            mesh=mesh,
-            chunk=chunk,
-            checkpoint=kept,
-            progress=progress,
-        )
-    return _count_of(found)
+        return _count_of(resume(step, start, kept, **options))
+    chunk = chunk_length(states.height.shape[0], steps)
+    return _count_of(run(step, start, steps, chunk=chunk, checkpoint=kept, **options))
 
 
 def demand_room(environments: int, config: JaxArcConfig, tasks: TaskSet, mesh: Any = None) -> None:
     """Refuse a batch that memory cannot hold before any of it is made: most systems lend more than they have, and kill later."""
     reset = jax.eval_shape(lambda key: arc_reset(key, config, tasks), jr.key(0))
     needed = int(environments * _RESET * tree_bytes((join_tasks(reset[0], None), reset[1])))
-    parts = (
-        mesh.size if mesh is not None and jax.default_backend() == "cpu" else 1
-    )  # one memory for all of them
+    parts = mesh.size if mesh is not None and jax.default_backend() == "cpu" else 1  # one memory for them all
     demand_memory(needed // parts, _fewer)
 
 
@@ -310,12 +290,9 @@ def _count_of(found: Rollout) -> Count:
 
 def _paint(states: Any, config: JaxArcConfig) -> Count:
     began = time.perf_counter()
-    try:
-        with CompileEvents() as events:
-            painted = jax.block_until_ready(solve_by_painting(states, config))
-    except ValueError as error:
-        said = str(error).replace("`config.environment.max_episode_steps`", "`--steps`")
-        raise ValueError(said) from error
+    words = {"`config.environment.max_episode_steps`": "`--steps`"}
+    with reword_errors(words), CompileEvents() as events:
+        painted = jax.block_until_ready(solve_by_painting(states, config))
     whole = time.perf_counter() - began
     steps, done, solved = to_host((painted.steps, painted.states.done, painted.success))
     seconds = max(whole - events.seconds, 1e-9)

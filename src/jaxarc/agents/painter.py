@@ -140,11 +140,14 @@ def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, in
         boxes += _rectangles(target, wrong)
     if form != "mask":
         return [*boxes, (Operation.SUBMIT, (0, 0, 0, 0))]
-    resized = [(operation, _mask(canvas, box)) for operation, box in boxes]
-    painted = [
-        (int(colour), _mask_of(canvas, wrong & (target == colour))) for colour in np.unique(target[wrong])
-    ]
-    return [*resized, *painted, (Operation.SUBMIT, np.zeros(canvas, bool))]
+    room = [(0, side - used) for side, used in zip(canvas, target.shape, strict=True)]
+    cells = [(int(colour), wrong & (target == colour)) for colour in np.unique(target[wrong])]
+    if boxes:  # the resizing
+        last = np.zeros(target.shape, bool)
+        last[corner[:2]] = True
+        cells.insert(0, (Operation.RESIZE, last))
+    cells.append((Operation.SUBMIT, np.zeros(target.shape, bool)))
+    return [(operation, np.pad(mask, room)) for operation, mask in cells]
 
 
 def _rectangles(target: np.ndarray, wrong: np.ndarray) -> list[tuple[int, _Box]]:
@@ -171,26 +174,13 @@ def _run(flags: np.ndarray) -> int:
     return len(flags) if flags.all() else int(np.argmin(flags))
 
 
-def _mask(canvas: tuple[int, int], box: _Box) -> np.ndarray:
-    mask = np.zeros(canvas, bool)
-    mask[box[0] : box[2] + 1, box[1] : box[3] + 1] = True
-    return mask
-
-
-def _mask_of(canvas: tuple[int, int], cells: np.ndarray) -> np.ndarray:
-    mask = np.zeros(canvas, bool)
-    mask[: cells.shape[0], : cells.shape[1]] = cells
-    return mask
-
-
 def _action(steps: _Plan, form: str, canvas: tuple[int, int], single: bool = False) -> Any:
     """Steps of a plan as one action with an axis for them, or the only one without."""
     operations = np.array([operation for operation, _ in steps], np.int32)
+    kind = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}[form]
     if form == "mask":
-        masks = np.stack([mask for _, mask in steps])
-        return MaskAction(operations[0], masks[0]) if single else MaskAction(operations, masks)
-    boxes = np.array([box for _, box in steps], np.int32)
-    corners = boxes[:, :2] if form == "point" else boxes
-    fields = (operations, *corners.T)
-    kind = PointAction if form == "point" else BboxAction
+        selections = [np.stack([mask for _, mask in steps])]
+    else:
+        selections = np.array([box for _, box in steps], np.int32).T[: 2 if form == "point" else 4]
+    fields = (operations, *selections)
     return kind(*(field[0] for field in fields)) if single else kind(*fields)

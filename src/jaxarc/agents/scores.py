@@ -14,7 +14,6 @@ from jaxworlds.static import replace
 from ..dispatch import batch_reset
 from ..envs.config import JaxArcConfig, official
 from ..envs.episodes import Policy
-from ..envs.operations import FIRST_EXTRA, Operation
 from ..tasks.taskset import TaskSet
 from .rollout import rollout
 
@@ -65,14 +64,8 @@ def evaluate(
     """
     _demand_answers(tasks)
     config = official(config)
-    allowed = config.action.allowed_operations
-    if allowed is not None:
-        allowed = tuple(one for one in allowed if one <= Operation.SUBMIT or one >= FIRST_EXTRA)
-    config = replace(
-        config,
-        environment=replace(config.environment, max_attempts=attempts, autoreset=None, solve="pair"),
-        action=replace(config.action, control_operations=False, allowed_operations=allowed),
-    )
+    rules = replace(config.environment, max_attempts=attempts, autoreset=None)
+    config = replace(config, environment=rules)
     pairs = [(task, pair) for task, raw in enumerate(tasks) for pair in range(len(raw.test))]
     key_reset, key_play = jr.split(demand_key(key))
     task, pair = (np.array(column, np.int32) for column in zip(*pairs, strict=True))

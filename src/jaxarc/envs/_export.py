@@ -28,7 +28,10 @@ CLASSES = (
 def register() -> None:
     """Register the arguments and results of a reset, a step or a rollout with `jax.export`."""
     for kind in CLASSES:
-        _register_module(kind)
+        write, read = _facts_of(kind)
+        export.register_pytree_node_serialization(
+            kind, serialized_name=f"jaxarc.{kind.__name__}", serialize_auxdata=write, deserialize_auxdata=read
+        )
     export.register_pytree_node_serialization(
         VmapGuard,
         serialized_name="jaxarc.VmapGuard",
@@ -40,13 +43,6 @@ def register() -> None:
         serialized_name="jaxarc.JaxArcConfig",
         serialize_auxdata=lambda config: json.dumps(config_to_dict(config)).encode(),
         deserialize_auxdata=lambda data: config_from_dict(json.loads(data)),
-    )
-
-
-def _register_module(kind: type) -> None:
-    write, read = _facts_of(kind)
-    export.register_pytree_node_serialization(
-        kind, serialized_name=f"jaxarc.{kind.__name__}", serialize_auxdata=write, deserialize_auxdata=read
     )
 
 

@@ -38,7 +38,9 @@ def _read(kind: Any, key: Any, value: Any, path: str) -> Any:
     if (kind, key) == (RewardConfig, "extra"):
         return _terms(value, place)
     if (kind, key) == (UnifiedActionConfig, "extra_operations"):
-        return _functions(value, place)
+        if not isinstance(value, list | tuple):
+            raise TypeError(f"`{place}` must be a list of functions' names; got {_describe(value)}.")
+        return tuple(_function(name, f"{place}[{row}]") for row, name in enumerate(value))
     if not _fits(hint, value):
         demands = list(_type_words(hint))
         near = difflib.get_close_matches(repr(value), demands, n=1)
@@ -87,12 +89,6 @@ def _terms(value: Any, path: str) -> tuple[tuple[Any, float], ...]:
             raise TypeError(f"`{place}.weight` must be a number; got {_describe(item['weight'])}.")
         terms.append((_function(item["term"], f"{place}.term"), float(item["weight"])))
     return tuple(terms)
-
-
-def _functions(value: Any, path: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"`{path}` must be a list of functions' names; got {_describe(value)}.")
-    return tuple(_function(name, f"{path}[{row}]") for row, name in enumerate(value))
 
 
 def _function(name: Any, path: str) -> Any:

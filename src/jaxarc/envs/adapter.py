@@ -1,6 +1,7 @@
 """Settings from dictionaries, YAML files and Hydra, and back: each key by its path, none of them ignored."""
 
 import dataclasses
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from .config import JaxArcConfig
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 """The folder of the settings that come with the package, which Hydra knows as `pkg://jaxarc.conf`."""
+_NEED = "YAML settings need omegaconf."
 
 
 def config_from_dict(mapping: Mapping[str, Any]) -> JaxArcConfig:
@@ -40,7 +42,7 @@ def config_from_hydra(cfg: Any) -> JaxArcConfig:
 
     In a larger application, pass the part that describes the environment.
     """
-    omegaconf = _omegaconf()
+    omegaconf = _import("omegaconf", _NEED)
     if not isinstance(cfg, omegaconf.DictConfig):
         raise TypeError(
             f"`cfg` must be an omegaconf.DictConfig; got {type(cfg).__name__}. "
@@ -68,7 +70,7 @@ def config_from_yaml(
         )
     for override in overrides:
         _demand_override(override)
-    omegaconf = _omegaconf()
+    omegaconf = _import("omegaconf", _NEED)
     content = _content(omegaconf, file)
     if not isinstance(content, omegaconf.DictConfig):
         raise TypeError(f"{file}: must hold a mapping of settings; got a {type(content).__name__}.")
@@ -135,22 +137,16 @@ def _file(path: Path, name: str | None) -> Path:
 
 
 def _compose(file: Path, overrides: Sequence[str]) -> Any:
-    try:
-        import hydra
-    except ImportError as error:
-        raise ImportError(
-            f"{file} has a `defaults` list, which Hydra composes. Run `pip install 'jaxworlds[arc]'`."
-        ) from error
+    hydra = _import("hydra", f"{file} has a `defaults` list, which Hydra composes.")
     with hydra.initialize_config_dir(str(file.parent.resolve()), version_base="1.3"):
         return hydra.compose(file.stem, list(overrides))
 
 
-def _omegaconf() -> Any:
+def _import(name: str, need: str) -> Any:
     try:
-        import omegaconf
+        return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError("YAML settings need omegaconf. Run `pip install 'jaxworlds[arc]'`.") from error
-    return omegaconf
+        raise ImportError(f"{need} Run `pip install 'jaxworlds[arc]'`.") from error
 
 
 def _demand_override(text: str) -> None:

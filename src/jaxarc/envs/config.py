@@ -1,5 +1,6 @@
 """Settings of an environment: hashable, and checked when they are made."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -90,10 +91,8 @@ class UnifiedDatasetConfig:
     max_grid_width: int = 30
 
     def __post_init__(self) -> None:
-        names = ("max_grid_height", "max_grid_width")
-        _at_least(1, self, *names)
-        for name in names:
-            side = getattr(self, name)
+        _at_least(1, self, "max_grid_height", "max_grid_width")
+        for name, side in vars(self).items():
             if side > MAX_SIDE:
                 raise ValueError(f"`{name}` must be at most {MAX_SIDE}; got {side}. ARC's grids have 30.")
 
@@ -140,9 +139,8 @@ class UnifiedActionConfig:
         for operation in self.allowed_operations:
             whole = isinstance(operation, int | np.integer) and not isinstance(operation, bool)
             if not (whole and operation in self.existing_operations):
-                hint = (
-                    "" if self.control_operations else f" {CONTROL_NUMBERS} need `control_operations=True`."
-                )
+                control = f" {CONTROL_NUMBERS} need `control_operations=True`."
+                hint = "" if self.control_operations else control
                 own = f", or from {FIRST_EXTRA} to {FIRST_EXTRA + len(extra) - 1}" if extra else ""
                 raise ValueError(
                     f"`allowed_operations` must hold integers from 0 to {self.num_operations - 1}{own}; "
@@ -267,8 +265,8 @@ class JaxArcConfig:
     observation: ObservationConfig = ObservationConfig()
 
     def __post_init__(self) -> None:
-        for name, kind in _PARTS.items():
-            part = getattr(self, name)
+        for field in dataclasses.fields(self):
+            name, kind, part = field.name, type(field.default), getattr(self, field.name)
             if not isinstance(part, kind):
                 raise TypeError(
                     f"`{name}` must be of the class {kind.__name__}; got {type(part).__name__}. "
@@ -284,16 +282,6 @@ class JaxArcConfig:
     def canvas(self) -> tuple[int, int]:
         """Height and width of the canvas."""
         return self.dataset.max_grid_height, self.dataset.max_grid_width
-
-
-_PARTS: dict[str, type] = {
-    "environment": EnvironmentConfig,
-    "dataset": UnifiedDatasetConfig,
-    "action": UnifiedActionConfig,
-    "visualization": VisualizationConfig,
-    "reward": RewardConfig,
-    "observation": ObservationConfig,
-}
 
 
 def official(base: JaxArcConfig | None = None) -> JaxArcConfig:

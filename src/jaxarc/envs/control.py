@@ -1,6 +1,7 @@
 """Operations 35 to 41: switch to another pair of the task within the episode."""
 
-import equinox as eqx
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
@@ -27,34 +28,29 @@ def switch_pair(
     rows = state.planes.shape[-1]
     source = bank.input_at(bank.place_of(state.task_index, mode, pair), rows)
     resets = goes & (operation == Operation.RESET_PAIR)
-    fields = lambda s: (  # noqa: E731
-        *(s.planes, s.height, s.width, s.episode_mode, s.pair_index, s.attempts_used),
-        *(s.clipboard, s.clipboard_mask),
+    moved = replace(
+        state,
+        planes=jnp.where(goes, source.planes, state.planes),
+        height=jnp.where(goes, source.height, state.height),
+        width=jnp.where(goes, source.width, state.width),
+        episode_mode=jnp.where(goes, mode, state.episode_mode),
+        pair_index=jnp.where(goes, pair, state.pair_index),
+        attempts_used=jnp.where(goes, state.wrong[mode, pair].astype(jnp.int32), state.attempts_used),
+        clipboard=jnp.where(resets, jnp.uint32(0), state.clipboard),
+        clipboard_mask=jnp.where(resets, jnp.uint32(0), state.clipboard_mask),
     )
-    pairs = (
-        (source.planes, state.planes),
-        (source.height, state.height),
-        (source.width, state.width),
-        (mode, state.episode_mode),
-        (pair, state.pair_index),
-        (state.wrong[mode, pair].astype(jnp.int32), state.attempts_used),
-    )
-    moved = [jnp.where(goes, new, old) for new, old in pairs]
-    emptied = [jnp.where(resets, jnp.uint32(0), held) for held in (state.clipboard, state.clipboard_mask)]
-    return eqx.tree_at(fields, state, (*moved, *emptied)), is_control, there | ~is_control
+    return moved, is_control, there | ~is_control
 
 
 def _destination(
     state: ArcEnvState, solved: Array, bank: TaskBank, operation: Array
 ) -> tuple[Array, Array, Array]:
     """Mode and pair that the operation goes to, and whether there is such a pair (else the current one)."""
-    demo = _any_of(
-        operation,
-        Operation.NEXT_DEMONSTRATION,
-        Operation.PREVIOUS_DEMONSTRATION,
-        Operation.FIRST_UNSOLVED_DEMONSTRATION,
-    )
+    forward = _any_of(operation, Operation.NEXT_DEMONSTRATION, Operation.NEXT_TEST)
+    backward = _any_of(operation, Operation.PREVIOUS_DEMONSTRATION, Operation.PREVIOUS_TEST)
+    seeks = _any_of(operation, Operation.FIRST_UNSOLVED_DEMONSTRATION, Operation.FIRST_UNSOLVED_TEST)
     test = _any_of(operation, Operation.NEXT_TEST, Operation.PREVIOUS_TEST, Operation.FIRST_UNSOLVED_TEST)
+    demo = (forward | backward | seeks) & ~test
     mode = jnp.where(demo, TRAIN, jnp.where(test, TEST, state.episode_mode))
     count = bank.pairs_of(state.task_index, mode)
     stays = mode == state.episode_mode
@@ -62,9 +58,6 @@ def _destination(
     following = jnp.where(stays, (state.pair_index + 1) % many, 0)
     preceding = jnp.where(stays, (state.pair_index - 1) % many, many - 1)
     unsolved = ~solved[mode] & (jnp.arange(solved.shape[1]) < count)
-    forward = _any_of(operation, Operation.NEXT_DEMONSTRATION, Operation.NEXT_TEST)
-    backward = _any_of(operation, Operation.PREVIOUS_DEMONSTRATION, Operation.PREVIOUS_TEST)
-    seeks = _any_of(operation, Operation.FIRST_UNSOLVED_DEMONSTRATION, Operation.FIRST_UNSOLVED_TEST)
     pair = jnp.where(forward, following, jnp.where(backward, preceding, state.pair_index))
     pair = jnp.where(seeks, jnp.argmax(unsolved).astype(jnp.int32), pair)
     there = (count > 0) & (~seeks | jnp.any(unsolved))

@@ -16,7 +16,7 @@ from .observations import ArcObservation, observe
 from .operations import Operation
 from .parts import DEFINITION, Parts
 from .rules import Attempt, allowed_operation, report_step, score_step, with_workspace, without_result
-from .starts import grids_fit, initial_state, is_valid_restart, origin_of, sample_start, with_restart
+from .starts import grids_fit, initial_state, is_valid_restart, sample_start, threefry_once, with_restart
 from .state import ArcEnvState, consistent, has_pair
 from .structured_actions import AbstractAction
 
@@ -34,7 +34,8 @@ def reset_environment(
     words = _key_words(key)
     mode = chosen["episode_mode"]
     task, pair = chosen.get("task_index"), chosen.get("initial_pair_idx")
-    state = initial_state(sample_start((words[0], words[1]), bank, mode, task, pair), bank, config)
+    start = sample_start((words[0], words[1]), bank, mode, task, pair, threefry_once)
+    state = initial_state(start, bank, config)
     # `sample_start` takes the nearest of what does not exist: the state is at that, and says that it is not the choice.
     took = state.task_index, state.episode_mode, state.pair_index
     wanted = took[0] if task is None else task, mode, took[2] if pair is None else pair
@@ -112,7 +113,8 @@ def step_environment(
     how = config.environment.autoreset
     if how is None:
         return flag_missing(there, (after, last_seen, reward, done, info))
-    fresh = parts.restart(done, after.workspace, after.key, origin_of(after), bank, how)
+    origin = after.task_index, after.reset_mode, after.reset_pair
+    fresh = parts.restart(done, after.workspace, after.key, origin, bank, how)
     new = with_restart(after, done, fresh)
     new = without_result(new, done & ~is_valid_restart(new, state.reset_mode, bank))
     return flag_missing(there, (new, observe(new, bank, config), reward, done, info))

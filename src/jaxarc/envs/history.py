@@ -18,7 +18,12 @@ UNKNOWN_OPERATION = 63
 # Layout of a record's first word, from bit 0: operation 6, valid 1, exact 1, episode mode 1; then for a point row 5,
 # column 5 and pair 13; for the others pair 23. A box's corners are 5 bits each in the second word; a mask's rows follow.
 _VALID, _EXACT, _MODE, _REST = 6, 7, 8, 9
-_MATCHING = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
+_MATCHING: dict[str, tuple[type[AbstractAction], tuple[str, ...]]] = {
+    "point": (PointAction, ("row", "col")),
+    "bbox": (BboxAction, ("r1", "c1", "r2", "c2")),
+    "mask": (MaskAction, ("selection",)),
+}
+"""The action of each format, and the names of its selection."""
 
 
 class ActionHistory(eqx.Module):
@@ -93,8 +98,8 @@ def _corners(form: str, action: AbstractAction, selection: Array, placed: Array)
     """Coordinates to keep, as words, and whether they say exactly what was selected."""
     if form == "mask":
         return [], placed
-    if isinstance(action, _MATCHING[form]):
-        names = ("row", "col") if form == "point" else ("r1", "c1", "r2", "c2")
+    kind, names = _MATCHING[form]
+    if isinstance(action, kind):
         given = [getattr(action, name) for name in names]
         kept = [jnp.clip(value, 0, planes.MAX_SIDE - 1) for value in given]
         exact = jnp.stack([a == b for a, b in zip(given, kept, strict=True)]).all()
@@ -124,25 +129,19 @@ def records(history: ActionHistory, width: int) -> dict[str, np.ndarray]:
     words = words[: min(int(history.length), len(words))]
     head = words[:, 0]
     found: dict[str, np.ndarray] = {"operation": (head & 63).astype(np.int32)}
-    if history.format == "point":
-        found |= _fields(head >> _REST, ("row", "col"))
-        pair = head >> (_REST + 10)
+    pair = head >> (_REST + 10 if history.format == "point" else _REST)
+    if history.format == "mask":
+        found["selection"] = ((words[:, 1:, None] >> np.arange(width, dtype=np.uint32)) & 1).astype(bool)
     else:
-        pair = head >> _REST
-        if history.format == "bbox":
-            found |= _fields(words[:, 1], ("r1", "c1", "r2", "c2"))
-        else:
-            found["selection"] = ((words[:, 1:, None] >> np.arange(width, dtype=np.uint32)) & 1).astype(bool)
+        corners = head >> _REST if history.format == "point" else words[:, 1]
+        for i, name in enumerate(_MATCHING[history.format][1]):
+            found[name] = ((corners >> (5 * i)) & 31).astype(np.int32)
     found["timestamp"] = np.arange(len(words), dtype=np.int32)
     found["pair_index"] = pair.astype(np.int32)
     for name, place in (("valid", _VALID), ("exact", _EXACT)):
         found[name] = ((head >> place) & 1).astype(bool)
     found["episode_mode"] = ((head >> _MODE) & 1).astype(np.int32)
     return found
-
-
-def _fields(word: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    return {name: ((word >> (5 * i)) & 31).astype(np.int32) for i, name in enumerate(names)}
 
 
 def replayed_actions(history: ActionHistory, width: int) -> list[Any]:
@@ -154,7 +153,5 @@ def replayed_actions(history: ActionHistory, width: int) -> list[Any]:
             f"step {step} of the history was an action of another format, kept only by its box, or one off the canvas. "
             "Choose the `selection_format` of your actions, or 'mask', and leave out what was invalid."
         )
-    kind = _MATCHING[history.format]
-    names = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2"), "mask": ("selection",)}
-    fields = ("operation", *names[history.format])
-    return [kind(*(columns[name][i] for name in fields)) for i in range(len(columns["operation"]))]
+    kind, names = _MATCHING[history.format]
+    return [kind(*row) for row in zip(*(columns[name] for name in ("operation", *names)), strict=True)]

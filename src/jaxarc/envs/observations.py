@@ -50,17 +50,18 @@ class ArcObservation(eqx.Module):
 def observe(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) -> ArcObservation:
     """Observe one environment."""
     chosen, (rows, cols) = config.observation, config.canvas
-    source = None
+    source = source_size = None
     if chosen.input:
         place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
         # Tasks that lack the state's pair show nothing, rather than another pair.
-        source = _blank_unless(has_pair(state, bank), bank.input_at(place, rows))
-    working = Grid(state.planes, state.height, state.width)
+        there = has_pair(state, bank)
+        source, source_size = _view(bank.input_at(place, rows), chosen.format, cols, there)
+    grid, size = _view(state.workspace.grid, chosen.format, cols)
     return ArcObservation(
-        grid=_view(working, chosen.format, cols),
-        size=jnp.stack([state.height, state.width]),
-        input=None if source is None else _view(source, chosen.format, cols),
-        input_size=None if source is None else jnp.stack([source.height, source.width]),
+        grid=grid,
+        size=size,
+        input=source,
+        input_size=source_size,
         clipboard=_clipboard(state, chosen.format, cols) if chosen.clipboard else None,
         demonstrations=_demonstrations(state, bank, config) if chosen.demonstrations else None,
         episode_mode=state.episode_mode,
@@ -70,11 +71,15 @@ def observe(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) -> ArcObse
     )
 
 
-def _view(grid: Grid, form: str, cols: int) -> Array:
+def _view(grid: Grid, form: str, cols: int, shown: Array | None = None) -> tuple[Array, Array]:
+    """A grid in a format, and its size; empty (0×0) unless it is `shown`."""
+    if shown is not None:
+        grid = jax.tree.map(lambda leaf: jnp.where(shown, leaf, jnp.zeros_like(leaf)), grid)
+    size = jnp.stack([grid.height, grid.width])
     if form == "packed":
-        return grid.planes
+        return grid.planes, size
     cells = planes.show(grid.planes, grid.height, grid.width, cols)
-    return cells if form == "grid" else one_hot(cells)
+    return cells if form == "grid" else one_hot(cells), size
 
 
 def one_hot(cells: Int8[Array, "*b rows cols"]) -> Bool[Array, "*b 10 rows cols"]:
@@ -99,18 +104,8 @@ def _demonstrations(state: ArcEnvState, bank: TaskBank, config: JaxArcConfig) ->
 
     def look(slot: Array, shown_input: Array, shown_output: Array) -> tuple[Array, ...]:
         place = bank.place_of(state.task_index, train, jnp.where(shown_input, slot, 0))
-        source = _blank_unless(shown_input, bank.input_at(place, rows))
-        result = _blank_unless(shown_output, bank.output_at(place, rows))
         form = config.observation.format
-        return (
-            _view(source, form, cols),
-            jnp.stack([source.height, source.width]),
-            _view(result, form, cols),
-            jnp.stack([result.height, result.width]),
-        )
+        source = _view(bank.input_at(place, rows), form, cols, shown_input)
+        return *source, *_view(bank.output_at(place, rows), form, cols, shown_output)
 
     return Demonstrations(*jax.vmap(look)(slots, there, there & ~worked_on))
-
-
-def _blank_unless(shown: Array, grid: Grid) -> Grid:
-    return jax.tree.map(lambda leaf: jnp.where(shown, leaf, jnp.zeros_like(leaf)), grid)

@@ -44,11 +44,9 @@ class Operation(enum.IntEnum):
     def title(self) -> str:
         """The name as people read it."""
         words = self.name.lower().replace("_", " ")
-        return (
-            words.replace("counter clockwise", "counter-clockwise")
-            .replace("up down", "up-down")
-            .replace("left right", "left-right")
-        )
+        for pair in ("counter clockwise", "up down", "left right"):
+            words = words.replace(pair, pair.replace(" ", "-"))
+        return words
 
     @property
     def kind(self) -> str:
@@ -182,10 +180,8 @@ def apply_operation(
     operation = jnp.where(misses, _NOTHING, operation)
     moves = (operation >= Operation.MOVE_UP) & (operation <= Operation.MOVE_RIGHT)
     turns = (operation >= Operation.ROTATE_CLOCKWISE) & (operation <= Operation.FLIP_UP_DOWN)
-    copies, pastes = (
-        (operation == Operation.COPY) | (operation == Operation.CUT),
-        operation == Operation.PASTE,
-    )
+    copies = (operation == Operation.COPY) | (operation == Operation.CUT)
+    pastes = operation == Operation.PASTE
     clears, resizes = operation == Operation.CLEAR, operation == Operation.RESIZE
 
     picked = jnp.where(resizes, selection, selection & inside)
@@ -207,7 +203,8 @@ def apply_operation(
     cleared = jnp.where(lifts, cells, jnp.uint32(0))
     landed = jnp.where((moves | turns | (pastes & ~empty)), moved[planes.PLANES], jnp.uint32(0))
     colour = jnp.where(operation >= FLOOD, operation - FLOOD, operation)
-    painted = _colour_planes(colour) & region
+    levels = (colour >> jnp.arange(planes.PLANES, dtype=jnp.int32)) & 1
+    painted = jnp.where(levels == 1, _ALL, jnp.uint32(0))[:, None] & region
     kept = grid.planes & ~(cleared | landed | region)
     worked = kept | (moved[: planes.PLANES] & landed) | painted
 
@@ -324,11 +321,6 @@ def _put_down(patch: Array, operation: Array, box: Box, landing: tuple[Array, Ar
     left = landing[1] + (operation == Operation.MOVE_RIGHT) - (operation == Operation.MOVE_LEFT)
     at = jnp.arange(rows, dtype=jnp.int32) - top
     return planes.shift_columns(planes.take_rows(turned, jnp.where(topples, height - 1 - at, at)), left)
-
-
-def _colour_planes(colour: Array) -> Array:
-    bits = (colour >> jnp.arange(planes.PLANES, dtype=jnp.int32)) & 1
-    return jnp.where(bits == 1, _ALL, jnp.uint32(0))[:, None]
 
 
 def agreement(grid: Grid, target: Grid) -> tuple[Int32[Array, ""], Int32[Array, ""]]:

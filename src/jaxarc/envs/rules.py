@@ -3,6 +3,7 @@
 Functions whose shapes are "*b" serve one environment, a batch, or a kernel; the others serve one environment.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -74,13 +75,6 @@ class Tally(NamedTuple):
         return self.terminated | self.truncated
 
 
-def tally_of(state: ArcEnvState) -> Tally:
-    """The progress of a state's episode."""
-    return Tally(
-        *(state.step_count, state.attempts_used, state.terminated, state.truncated, state.success),
-    )
-
-
 def update_tally(tally: Tally, wrong: Array, won: Array, rules: EnvironmentConfig) -> Tally:
     """The tally after a step that was a `wrong` submission, `won` the episode, or neither."""
     over = tally.over
@@ -147,17 +141,15 @@ def score_step(
     if config.environment.solve == "all" and marks is not None:
         needed = jnp.arange(marks.shape[1]) < bank.pairs_of(worked.task_index, mode)
         won = right & jnp.all(marks[mode] | ~needed)
-    tally = update_tally(tally_of(worked), wrong, won, config.environment)
+    before = worked.step_count, worked.attempts_used, worked.terminated, worked.truncated, worked.success
+    tally = update_tally(Tally(*before), wrong, won, config.environment)
     over = state.done
     near = jnp.where(over, state.similarity, similarity(agree, union))
     reached = near
     if pair_start is not None:
         reached = jnp.where(is_control & valid, similarity(*pair_start), near)
     outcome = Outcome(over, valid, submitted, solved, is_control, tally, near, state.similarity, reached)
-    marked = eqx.tree_at(
-        lambda s: (s.wrong, s.solved), worked, (counts, marks), is_leaf=lambda leaf: leaf is None
-    )
-    return with_outcome(marked, tally, near), outcome
+    return with_outcome(replace(worked, wrong=counts, solved=marks), tally, near), outcome
 
 
 def with_outcome(state: ArcEnvState, tally: Tally, new_similarity: Array) -> ArcEnvState:
@@ -169,14 +161,6 @@ def with_outcome(state: ArcEnvState, tally: Tally, new_similarity: Array) -> Arc
     )
 
 
-class StepReport(NamedTuple):
-    """What a step returns besides the state and the observation."""
-
-    reward: Float32[Array, "*b"]
-    history: ActionHistory
-    info: dict[str, Any]
-
-
 def report_step(
     state: ArcEnvState,
     after: ArcEnvState,
@@ -185,7 +169,7 @@ def report_step(
     action: AbstractAction,
     bank: TaskBank,
     config: JaxArcConfig,
-) -> StepReport:
+) -> tuple[Float32[Array, ""], ActionHistory, dict[str, Any]]:
     """Reward, history and information of one environment's step from `state` to `after`."""
     tally, before, reached = outcome.tally, outcome.before, outcome.reached
     # On a test pair the similarity would tell the answer to the agent that sees the reward.
@@ -229,27 +213,21 @@ def report_step(
         "attempts_used": tally.attempts,
         "action_history_length": history.length,
     }
-    return StepReport(reward, history, info)
+    return reward, history, info
 
 
 def without_result(state: ArcEnvState, missing: Array) -> ArcEnvState:
     """The state, over and with similarity NaN where its task is `missing`."""
-    return eqx.tree_at(
-        lambda s: (s.similarity, s.terminated, s.truncated, s.success),
+    return replace(
         state,
-        (
-            jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
-            state.terminated & ~missing,
-            state.truncated | missing,
-            state.success & ~missing,
-        ),
+        similarity=jnp.where(missing, jnp.float32(jnp.nan), state.similarity),
+        terminated=state.terminated & ~missing,
+        truncated=state.truncated | missing,
+        success=state.success & ~missing,
     )
 
 
 def with_workspace(state: ArcEnvState, space: ops.Workspace) -> ArcEnvState:
     """The state with a new grid and clipboard."""
-    return eqx.tree_at(
-        lambda s: (s.planes, s.height, s.width, s.clipboard, s.clipboard_mask),
-        state,
-        (space.grid.planes, space.grid.height, space.grid.width, space.clipboard, space.clipboard_mask),
-    )
+    clipboard = {"clipboard": space.clipboard, "clipboard_mask": space.clipboard_mask}
+    return replace(state, **vars(space.grid), **clipboard)

@@ -1,6 +1,7 @@
 """The state of one environment: its grid, the task and pair it is at, and the tasks that a batch shares."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -73,26 +74,23 @@ class ArcEnvState(eqx.Module):
     @property
     def input_grid(self) -> Int8[Array, "*b rows cols"]:
         """The input of the current pair, −1 outside of it."""
-        return _each(self, lambda state, bank: _cells_of(state, bank.input_at))
+        return _cells_of(self, TaskBank.input_at)
 
     @property
     def target_grid(self) -> Int8[Array, "*b rows cols"]:
         """The output that solves the current pair, −1 outside of it. For people: no observation shows it."""
-        return _each(self, lambda state, bank: _cells_of(state, bank.output_at))
+        return _cells_of(self, TaskBank.output_at)
 
 
-def _cells_of(state: ArcEnvState, read: Any) -> Array:
+def _cells_of(state: ArcEnvState, read: Callable[..., Grid]) -> Array:
+    """A grid of the pair of every environment of a batch, however many axes it has."""
+    if state.height.ndim:
+        return jax.vmap(lambda one: _cells_of(one, read), in_axes=(state_axes(state),))(state)
     bank = as_bank(state.task_data)
-    grid = read(bank.place_of(state.task_index, state.episode_mode, state.pair_index), state.planes.shape[-1])
+    place = bank.place_of(state.task_index, state.episode_mode, state.pair_index)
+    grid = read(bank, place, state.planes.shape[-1])
     cells = planes.show(grid.planes, grid.height, grid.width, state.canvas_width)
     return jnp.where(has_pair(state, bank), cells, jnp.int8(-1))
-
-
-def _each(state: ArcEnvState, look: Any) -> Array:
-    """`look` at every environment of a batch, however many axes it has."""
-    if state.height.ndim == 0:
-        return look(state, as_bank(state.task_data))
-    return jax.vmap(lambda one: _each(one, look), in_axes=(state_axes(state),))(state)
 
 
 def has_pair(state: ArcEnvState, bank: TaskBank) -> Bool[Array, "*b"]:
@@ -193,19 +191,13 @@ def state_axes(state: ArcEnvState) -> Any:
     axes = jax.tree.map(lambda _: 0, state)
     if not is_shared(state.task_data):
         return axes
-    return eqx.tree_at(
-        lambda s: s.task_data,
-        axes,
-        jax.tree.map(lambda _: None, state.task_data),
-        is_leaf=lambda x: x is None,
-    )
+    return join_tasks(axes, jax.tree.map(lambda _: None, state.task_data))
 
 
 def state_bytes(state: ArcEnvState) -> int:
     """Bytes of one environment, the shared tasks not counted."""
-    own = eqx.tree_at(lambda s: s.task_data, state, None)
-    count = max(1, state.height.size)
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(own)) // count
+    leaves = jax.tree.leaves(join_tasks(state, None))
+    return sum(leaf.nbytes for leaf in leaves) // max(1, state.height.size)
 
 
 def consistent(state: ArcEnvState, bank: TaskBank) -> Bool[Array, ""]:

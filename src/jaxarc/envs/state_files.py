@@ -136,9 +136,7 @@ def _rebuilt(path: PathLike, parser: Any, meta: dict[str, Any]) -> Any:
                 f"`parser` must have a `bank`, since the state in {path} was made with one; "
                 f"got {type(parser).__name__}. Pass the set of tasks, such as `jaxarc.tasks.load('arc-agi-1')`."
             )
-        return (
-            jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *leaf.shape)), bank) if shape else bank
-        )
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *leaf.shape)), bank)
     indices = meta["task_index"]
     known = {index: _task(path, parser, index) for index in dict.fromkeys(indices)}
     if not shape:

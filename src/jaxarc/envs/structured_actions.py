@@ -29,7 +29,9 @@ class AbstractAction(eqx.Module):
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*b height width"]:
         """The selection as a mask of `grid_shape`; coordinates outside of it select nothing."""
-        height, width = _canvas(grid_shape)
+        height, width = (int(side) for side in grid_shape)
+        if not (1 <= height <= planes.MAX_SIDE and 1 <= width <= planes.MAX_SIDE):
+            raise ValueError(f"`grid_shape` must be between 1×1 and 32×32; got {tuple(grid_shape)}.")
         if self.operation.ndim:
             return eqx.filter_vmap(lambda action: action.to_selection_mask((height, width)))(self)
         return planes.unpack_mask(self.selection_rows(height, width), width)
@@ -142,26 +144,14 @@ def _integers(**fields: Any) -> list[Array]:
         if not jnp.issubdtype(array.dtype, jnp.integer):
             known = " `jaxarc.envs.operations` has them by name: FLOOD + 4." if name == "operation" else ""
             raise TypeError(f"`{name}` must hold integers; got {short(value)}.{known}")
-        if (
-            isinstance(array, np.ndarray)
-            and array.size
-            and not (-(2**31) <= array.min() <= array.max() < 2**31)
-        ):
+        on_host = isinstance(array, np.ndarray) and array.size
+        if on_host and not -(2**31) <= array.min() <= array.max() < 2**31:
             raise ValueError(f"`{name}` must fit 32 bits; got values from {array.min()} to {array.max()}.")
         made.append(jnp.asarray(array, jnp.int32))
-    shapes = {array.shape for array in made}
-    if len(shapes) > 1:
-        shape = np.broadcast_shapes(*shapes)
-        made = [jnp.broadcast_to(array, shape) for array in made]
+    if len({array.shape for array in made}) > 1:
+        made = jnp.broadcast_arrays(*made)
     return made
 
 
 def _inside(at: Array, size: int) -> Array:
     return (at >= 0) & (at < size)
-
-
-def _canvas(grid_shape: tuple[int, int]) -> tuple[int, int]:
-    height, width = (int(side) for side in grid_shape)
-    if not (1 <= height <= planes.MAX_SIDE and 1 <= width <= planes.MAX_SIDE):
-        raise ValueError(f"`grid_shape` must be between 1×1 and 32×32; got {tuple(grid_shape)}.")
-    return height, width

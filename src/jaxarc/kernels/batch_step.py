@@ -83,24 +83,23 @@ def step_batch(
     done = outcome.tally.over
     # Where the old mode is needed: an array that is read after it was changed in place would be copied first.
     acted = eqx.tree_at(lambda s: s.episode_mode, states, result.bit("tested").astype(jnp.int32))
-    report = jax.vmap(
+    reward, history, info = jax.vmap(
         lambda state, outcome, action: report_step(
             *(state, state, outcome, action.on_canvas(rows, cols), action, bank, config)
         )
     )(acted, outcome, actions)
-    info = report.info
     look = lambda state: observe_batch(state, bank, config, interpret)  # noqa: E731
-    end = _with(states, new, report.history)
+    end = _with(states, new, history)
     if config.environment.autoreset is None:
         end = eqx.tree_at(lambda s: s.similarity, end, outcome.similarity)
         info["final_observation"] = look(end)
-        return end, info["final_observation"], report.reward, done, info
+        return end, info["final_observation"], reward, done, info
     near = jnp.where(done, similarity(result.start_agree, result.start_union), outcome.similarity)
-    length = jnp.where(done, 0, report.history.length)
+    length = jnp.where(done, 0, history.length)
     end = eqx.tree_at(lambda s: (s.similarity, s.action_history.length), end, (near, length))
     end = without_result(end, done & ~(result.start_in_mode & grids_fit(end, bank)))
     info["final_observation"] = look(_before_restart(states, bank, ordered, outcome, config, interpret))
-    return end, look(end), report.reward, done, info
+    return end, look(end), reward, done, info
 
 
 def _per_program(canvas: tuple[int, int], batch: int) -> int:

@@ -85,7 +85,7 @@ def restart(
 
     def definition(bank: TaskBank, *given: Array) -> Restart:
         *fields, key, task, mode, pair, done = given
-        return restart_by_definition(done, _workspace(*fields), key, Origin(task, mode, pair), bank, how)
+        return restart_by_definition(done, _workspace(*fields), key, (task, mode, pair), bank, how)
 
     def kernel(bank: TaskBank, *given: Array) -> list[Array]:
         flags = {"draws_task": how == "task", "draws_pair": how != "same"}

@@ -14,8 +14,8 @@ from .compiling import process_action as process_action
 from .compiling import profile_jit_compilation as profile_jit_compilation
 from .compiling import profile_with_jax_profiler as profile_with_jax_profiler
 from .compiling import warm_up_functions as warm_up_functions
-from .mapped import MemoryMappedTaskLoader as MemoryMappedTaskLoader
 from .memory import LazyTaskLoader as LazyTaskLoader
+from .memory import MemoryMappedTaskLoader as MemoryMappedTaskLoader
 from .memory import StateMemoryPool as StateMemoryPool
 from .memory import analyze_memory_usage_by_format as analyze_memory_usage_by_format
 from .memory import detect_memory_leaks as detect_memory_leaks

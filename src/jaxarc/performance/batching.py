@@ -46,7 +46,8 @@ def find_optimal_batch_size(
         if memory > target_memory_gb:
             print(f"Batch {size}: needs {memory:.3f} GB, over the limit of {target_memory_gb} GB")
             break
-        states = jax.tree.map(lambda leaf, n=size: _repeat(leaf, n), one)
+        # On the host: on the device every size would compile a program of its own.
+        states = jax.tree.map(lambda leaf, n=size: jnp.asarray(np.repeat(np.asarray(leaf)[None], n, 0)), one)
         timing = measure(_step, states, tasks, actions, config, repeats=10, min_seconds=0.0)
         rate = size / timing.median_s
         found[size] = {"throughput": rate, "per_env_time": 1 / rate, "memory_used_gb": memory}
@@ -65,11 +66,6 @@ def _step(states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxA
     """`batch_step` as one program that can be asked for its memory; the tasks do not come out again."""
     new, *rest = batch_step(join_tasks(states, tasks), actions, config)
     return join_tasks(new, None), *rest
-
-
-def _repeat(leaf: Array, size: int) -> Array:
-    # On the host: on the device every size would compile a program of its own.
-    return jnp.asarray(np.repeat(np.asarray(leaf)[None], size, axis=0))
 
 
 def hierarchical_batch_processing(
@@ -91,12 +87,9 @@ def hierarchical_batch_processing(
     """
     if task is None:
         raise ValueError("`task` must be the task or the tasks to work on; got None.")
-    for name, count in (
-        ("num_workers", num_workers),
-        ("envs_per_worker", envs_per_worker),
-        ("episodes_per_worker", episodes_per_worker),
-        ("max_steps", max_steps),
-    ):
+    counts = {"num_workers": num_workers, "envs_per_worker": envs_per_worker}
+    counts |= {"episodes_per_worker": episodes_per_worker, "max_steps": max_steps}
+    for name, count in counts.items():
         if count < 1:
             raise ValueError(f"`{name}` must be at least 1; got {count}.")
     config, tasks = without_autoreset(JaxArcConfig() if config is None else config, task)
@@ -180,9 +173,8 @@ class DynamicBatchProcessor:
             self.performance_history.append(row)
             rewards.append(reward)
             if episode % 5 == 0:
-                print(
-                    f"Episode {episode}: batch_size={size}, throughput={rate:,.0f} steps/s, memory={memory:.3f} GB"
-                )
+                said = f"batch_size={size}, throughput={rate:,.0f} steps/s, memory={memory:.3f} GB"
+                print(f"Episode {episode}: {said}")
         return rewards
 
     def _adapt(self) -> None:

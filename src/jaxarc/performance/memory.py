@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import operator
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,11 +14,13 @@ import numpy as np
 from jaxworlds.memory import MB, LazyLoader, live_bytes, process_memory
 
 from ..dispatch import Stepped, arc_reset, arc_step, batch_reset
-from ..envs.config import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig
+from ..envs.config import JaxArcConfig
 from ..envs.history import empty_history
 from ..envs.state import ArcEnvState, join_tasks
 from ..tasks.bank import JaxArcTask, as_bank
-from ..testing import create_mock_task
+from ..tasks.mapped import MappedTasks, open_task_file
+from ..tasks.parser import PathLike
+from ..testing import create_mock_task, create_test_config
 from .runners import scripted_action
 from .targets import get_fields_per_action
 
@@ -29,11 +32,7 @@ def analyze_memory_usage_by_format() -> dict[str, dict[str, float]]:
     """
     found: dict[str, dict[str, float]] = {}
     for name in ("point", "bbox", "mask"):
-        config = JaxArcConfig(
-            environment=EnvironmentConfig(max_episode_steps=1000),
-            action=UnifiedActionConfig(selection_format=name),
-        )
-        size = empty_history(config).nbytes / MB
+        size = empty_history(create_test_config(1000, selection_format=name)).nbytes / MB
         found[name] = {"action_history_mb": size, "fields_per_action": get_fields_per_action(name)}
         print(f"{name.capitalize()} format: {size:.3f} MB")
     print("\nMemory savings:")
@@ -93,6 +92,44 @@ class LazyTaskLoader:
     def clear_cache(self) -> None:
         """Forget the task; what you still hold stays alive with you."""
         self._loader.release()
+
+
+class MemoryMappedTaskLoader:
+    """The first `max_tasks` tasks of a file that `jaxarc.tasks.write_task_file` wrote, read as they are asked for.
+
+    The file is opened at the first access, and only read. `jaxarc.tasks.open_task_file` gives the same tasks with
+    ids, splits and banks.
+
+        loader = MemoryMappedTaskLoader("tasks.arcbank")
+        task = loader.get_task(0)
+    """
+
+    def __init__(self, data_path: PathLike, max_tasks: int = 1000):
+        if max_tasks < 1:
+            raise ValueError(f"`max_tasks` must be at least 1; got {max_tasks}.")
+        self.data_path = data_path
+        self.max_tasks = max_tasks
+
+    @functools.cached_property
+    def _tasks(self) -> MappedTasks:
+        return open_task_file(self.data_path)
+
+    def __len__(self) -> int:
+        return min(self.max_tasks, len(self._tasks))
+
+    def get_task(self, task_id: Any) -> JaxArcTask:
+        """The task with this number."""
+        row = operator.index(task_id)
+        if not 0 <= row < len(self):
+            raise ValueError(
+                f"`task_id` must be from 0 to {len(self) - 1}; got {row}. The file has {len(self._tasks)} tasks, "
+                f"and `max_tasks` is {self.max_tasks}."
+            )
+        return self._tasks.get_task(row)
+
+    def get_batch_tasks(self, task_ids: Iterable[Any]) -> list[JaxArcTask]:
+        """The tasks with these numbers, in their order."""
+        return [self.get_task(task_id) for task_id in task_ids]
 
 
 class StateMemoryPool:

@@ -30,13 +30,8 @@ class PerformanceMonitor:
     """
 
     def __init__(self) -> None:
-        self.metrics: dict[str, Any] = {
-            "step_times": [],
-            "reset_times": [],
-            "memory_usage": [],
-            "throughput": [],
-            "jit_compilation_times": {},
-        }
+        names = ("step_times", "reset_times", "memory_usage", "throughput")
+        self.metrics: dict[str, Any] = {**{name: [] for name in names}, "jit_compilation_times": {}}
 
     def time_function(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """The result of one call and its seconds, counted until the result is ready; nothing is recorded."""

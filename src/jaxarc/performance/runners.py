@@ -120,6 +120,5 @@ def run_one(
     key: Array, policy_params: Any, tasks: Any, config: JaxArcConfig, policy: Policy, max_steps: int
 ) -> tuple[ArcEnvState, Array, Array]:
     """`run_many` of one key, without the batch's axis."""
-    return jax.tree.map(
-        lambda leaf: leaf[0], run_many(key[None], policy_params, tasks, config, policy, max_steps)
-    )
+    many = run_many(key[None], policy_params, tasks, config, policy, max_steps)
+    return jax.tree.map(lambda leaf: leaf[0], many)

@@ -1,6 +1,7 @@
 """Augmentation on the device: the eight symmetries, colour permutations and the order of demonstrations, invertible."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -118,7 +119,7 @@ def augment_grid(grid: Grid, augmentation: Augmentation, rows: int | None = None
             raise ValueError(
                 f"The augmented grid is {height} rows high, and the canvas has {rows}. {_NARROW}"
             )
-    return _seen(grid, augmentation, rows)
+    return _transform(grid, augmentation, rows)
 
 
 def augment_bank(bank: Any, augmentations: Augmentation, *, keep_canvas: bool = False) -> TaskBank:
@@ -130,9 +131,16 @@ def augment_bank(bank: Any, augmentations: Augmentation, *, keep_canvas: bool = 
         bank = augment_bank(bank, random_augmentations(key, bank))
     """
     bank = as_bank(bank)
-    each = _one_per_task(augmentations, len(bank))
-    height, width = _canvas((bank.height, bank.width), each.symmetry, keep_canvas)
-    return _seen_bank(bank, each, height, width)
+    single, tasks = augmentations.symmetry.ndim == 0, len(bank)
+    if single and (tasks == 1 or not augmentations.pair_order.size):
+        augmentations = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (tasks, *leaf.shape)), augmentations)
+    if augmentations.symmetry.shape != (tasks,):
+        raise ValueError(
+            f"`augmentations` must hold one for each of the {tasks} tasks; got {augmentations.symmetry.shape}. "
+            "Draw them with `random_augmentations(key, bank)`."
+        )
+    height, width = _canvas((bank.height, bank.width), augmentations.symmetry, keep_canvas)
+    return _transform_bank(bank, augmentations, height, width)
 
 
 def augment_task(task: JaxArcTask, augmentation: Augmentation, *, keep_canvas: bool = False) -> JaxArcTask:
@@ -145,12 +153,12 @@ def augment_task(task: JaxArcTask, augmentation: Augmentation, *, keep_canvas: b
             f"got shape {augmentation.pair_order.shape}. Draw it with `random_augmentation(key, task)`."
         )
     order = augmentation.pair_order if augmentation.pair_order.size else jnp.arange(slots, dtype=jnp.int32)
-    return _seen_task(task, augmentation, order, canvas)
+    return _transform_task(task, augmentation, order, canvas)
 
 
 @usual_promotion
 @eqx.filter_jit
-def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
+def _transform(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
     transposed = jnp.asarray(_TRANSPOSED)[augmentation.symmetry]
     height = jnp.where(transposed, grid.width, grid.height)
     width = jnp.where(transposed, grid.height, grid.width)
@@ -167,7 +175,7 @@ def _seen(grid: Grid, augmentation: Augmentation, rows: int) -> Grid:
 
 @usual_promotion
 @eqx.filter_jit
-def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> TaskBank:
+def _transform_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> TaskBank:
     places = jnp.arange(bank.inputs.shape[0], dtype=jnp.int32)
     task = jnp.searchsorted(bank.first_pair, places, side="right").astype(jnp.int32) - 1
     pair = places - bank.first_pair[task]
@@ -178,32 +186,21 @@ def _seen_bank(bank: TaskBank, each: Augmentation, height: int, width: int) -> T
         source = jnp.where(pair < bank.num_train[task], moved, places)
     own = jax.tree.map(lambda leaf: leaf[task], each)
 
-    def seen(one: Augmentation, words: Array, size: Array) -> tuple[Array, Array]:
+    def transform(one: Augmentation, words: Array, size: Array) -> tuple[Array, Array]:
         new = augment_grid(Grid(words, size[0], size[1]), one, height)
         return new.planes, jnp.stack([new.height, new.width])
 
     # Both sides in one go: the program is half as long, and so is its compilation.
     words = jnp.stack([bank.inputs[source], bank.outputs[source]], axis=1)
     sizes = jnp.stack([bank.input_sizes[source], bank.output_sizes[source]], axis=1)
-    words, sizes = jax.vmap(jax.vmap(seen, in_axes=(None, 0, 0)))(own, words, sizes)
-    return TaskBank(
-        inputs=words[:, 0],
-        outputs=words[:, 1],
-        input_sizes=sizes[:, 0],
-        output_sizes=sizes[:, 1],
-        first_pair=bank.first_pair,
-        num_train=bank.num_train,
-        num_test=bank.num_test,
-        cumulative=bank.cumulative,
-        offset=bank.offset,
-        width=width,
-        max_pairs=bank.max_pairs,
-    )
+    words, sizes = jax.vmap(jax.vmap(transform, in_axes=(None, 0, 0)))(own, words, sizes)
+    grids = {"inputs": words[:, 0], "outputs": words[:, 1]}
+    return replace(bank, **grids, input_sizes=sizes[:, 0], output_sizes=sizes[:, 1], width=width)
 
 
 @usual_promotion
 @eqx.filter_jit
-def _seen_task(
+def _transform_task(
     task: JaxArcTask, augmentation: Augmentation, order: Int32[Array, " slots"], canvas: tuple[int, int]
 ) -> JaxArcTask:
     slots, tests = task.input_grids_examples.shape[0], task.test_input_grids.shape[0]
@@ -216,21 +213,9 @@ def _seen_task(
     cells, masks = (jnp.concatenate(one) for one in zip(*parts, strict=True))
     cells, masks = jax.vmap(lambda c, m: _dense(augmentation, c, m, canvas))(cells, masks)
     cuts = (slots, 2 * slots, 2 * slots + tests)
-    inputs, outputs, test_inputs, answers = jnp.split(cells, cuts)
-    input_masks, output_masks, test_masks, answer_masks = jnp.split(masks, cuts)
-    return JaxArcTask(
-        input_grids_examples=inputs,
-        input_masks_examples=input_masks,
-        output_grids_examples=outputs,
-        output_masks_examples=output_masks,
-        num_train_pairs=task.num_train_pairs,
-        test_input_grids=test_inputs,
-        test_input_masks=test_masks,
-        true_test_output_grids=answers,
-        true_test_output_masks=answer_masks,
-        num_test_pairs=task.num_test_pairs,
-        task_index=task.task_index,
-    )
+    inputs, outputs, tests, answers = zip(jnp.split(cells, cuts), jnp.split(masks, cuts), strict=True)
+    train = *inputs, *outputs, task.num_train_pairs
+    return JaxArcTask(*train, *tests, *answers, task.num_test_pairs, task.task_index)
 
 
 @usual_promotion
@@ -318,14 +303,3 @@ def _canvas(canvas: tuple[int, ...], symmetry: Int[Array, "*b"], keep: bool) -> 
             f"{height}×{width} cells. Draw with `symmetries=KEEP_SHAPE`, or let the canvas grow."
         )
     return height, width
-
-
-def _one_per_task(augmentations: Augmentation, tasks: int) -> Augmentation:
-    if augmentations.symmetry.ndim == 0 and (tasks == 1 or not augmentations.pair_order.size):
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (tasks, *leaf.shape)), augmentations)
-    if augmentations.symmetry.shape != (tasks,):
-        raise ValueError(
-            f"`augmentations` must hold one for each of the {tasks} tasks; got {augmentations.symmetry.shape}. "
-            "Draw them with `random_augmentations(key, bank)`."
-        )
-    return augmentations

@@ -169,28 +169,18 @@ class JaxArcTask(eqx.Module):
         num_test_pairs: Any,
         task_index: Any,
     ) -> None:
-        canvas = np.shape(input_grids_examples)[1:]
-        self.input_grids_examples = _grids("input_grids_examples", input_grids_examples, canvas)
-        self.input_masks_examples = _masks("input_masks_examples", input_masks_examples, canvas)
-        self.output_grids_examples = _grids("output_grids_examples", output_grids_examples, canvas)
-        self.output_masks_examples = _masks("output_masks_examples", output_masks_examples, canvas)
-        self.test_input_grids = _grids("test_input_grids", test_input_grids, canvas)
-        self.test_input_masks = _masks("test_input_masks", test_input_masks, canvas)
-        self.true_test_output_grids = _grids("true_test_output_grids", true_test_output_grids, canvas)
-        self.true_test_output_masks = _masks("true_test_output_masks", true_test_output_masks, canvas)
-        train, test = self.input_grids_examples.shape[0], self.test_input_grids.shape[0]
-        for name, part, pairs in (
-            ("input_masks_examples", self.input_masks_examples, train),
-            ("output_grids_examples", self.output_grids_examples, train),
-            ("output_masks_examples", self.output_masks_examples, train),
-            ("test_input_masks", self.test_input_masks, test),
-            ("true_test_output_grids", self.true_test_output_grids, test),
-            ("true_test_output_masks", self.true_test_output_masks, test),
-        ):
-            if part.shape[0] != pairs:
-                raise ValueError(f"`{name}` must hold {pairs} pairs like the inputs; got {part.shape[0]}.")
-        self.num_train_pairs = _count("num_train_pairs", num_train_pairs, train, least=1)
-        self.num_test_pairs = _count("num_test_pairs", num_test_pairs, test, least=0)
+        train = np.shape(input_grids_examples)
+        test = (*np.shape(test_input_grids)[:1], *train[1:])
+        self.input_grids_examples = _grids("input_grids_examples", input_grids_examples, train)
+        self.input_masks_examples = _masks("input_masks_examples", input_masks_examples, train)
+        self.output_grids_examples = _grids("output_grids_examples", output_grids_examples, train)
+        self.output_masks_examples = _masks("output_masks_examples", output_masks_examples, train)
+        self.test_input_grids = _grids("test_input_grids", test_input_grids, test)
+        self.test_input_masks = _masks("test_input_masks", test_input_masks, test)
+        self.true_test_output_grids = _grids("true_test_output_grids", true_test_output_grids, test)
+        self.true_test_output_masks = _masks("true_test_output_masks", true_test_output_masks, test)
+        self.num_train_pairs = _count("num_train_pairs", num_train_pairs, train[0], least=1)
+        self.num_test_pairs = _count("num_test_pairs", num_test_pairs, test[0], least=0)
         self.task_index = jnp.asarray(task_index, jnp.int32)
 
     @property
@@ -199,12 +189,20 @@ class JaxArcTask(eqx.Module):
         return as_bank(self)
 
 
-def _grids(name: str, value: Any, canvas: tuple[int, ...]) -> Array:
-    cells = jnp.asarray(value)
-    if cells.ndim != 3 or cells.shape[1:] != canvas:
+def _stack(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """Grids or masks as one array of this shape."""
+    array = jnp.asarray(value)
+    if array.ndim != 3 or array.shape[1:] != shape[1:]:
         raise ValueError(
-            f"`{name}` must have the shape (pairs, height, width), the same for all; got {cells.shape}."
+            f"`{name}` must have the shape (pairs, height, width), the same for all; got {array.shape}."
         )
+    if array.shape[0] != shape[0]:
+        raise ValueError(f"`{name}` must hold {shape[0]} pairs like the inputs; got {array.shape[0]}.")
+    return array
+
+
+def _grids(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    cells = _stack(name, value, shape)
     if not (1 <= cells.shape[1] <= planes.MAX_SIDE and 1 <= cells.shape[2] <= planes.MAX_SIDE):
         raise ValueError(f"`{name}` must be at most 32 cells high and wide; got {cells.shape[1:]}.")
     if not jnp.issubdtype(cells.dtype, jnp.integer):
@@ -214,13 +212,8 @@ def _grids(name: str, value: Any, canvas: tuple[int, ...]) -> Array:
     return cells.astype(jnp.int8)
 
 
-def _masks(name: str, value: Any, canvas: tuple[int, ...]) -> Array:
-    mask = jnp.asarray(value)
-    if mask.ndim != 3 or mask.shape[1:] != canvas:
-        raise ValueError(
-            f"`{name}` must have the shape (pairs, height, width) of the grids; got {mask.shape}."
-        )
-    mask = mask.astype(bool)
+def _masks(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    mask = _stack(name, value, shape).astype(bool)
     if not isinstance(mask, Tracer):
         cells = np.asarray(mask)
         rows, cols = np.asarray(cells.any(2)), np.asarray(cells.any(1))
@@ -257,31 +250,30 @@ def as_bank(task_data: Any) -> TaskBank:
 
 
 def _bank_of_one(task: JaxArcTask) -> TaskBank:
-    def pack(train: Array, train_mask: Array, test: Array, test_mask: Array) -> tuple[Array, Array]:
-        mask = jnp.concatenate([train_mask, test_mask])
-        cells = jnp.where(mask, jnp.concatenate([train, test]), 0)
-        sizes = jnp.stack([mask.any(2).sum(1), mask.any(1).sum(1)], axis=1)
-        return planes.encode(cells), sizes.astype(jnp.int32)
-
     slots = task.input_grids_examples.shape[0]
     # Test pairs follow the demonstrations at once: padding between them is closed by moving the test pairs up.
     order = jnp.arange(slots + task.test_input_grids.shape[0])
     order = jnp.where(order < task.num_train_pairs, order, order - task.num_train_pairs + slots)
+
+    def pack(grids: tuple[Array, Array], masks: tuple[Array, Array]) -> tuple[Array, Array]:
+        mask = jnp.concatenate(masks)
+        words = planes.encode(jnp.where(mask, jnp.concatenate(grids), 0))
+        sizes = jnp.stack([mask.any(2).sum(1), mask.any(1).sum(1)], axis=1).astype(jnp.int32)
+        return words.at[order].get(mode="clip"), sizes.at[order].get(mode="clip")
+
     inputs, input_sizes = pack(
-        task.input_grids_examples, task.input_masks_examples, task.test_input_grids, task.test_input_masks
+        (task.input_grids_examples, task.test_input_grids), (task.input_masks_examples, task.test_input_masks)
     )
     outputs, output_sizes = pack(
-        task.output_grids_examples,
-        task.output_masks_examples,
-        task.true_test_output_grids,
-        task.true_test_output_masks,
+        (task.output_grids_examples, task.true_test_output_grids),
+        (task.output_masks_examples, task.true_test_output_masks),
     )
     one = lambda value: jnp.asarray(value, jnp.int32).reshape(1)  # noqa: E731
     return TaskBank(
-        inputs=inputs.at[order].get(mode="clip"),
-        outputs=outputs.at[order].get(mode="clip"),
-        input_sizes=input_sizes.at[order].get(mode="clip"),
-        output_sizes=output_sizes.at[order].get(mode="clip"),
+        inputs=inputs,
+        outputs=outputs,
+        input_sizes=input_sizes,
+        output_sizes=output_sizes,
         first_pair=one(0),
         num_train=one(task.num_train_pairs),
         num_test=one(task.num_test_pairs),
@@ -336,15 +328,10 @@ def _remember_largest(whose: Array, largest: tuple[int, int]) -> None:
 
 def _largest_size(task_data: Any) -> tuple[int, int]:
     if isinstance(task_data, JaxArcTask):
-        masks = (
-            *(task_data.input_masks_examples, task_data.output_masks_examples),
-            *(task_data.test_input_masks, task_data.true_test_output_masks),
-        )
-        hosts = [np.asarray(mask) for mask in masks]
-        return (
-            max(int(mask.any(-1).sum(-1).max(initial=0)) for mask in hosts),
-            max(int(mask.any(-2).sum(-1).max(initial=0)) for mask in hosts),
-        )
+        train = np.stack([task_data.input_masks_examples, task_data.output_masks_examples])
+        test = np.stack([task_data.test_input_masks, task_data.true_test_output_masks])
+        masks = np.concatenate([train, test], axis=-3)
+        return int(masks.any(-1).sum(-1).max(initial=0)), int(masks.any(-2).sum(-1).max(initial=0))
     bank = as_bank(task_data)
     # Padding pairs of one task may repeat real ones, never larger ones.
     sizes = [np.asarray(part).reshape(-1, 2) for part in (bank.input_sizes, bank.output_sizes)]

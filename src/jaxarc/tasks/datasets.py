@@ -100,9 +100,8 @@ def load_folder(
     faults: dict[str, str] = {}
     with collector_paused():
         tasks = list(read_folder(path, splits, pattern=pattern, skip=skip, faults=faults, **options))
-    root = Path(path)
-    names: dict[str, Any] = {"name": name or root.name, "source": str(root), "skipped": faults}
-    return set_default_tasks(TaskSet.of(tasks, splits=splits, **names))
+    names = {"name": name or Path(path).name, "source": str(Path(path))}
+    return set_default_tasks(TaskSet.of(tasks, splits=splits, skipped=faults, **names))
 
 
 def read_folder(

@@ -102,8 +102,8 @@ class MappedTasks:
 
     def get_task(self, task: Any) -> JaxArcTask:
         """The task with this number or id, padded like every task of the file."""
-        row = self.index_of(task) if isinstance(task, str) else self._row(task)
-        return self._take(np.array([row])).task(0, row, self.canvas, self.slots)
+        rows = self._rows([task])
+        return self._take(rows).task(0, int(rows[0]), self.canvas, self.slots)
 
     def get_batch_tasks(self, tasks: Iterable[Any]) -> list[JaxArcTask]:
         """The tasks with these numbers or ids."""
@@ -119,20 +119,19 @@ class MappedTasks:
 
     def raw(self, task: Any) -> RawTask:
         """The task with this number or id as plain NumPy grids."""
-        row = self.index_of(task) if isinstance(task, str) else self._row(task)
-        return self._take(np.array([row])).raw(0, self.id_of(row), self.source)
+        rows = self._rows([task])
+        return self._take(rows).raw(0, self.id_of(rows[0]), self.source)
 
     def task_set(self, tasks: Iterable[Any] | None = None) -> TaskSet:
         """Some tasks, or all, copied into memory as a set; without a choice the splits come along."""
         names = {"name": self.name, "version": self.version, "source": self.source}
-        if tasks is None:
-            table = self._take(np.arange(len(self)))
-            try:
-                return TaskSet(table, self.ids, splits=self.splits, **names)
-            except TaskError as error:
-                raise StoreError(f"{self.path}: {error} {DAMAGED}") from error
-        rows = self._rows(tasks)
-        return TaskSet(self._take(rows), [self.id_of(row) for row in rows], **names)
+        if tasks is not None:
+            rows = self._rows(tasks)
+            return TaskSet(self._take(rows), [self.id_of(row) for row in rows], **names)
+        try:
+            return TaskSet(self._take(np.arange(len(self))), self.ids, splits=self.splits, **names)
+        except TaskError as error:
+            raise StoreError(f"{self.path}: {error} {DAMAGED}") from error
 
     def bank(self, tasks: Iterable[Any] | None = None, canvas: tuple[int, int] | None = None) -> TaskBank:
         """The tasks with these numbers or ids on the device; `task_index` counts in the order given here.
@@ -165,10 +164,8 @@ class MappedTasks:
     def _take(self, rows: np.ndarray) -> TaskTable:
         """Some tasks copied into memory, once their arrays agree with each other: nothing is read out of bounds."""
         table, after = self._table, rows + 1
-        pairs, bounds = (
-            table.first_pair[after] - table.first_pair[rows],
-            table.first_byte[after] - table.first_byte[rows],
-        )
+        pairs = table.first_pair[after] - table.first_pair[rows]
+        bounds = table.first_byte[after] - table.first_byte[rows]
         sound = (pairs >= 1) & (table.first_pair[rows] >= 0) & (table.first_pair[after] <= len(table.sizes))
         sound &= (bounds >= 1) & (table.first_byte[rows] >= 0) & (table.first_byte[after] <= len(table.cells))
         sound &= (table.num_train[rows] >= 1) & (table.num_train[rows] <= pairs)

@@ -1,7 +1,7 @@
 """Any number of tasks as a few host arrays, two cells to a byte: in memory, or mapped from a file."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,19 +96,9 @@ class TaskTable:
 
         (inputs, outputs), (input_masks, output_masks) = (_pad(x[:count], slots[0]) for x in (grids, masks))
         (tests, answers), (test_masks, answer_masks) = (_pad(x[count:], slots[1]) for x in (grids, masks))
-        return JaxArcTask(
-            input_grids_examples=inputs,
-            input_masks_examples=input_masks,
-            output_grids_examples=outputs,
-            output_masks_examples=output_masks,
-            num_train_pairs=count,
-            test_input_grids=tests,
-            test_input_masks=test_masks,
-            true_test_output_grids=answers,
-            true_test_output_masks=answer_masks,
-            num_test_pairs=int(one.num_test[0]),
-            task_index=index,
-        )
+        train = inputs, input_masks, outputs, output_masks, count
+        test = tests, test_masks, answers, answer_masks, int(one.num_test[0])
+        return JaxArcTask(*train, *test, index)
 
     def bank(self, canvas: tuple[int, int]) -> TaskBank:
         """All tasks on the device, in one transfer."""
@@ -167,26 +157,20 @@ class TaskTable:
 
 def pack(tasks: Iterable[RawTask]) -> TaskTable:
     """Tasks as a table."""
-    cells, sizes, counts, train, lengths = [], [], [], [], []
-    for task in tasks:
-        data, task_sizes = pack_one(task)
-        cells.append(data)
-        sizes.append(task_sizes)
-        counts.append(len(task_sizes))
-        train.append(len(task.train))
-        lengths.append(len(data))
+    packed = [(*pack_one(task), len(task.train)) for task in tasks]
+    cells, sizes, train = zip(*packed, strict=True) if packed else ((), (), ())
     return TaskTable(
         cells=np.frombuffer(b"".join(cells), np.uint8),
         sizes=np.concatenate(sizes) if sizes else np.zeros((0, 4), np.uint8),
-        first_pair=_starts(np.asarray(counts, np.int64)),
-        first_byte=_starts(np.asarray(lengths, np.int64)),
+        first_pair=_starts([len(part) for part in sizes]),
+        first_byte=_starts([len(part) for part in cells]),
         num_train=np.asarray(train, np.int32),
     )
 
 
 def pack_one(task: RawTask) -> tuple[bytes, np.ndarray]:
     """The cells of a task as nibbles, and the sizes of its pairs."""
-    grids = list(_grids(task))
+    grids = [grid for pair in (*task.train, *task.test) for grid in pair]
     known = [grid for grid in grids if grid is not None]
     sound = task.train and all(grid is not None for pair in task.train for grid in pair)
     sound = sound and all(grid.ndim == 2 and min(grid.shape) >= 1 and max(grid.shape) <= 32 for grid in known)
@@ -202,11 +186,6 @@ def pack_one(task: RawTask) -> tuple[bytes, np.ndarray]:
     return (even[::2] | even[1::2] << 4).tobytes(), sizes.reshape(-1, 4)
 
 
-def _grids(task: RawTask) -> Iterator[np.ndarray | None]:
-    for pair in (*task.train, *task.test):
-        yield from pair
-
-
 def _pad(pairs: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and outputs of some pairs, with empty ones up to `slots`."""
     full = np.zeros((slots, *pairs.shape[1:]), pairs.dtype)
@@ -218,9 +197,9 @@ def _unpack(cells: np.ndarray) -> np.ndarray:
     return np.stack([cells & 15, cells >> 4], axis=-1).reshape(-1).view(np.int8)
 
 
-def _starts(lengths: np.ndarray) -> np.ndarray:
+def _starts(lengths: np.ndarray | list[int]) -> np.ndarray:
     """0 and the running sums of `lengths`."""
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -231,13 +210,11 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def join_tables(tables: list[TaskTable]) -> TaskTable:
     """Tables one after the other."""
-    pairs = np.concatenate([np.diff(table.first_pair) for table in tables])
-    lengths = np.concatenate([np.diff(table.first_byte) for table in tables])
     return TaskTable(
         cells=np.concatenate([table.cells for table in tables]),
         sizes=np.concatenate([table.sizes for table in tables]),
-        first_pair=_starts(pairs),
-        first_byte=_starts(lengths),
+        first_pair=_starts(np.concatenate([np.diff(table.first_pair) for table in tables])),
+        first_byte=_starts(np.concatenate([np.diff(table.first_byte) for table in tables])),
         num_train=np.concatenate([table.num_train for table in tables]),
     )
 
@@ -256,13 +233,9 @@ COLUMNS = {
 def columns(table: TaskTable, ids: Sequence[str]) -> dict[str, np.ndarray]:
     """Tasks and their ids as the columns of a file."""
     names = [task_id.encode() for task_id in ids]
-    found = {
+    found = vars(table) | {
         "ids": np.frombuffer(b"".join(names), np.uint8),
-        "id_starts": _starts(np.array([len(name) for name in names])),
-        "first_pair": table.first_pair,
-        "num_train": table.num_train,
-        "sizes": table.sizes,
-        "cells": table.cells,
+        "id_starts": _starts([len(name) for name in names]),
     }
     return {name: np.ascontiguousarray(found[name], kind) for name, kind in COLUMNS.items()}
 

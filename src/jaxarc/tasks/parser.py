@@ -55,21 +55,17 @@ def parse_file(
     `NAME_challenges.json` the file `NAME_solutions.json` is read for the test outputs; `solutions` names another
     file. `null_as` and `flat_rows` as in `parse_task`.
     """
-    if faults is None:
-        return _parse_file(Path(path), solutions, null_as, flat_rows, None)
     try:
-        return _parse_file(Path(path), solutions, null_as, flat_rows, faults)
+        return _parse_file(Path(path), solutions, {"null_as": null_as, "flat_rows": flat_rows}, faults)
     except (TaskError, OSError) as error:
+        if faults is None:
+            raise
         faults[str(path)] = str(error)
         return []
 
 
 def _parse_file(
-    path: Path,
-    solutions: PathLike | None,
-    null_as: int | None,
-    flat_rows: bool,
-    faults: dict[str, str] | None,
+    path: Path, solutions: PathLike | None, options: dict[str, Any], faults: dict[str, str] | None
 ) -> list[RawTask]:
     content = read_json(path)
     if not isinstance(content, dict):
@@ -79,9 +75,7 @@ def _parse_file(
     known = read_json(answers) if answers is not None and (solutions or answers.exists()) else None
     if known is not None and not isinstance(known, dict):
         raise TaskError(f"{answers}: must hold test outputs by task id; got {_name_of(known)}.")
-    options: dict[str, Any] = {"source": str(path), "null_as": null_as, "flat_rows": flat_rows}
-    if known is not None:
-        options["solutions_source"] = str(answers)
+    options |= {"source": str(path), "solutions_source": None if known is None else str(answers)}
     if isinstance(content.get("train"), list) or "test" in content:
         own = known.get(path.stem) if known is not None else None
         return [parse_task(content, task_id=path.stem, solutions=own, **options)]

@@ -136,11 +136,3 @@ def encode_host(cells: Any) -> np.ndarray:
     levels = np.arange(PLANES, dtype=np.uint8)[:, None, None]
     bits = np.packbits((padded[..., None, :, :] >> levels) & 1, axis=-1, bitorder="little")
     return np.ascontiguousarray(bits).view("<u4")[..., 0].astype(np.uint32)
-
-
-def decode_host(planes: Any, cols: int) -> np.ndarray:
-    """`decode` for NumPy arrays: uint32 (…, 4, rows) to int8 (…, rows, cols)."""
-    words = np.ascontiguousarray(np.asarray(planes, np.uint32)).astype("<u4")
-    bits = np.unpackbits(words[..., None].view(np.uint8), axis=-1, bitorder="little")[..., :cols]
-    levels = np.arange(PLANES, dtype=np.uint8)[:, None, None]
-    return (bits << levels).sum(-3, dtype=np.uint8).astype(np.int8)

@@ -59,9 +59,9 @@ def write_task_file(
         source = source or tasks.source
         splits = tasks.splits if splits is None else splits
     with atomic_write(path) as file, contextlib.ExitStack() as stack:
-        folder = Path(path).parent
         file.write(bytes(_ALIGNED))
-        writer = _Writer(file, {key: stack.enter_context(_spool(folder)) for key in _KINDS if key != "cells"})
+        spool = lambda: stack.enter_context(tempfile.TemporaryFile(dir=Path(path).parent))  # noqa: E731
+        writer = _Writer(file, {key: spool() for key in _KINDS if key != "cells"})
         for task in tasks:
             writer.add(task)
             if progress is not None:
@@ -80,8 +80,7 @@ class _Writer:
         self.canvas, self.slots = np.zeros(2, int), np.zeros(2, int)
         self.hashes = array.array("Q")
         self.cells = hashlib.blake2b(digest_size=16)
-        for key in ("first_pair", "first_byte", "id_starts"):
-            self._number(key, 0)
+        self._end_of_task()
 
     def add(self, task: RawTask) -> None:
         """Write one task behind the others."""
@@ -94,9 +93,7 @@ class _Writer:
         self.hashes.append(id_hash(task.id))
         self.tasks, self.pairs = self.tasks + 1, self.pairs + len(sizes)
         self.bytes, self.text = self.bytes + len(cells), self.text + len(text)
-        self._number("first_pair", self.pairs)
-        self._number("first_byte", self.bytes)
-        self._number("id_starts", self.text)
+        self._end_of_task()
         self.spools["num_train"].write(struct.pack("<i", len(task.train)))
         self.canvas = np.maximum(self.canvas, sizes.reshape(-1, 2).max(0))
         self.slots = np.maximum(self.slots, (len(task.train), len(task.test)))
@@ -110,13 +107,14 @@ class _Writer:
         self._demand_unique(hashes[order], order)
         self.spools["hashes"].write(hashes[order].astype("<u8").tobytes())
         self.spools["rows"].write(order.astype("<i8").tobytes())
-        parts = {"cells": self._part(_ALIGNED, "u1", (self.bytes,), self.cells.hexdigest())}
+        parts: dict[str, Any] = {"cells": {"start": _ALIGNED, "type": "u1", "shape": [self.bytes]}}
+        parts["cells"]["digest"] = self.cells.hexdigest()
         for key, spool in self.spools.items():
             spool.seek(0)
             blocks = iter(lambda spool=spool: spool.read(1 << 20), b"")
-            parts[key] = self._append(blocks, _KINDS[key], (-1, 4) if key == "sizes" else (-1,))
+            parts[key] = self._append(blocks, _KINDS[key], (4,) if key == "sizes" else ())
         for key, rows in splits.items():
-            parts[f"split:{key}"] = self._append([np.asarray(rows, "<i8").tobytes()], "<i8", (-1,))
+            parts[f"split:{key}"] = self._append([np.asarray(rows, "<i8").tobytes()], "<i8", ())
         header = {
             **names,
             "tasks": self.tasks,
@@ -133,26 +131,24 @@ class _Writer:
         self.file.seek(0)
         self.file.write(prefix + _digest16(prefix))
 
-    def _append(self, blocks: Iterable[bytes], kind: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    def _append(self, blocks: Iterable[bytes], kind: str, row: tuple[int, ...]) -> dict[str, Any]:
+        """Write a part behind the others; `row` is the shape of one entry."""
         start, digest, length = self._align(), hashlib.blake2b(digest_size=16), 0
         for block in blocks:
             self.file.write(block)
             digest.update(block)
             length += len(block)
-        count = length // np.dtype(kind).itemsize
-        full = (count // 4, 4) if len(shape) == 2 else (count,)
-        return self._part(start, kind, full, digest.hexdigest())
-
-    @staticmethod
-    def _part(start: int, kind: str, shape: tuple[int, ...], digest: str) -> dict[str, Any]:
-        return {"start": start, "type": kind, "shape": list(shape), "digest": digest}
+        count = length // np.dtype((kind, row)).itemsize
+        return {"start": start, "type": kind, "shape": [count, *row], "digest": digest.hexdigest()}
 
     def _align(self) -> int:
         self.file.write(bytes(-self.file.tell() % _ALIGNED))
         return self.file.tell()
 
-    def _number(self, key: str, value: int) -> None:
-        self.spools[key].write(struct.pack("<q", value))
+    def _end_of_task(self) -> None:
+        """Note where the next task begins."""
+        for key, value in (("first_pair", self.pairs), ("first_byte", self.bytes), ("id_starts", self.text)):
+            self.spools[key].write(struct.pack("<q", value))
 
     def _demand_unique(self, hashes: np.ndarray, order: np.ndarray) -> None:
         """Raise if an id comes twice; different ids may share a hash, if hardly ever."""
@@ -251,10 +247,6 @@ def view(data: np.ndarray, part: dict[str, Any]) -> np.ndarray:
     kind, shape, start = np.dtype(part["type"]), part["shape"], part["start"]
     length = kind.itemsize * int(np.prod(shape))
     return data[start : start + length].view(kind).reshape(shape)
-
-
-def _spool(folder: Path) -> IO[bytes]:
-    return tempfile.TemporaryFile(dir=folder)
 
 
 def id_hash(task_id: str) -> int:

@@ -53,10 +53,17 @@ class TaskSet:
         self.name, self.version, self.source = name, version, source
         self.skipped = dict(skipped or {})
         """What was left out when the tasks were read with `skip=True`: the file, or `FILE: ID`, and what is wrong."""
-        self._table = table
+        self.table = table
+        """The packed arrays behind the set."""
         self._canvas = canvas
-        if canvas is not None:
-            _demand_canvas(canvas, table.canvas)
+        if canvas is not None and not all(
+            least <= side <= planes.MAX_SIDE for least, side in zip(self._largest, canvas, strict=True)
+        ):
+            least, given = ("×".join(map(str, sides)) for sides in (self._largest, canvas))
+            raise ValueError(
+                f"`canvas` must be at least {least}, the largest grid, and at most 32×32; got {given}. "
+                "Keep smaller tasks with `.fits(height, width)`."
+            )
 
     @classmethod
     def of(cls, tasks: Iterable[RawTask], **names: Any) -> "TaskSet":
@@ -74,11 +81,6 @@ class TaskSet:
         return cls(pack(tasks), [task.id for task in tasks], **names)
 
     @property
-    def table(self) -> TaskTable:
-        """The packed arrays behind the set."""
-        return self._table
-
-    @property
     def canvas(self) -> tuple[int, int]:
         """Height and width of the padded grids: the largest grid's, unless `with_canvas` chose them."""
         return self._canvas or self._largest
@@ -86,17 +88,17 @@ class TaskSet:
     @property
     def slots(self) -> tuple[int, int]:
         """Demonstrations and test pairs that every task is padded to."""
-        return self._table.slots
+        return self.table.slots
 
     @functools.cached_property
     def bank(self) -> TaskBank:
         """All tasks on the device: moved there at the first access, once."""
-        return self._table.bank(self.canvas)
+        return self.table.bank(self.canvas)
 
     @functools.cached_property
     def content_hash(self) -> str:
         """BLAKE2b over ids and grids: equal for equal tasks in equal order, whatever they were read from."""
-        return content_hash({name: digest(part) for name, part in columns(self._table, self.ids).items()})
+        return content_hash({name: digest(part) for name, part in columns(self.table, self.ids).items()})
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -142,7 +144,7 @@ class TaskSet:
     def get_task_by_index(self, index: Any) -> JaxArcTask:
         """The task with this number, padded like every task of the set."""
         row = self._row(index)
-        return self._table.task(row, row, self.canvas, self.slots)
+        return self.table.task(row, row, self.canvas, self.slots)
 
     def raw(self, task_id: str) -> RawTask:
         """The task with this id as plain NumPy grids."""
@@ -174,11 +176,11 @@ class TaskSet:
 
     def fits(self, height: int, width: int) -> "TaskSet":
         """The tasks whose grids all fit into `height` × `width` cells."""
-        return self._take(np.flatnonzero((self._table.largest <= (height, width)).all(1)))
+        return self._take(np.flatnonzero((self.table.largest <= (height, width)).all(1)))
 
     def with_canvas(self, height: int, width: int) -> "TaskSet":
         """The same tasks, padded to this canvas."""
-        return self._like(self._table, self.ids, self.splits, (height, width))
+        return self._like(self.table, self.ids, self.splits, (height, width))
 
     def describe(self) -> None:
         """Print a table of the splits: tasks, pairs and grid sizes."""
@@ -193,7 +195,7 @@ class TaskSet:
                 column, justify="left" if column == "split" else "right", no_wrap=column == "split"
             )
         for key, rows in {"all": np.arange(len(self)), **self.splits}.items():
-            part = self._table.take(rows)
+            part = self.table.take(rows)
             sizes = part.sizes.reshape(-1, 2).astype(int)
             areas = sizes.prod(1)
             shown.add_row(
@@ -212,10 +214,10 @@ class TaskSet:
 
     @functools.cached_property
     def _largest(self) -> tuple[int, int]:
-        return self._table.canvas
+        return self.table.canvas
 
     def _raw(self, row: int) -> RawTask:
-        return self._table.raw(row, self.ids[row], self.source)
+        return self.table.raw(row, self.ids[row], self.source)
 
     def _row(self, index: Any) -> int:
         row = demand_whole(index, "index", "Ids go to `index_of`, several tasks to `subset`.")
@@ -230,12 +232,11 @@ class TaskSet:
         new[rows] = np.arange(len(rows))
         splits = {key: new[old][new[old] >= 0] for key, old in self.splits.items()}
         kept = {key: part for key, part in splits.items() if len(part)}
-        return self._like(self._table.take(rows), [self.ids[row] for row in rows], kept, self._canvas)
+        return self._like(self.table.take(rows), [self.ids[row] for row in rows], kept, self._canvas)
 
     def _like(self, table: TaskTable, ids: Sequence[str], splits: Any, canvas: Any) -> "TaskSet":
-        names: dict[str, Any] = {"name": self.name, "version": self.version, "source": self.source}
-        names["skipped"] = self.skipped
-        return TaskSet(table, ids, splits=splits, canvas=canvas, **names)
+        facts = {name: getattr(self, name) for name in ("name", "version", "source", "skipped")}
+        return TaskSet(table, ids, splits=splits, canvas=canvas, **facts)
 
 
 def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
@@ -292,12 +293,3 @@ def concatenate(*sets: Any, duplicates: str = "error") -> TaskSet:
     names["skipped"] = {place: why for part in parts for place, why in part.skipped.items()}
     table = join_tables([part.table for part in parts])
     return TaskSet(table, ids, splits={key: np.concatenate(rows) for key, rows in splits.items()}, **names)
-
-
-def _demand_canvas(canvas: tuple[int, int], largest: tuple[int, int]) -> None:
-    height, width = canvas
-    if not (largest[0] <= height <= planes.MAX_SIDE and largest[1] <= width <= planes.MAX_SIDE):
-        raise ValueError(
-            f"`canvas` must be at least {largest[0]}×{largest[1]}, the largest grid, and at most 32×32; got {height}×{width}. "
-            "Keep smaller tasks with `.fits(height, width)`."
-        )

@@ -12,10 +12,12 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import warnings
 from pathlib import Path
+from types import FrameType
 
 import jax
 
@@ -79,8 +81,20 @@ def warn_of_missing_kernels(world_steps: int) -> None:
         f"this run has no C++ kernels for the CPU ({effects}): {why[:200]}. To change that, "
         f"{GET_COMPILER}; `jaxworlds doctor` checks it. {switches} in the environment silences this warning.",
         MissingKernelsWarning,
-        stacklevel=2,
+        stacklevel=_level_of_user(sys._getframe()),
     )
+
+
+def _level_of_user(frame: FrameType) -> int:
+    """`stacklevel`, counted from `frame`, of the innermost line outside of our and other installed packages."""
+    ours, installed = f"{_HEADER.parents[2]}{os.sep}", f"{os.sep}{Path(jax.__file__).parents[1].name}{os.sep}"
+    level = 1
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(ours) and installed not in file:
+            break
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @functools.cache

@@ -55,12 +55,8 @@ class EpisodeArchive:
 
 def to_arrays(episode: EpisodeRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     """An episode as plain facts and named arrays, which `from_arrays` makes an episode again."""
-    facts: dict[str, Any] = {
-        "task_id": episode.task_id,
-        "mode": episode.mode,
-        "length": episode.length,
-        "pairs": {},
-    }
+    facts: dict[str, Any] = {name: getattr(episode, name) for name in ("task_id", "mode", "length")}
+    facts["pairs"] = {}
     arrays: dict[str, Any] = {"input": episode.input}
     if episode.target is not None:
         arrays["target"] = episode.target
@@ -85,9 +81,7 @@ def _check_parts(facts: Any, arrays: Any) -> None:
     ):
         raise ValueError("its task, mode or pairs are something else than text")
     for place in facts["pairs"].values():
-        if not (isinstance(place, list | tuple) and len(place) == 2):
-            raise ValueError(f"a pair is {str(place)[:40]}, not mode and number")
-        if not isinstance(place[0], str) or type(place[1]) is not int:
+        if not (isinstance(place, list | tuple) and [*map(type, place)] == [str, int]):
             raise ValueError(f"a pair is {str(place)[:40]}, not mode and number")
     kinds = {"operation": "iu", "pair_index": "iu", "reward": "f", "similarity": "f"}
     for name in ("operation", *STEP_NUMBERS):
@@ -100,12 +94,8 @@ def _check_parts(facts: Any, arrays: Any) -> None:
         if name in kinds or name in STEP_NUMBERS:
             continue
         kind = np.bool_ if name.startswith("selection") else np.int8
-        if (
-            not isinstance(values, np.ndarray)
-            or values.dtype != kind
-            or values.ndim != 2
-            or values.size > _MOST_CELLS
-        ):
+        found = (values.dtype, values.ndim) if isinstance(values, np.ndarray) else ()
+        if found != (kind, 2) or values.size > _MOST_CELLS:
             raise ValueError(f"{name[:40]!r} must be a grid; it is {getattr(values, 'dtype', type(values))}")
         if kind is np.int8 and values.size and not -1 <= values.min() <= values.max() < _COLOURS:
             raise ValueError(f"{name[:40]!r} holds {values.min()} to {values.max()}, which are no colours")
@@ -122,9 +112,8 @@ def from_arrays(facts: dict[str, Any], arrays: dict[str, Any]) -> EpisodeRecord:
     for i in range(facts["length"]):
         numbers = {name: arrays[name][i].item() for name in ("operation", *STEP_NUMBERS)}
         grids = {name: arrays[f"{name}_{i}"] for name in ("selection", "before", "after")}
-        place = facts["pairs"].get(str(i))
-        pair = (
-            PairRecord(place[0], place[1], arrays[f"input_{i}"], arrays.get(f"target_{i}")) if place else None
-        )
+        pair = None
+        if place := facts["pairs"].get(str(i)):
+            pair = PairRecord(place[0], place[1], arrays[f"input_{i}"], arrays.get(f"target_{i}"))
         steps.append(StepRecord(**numbers, **grids, pair=pair))
     return EpisodeRecord(facts["task_id"], facts["mode"], arrays["input"], arrays.get("target"), tuple(steps))

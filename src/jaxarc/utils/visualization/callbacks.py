@@ -35,7 +35,7 @@ def jax_log_grid(grid: ArrayLike, mask: ArrayLike | None = None, title: str = "G
 
 
 def _print_tapped_grid(value: dict[str, Any]) -> None:
-    log_grid_to_console(value["grid"], value["mask"], value["title"])
+    log_grid_to_console(**value)
 
 
 def log_grid_to_console(grid: ArrayLike, mask: ArrayLike | None = None, title: str = "Grid") -> None:
@@ -76,20 +76,13 @@ def _print_one_grid(cells: np.ndarray, valid: np.ndarray, heading: str) -> None:
     text = Text(heading + "\n")
     for row, row_words, row_valid in zip(cells, words, valid, strict=True):
         for cell, word, is_valid in zip(row, row_words, row_valid, strict=True):
-            text.append(
-                f"{word:>{width + 1}}", style=_cell_style(cell, is_valid) if console.is_terminal else ""
-            )
+            style = "" if is_valid else "dim"
+            if is_valid and cell in range(len(ARC_COLORS)):
+                style = f"{readable_ink(int(cell))} on {ARC_COLORS[int(cell)]}"
+            text.append(f"{word:>{width + 1}}", style if console.is_terminal else "")
         text.append("\n")
     # Lines must not be folded in a log: a folded grid is unreadable.
     console.print(text, end="", soft_wrap=True)
-
-
-def _cell_style(cell: Any, is_valid: Any) -> str:
-    if not is_valid:
-        return "dim"
-    if cell not in range(len(ARC_COLORS)):
-        return ""
-    return f"{readable_ink(int(cell))} on {ARC_COLORS[int(cell)]}"
 
 
 def jax_log_episode_summary(

@@ -3,30 +3,20 @@
 import numpy as np
 from jaxtyping import UInt8
 
-ARC_COLORS = (
-    "#000000",
-    "#0074D9",
-    "#FF4136",
-    "#2ECC40",
-    "#FFDC00",
-    "#AAAAAA",
-    "#F012BE",
-    "#FF851B",
-    "#7FDBFF",
-    "#870C25",
-)
-COLOR_NAMES = (
-    "black",
-    "blue",
-    "red",
-    "green",
-    "yellow",
-    "grey",
-    "magenta",
-    "orange",
-    "cyan",
-    "maroon",
-)
+_COLORS = {
+    "black": "#000000",
+    "blue": "#0074D9",
+    "red": "#FF4136",
+    "green": "#2ECC40",
+    "yellow": "#FFDC00",
+    "grey": "#AAAAAA",
+    "magenta": "#F012BE",
+    "orange": "#FF851B",
+    "cyan": "#7FDBFF",
+    "maroon": "#870C25",
+}
+ARC_COLORS = tuple(_COLORS.values())
+COLOR_NAMES = tuple(_COLORS)
 _DARK = frozenset({0, 1, 6, 9})  # colours on which white reads better than black
 
 

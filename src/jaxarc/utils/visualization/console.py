@@ -1,7 +1,7 @@
 """Grids, pairs, tasks and steps in the terminal: in ARC's colours at 80 columns, or as digits where none are shown."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,7 @@ from .panels import (
     selection_words,
     step_panels,
     step_words,
-    task_pairs,
+    task_panels,
 )
 from .records import EpisodeRecord, StepRecord, operation_name
 
@@ -42,7 +42,7 @@ def render_grid(
     and selected ones carry `*`.
     """
     panel = grid_panel(grid, mask, title, selection)
-    return _beside([panel], _fit([[panel]], _width(width), colors) or _smallest(colors))
+    return _blocks([[panel]], _width(width), colors)
 
 
 def render_pair(
@@ -61,11 +61,7 @@ def render_task(
     task: Any, *, title: str = "", answers: bool = False, width: int | None = None, colors: bool = True
 ) -> "Text":
     """All pairs of a task, one below the other, all at one scale; test outputs only with `answers`."""
-    blocks = []
-    for name, given, wanted in task_pairs(task, answers):
-        first, *rest = pair_panels(given, wanted)
-        blocks.append((Panel(f"{name} {first.title}", first.cells), *rest))
-    return _title(title, _blocks(blocks, _width(width), colors))
+    return _title(title, _blocks(task_panels(task, answers), _width(width), colors))
 
 
 def render_step(
@@ -94,62 +90,49 @@ def print_grid(
     console: Any = None,
 ) -> None:
     """Print a grid with its size; in colours on a terminal, as digits elsewhere."""
-    out = console or _console()
-    _print(out, render_grid(grid, mask, title=title, selection=selection, **_settings(out)))
+    _print(console, render_grid, grid, mask, title=title, selection=selection)
 
 
 def print_pair(input: GridLike, output: GridLike | None, *, title: str = "", console: Any = None) -> None:
     """Print input and output."""
-    out = console or _console()
-    _print(out, render_pair(input, output, title=title, **_settings(out)))
+    _print(console, render_pair, input, output, title=title)
 
 
 def print_task(task: Any, *, title: str = "", answers: bool = False, console: Any = None) -> None:
     """Print all pairs of a task."""
-    out = console or _console()
-    _print(out, render_task(task, title=title, answers=answers, **_settings(out)))
+    _print(console, render_task, task, title=title, answers=answers)
 
 
 def print_step(
     step: StepRecord, *, title: str = "", target: GridLike | None = None, console: Any = None
 ) -> None:
     """Print one step."""
-    out = console or _console()
-    _print(out, render_step(step, title=title, target=target, **_settings(out)))
+    _print(console, render_step, step, title=title, target=target)
 
 
 def print_episode(episode: EpisodeRecord, *, console: Any = None) -> None:
     """Print one line about an episode."""
     from rich.text import Text
 
-    out = console or _console()
     color = {"solved": "green", "unfinished": "yellow"}.get(episode.outcome, "red")
-    line = Text(f"{episode.task_id} ({episode.mode}): ".lstrip())
-    _print(out, line.append(episode_words(episode), color))
+    line = Text(f"{episode.task_id} ({episode.mode}): ".lstrip()).append(episode_words(episode), color)
+    _print(console, lambda **_: line)
 
 
-def _console() -> Any:
+def _print(console: Any, render: Callable[..., "Text"], *shown: Any, **options: Any) -> None:
+    """Print what `render` makes of the rest, as wide and as colourful as the console is; None is standard output."""
     from rich.console import Console
 
-    return Console(file=sys.stdout)
-
-
-def _settings(console: Any) -> dict[str, Any]:
-    return {"width": console.width, "colors": console.is_terminal and not console.no_color}
-
-
-def _print(console: Any, text: "Text") -> None:
-    console.print(text, soft_wrap=True, highlight=False)  # a folded grid is unreadable
+    out = console or Console(file=sys.stdout)
+    colors = out.is_terminal and not out.no_color
+    text = render(*shown, **options, width=out.width, colors=colors)
+    out.print(text, soft_wrap=True, highlight=False)  # a folded grid is unreadable
 
 
 def _width(width: int | None) -> int:
     from rich.console import Console
 
     return Console().width if width is None else width
-
-
-def _smallest(colors: bool) -> Look:
-    return "half" if colors else "narrow"
 
 
 def _columns(panel: Panel, look: Look) -> int:
@@ -171,7 +154,7 @@ def _blocks(blocks: Sequence[Sequence[Panel]], width: int, colors: bool) -> "Tex
     look = _fit(blocks, width, colors)
     if look is None:
         blocks = [(panel,) for block in blocks for panel in block]
-        look = _fit(blocks, width, colors) or _smallest(colors)
+        look = _fit(blocks, width, colors) or ("half" if colors else "narrow")
     return _join([_beside(block, look) for block in blocks])
 
 
@@ -194,7 +177,8 @@ def _beside(panels: Sequence[Panel], look: Look) -> "Text":
     columns = []
     for panel in panels:
         title = [Text(panel.title)] if panel.title else []
-        columns.append([*title, *_lines(panel, look)])
+        lines = _half_lines(panel) if look == "half" else _cell_lines(panel, look)
+        columns.append([*title, *lines])
     widths = [_columns(panel, look) for panel in panels]
     made = []
     for row in zip_longest(*columns):
@@ -204,10 +188,6 @@ def _beside(panels: Sequence[Panel], look: Look) -> "Text":
             part.pad_right(width - part.cell_len)
         made.append(Text(" " * _GAP).join(parts))
     return _join(made)
-
-
-def _lines(panel: Panel, look: Look) -> list["Text"]:
-    return _half_lines(panel) if look == "half" else _cell_lines(panel, look)
 
 
 def _mark_selection(panel: Panel, row: int, col: int) -> bool:

@@ -51,6 +51,15 @@ def task_pairs(task: Any, answers: bool = False) -> Iterator[tuple[str, Any, Any
             yield f"{part} {number}", given, wanted if part == "train" or answers else None
 
 
+def task_panels(task: Any, answers: bool) -> list[tuple[Panel, ...]]:
+    """The panels of each pair of a task, the first of them with the pair's name."""
+    blocks = []
+    for name, given, wanted in task_pairs(task, answers):
+        first, *rest = pair_panels(given, wanted)
+        blocks.append((replace(first, title=f"{name} {first.title}"), *rest))
+    return blocks
+
+
 def _part(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
     if hasattr(task, "input_grids_examples"):
         yield from _pad(task, part)
@@ -66,17 +75,14 @@ def _part(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
 
 def _pad(task: Any, part: str) -> Iterator[tuple[Any, Any]]:
     """Pairs of the guides' task, whose grids are padded to one size and come with masks."""
-    train = part == "train"
-    count = int(task.num_train_pairs if train else task.num_test_pairs)
-    inputs = (task.input_grids_examples, task.input_masks_examples)
-    outputs = (task.output_grids_examples, task.output_masks_examples)
-    if not train:
-        inputs = (task.test_input_grids, task.test_input_masks)
-        outputs = (task.true_test_output_grids, task.true_test_output_masks)
-    for i in range(count):
-        yield tuple(
-            grid_cells(np.asarray(grids[i]), np.asarray(masks[i])) for grids, masks in (inputs, outputs)
-        )  # pyright: ignore[reportReturnType]
+    if part == "train":
+        count, inputs, outputs = task.num_train_pairs, task.input_grids_examples, task.output_grids_examples
+        masks = task.input_masks_examples, task.output_masks_examples
+    else:
+        count, inputs, outputs = task.num_test_pairs, task.test_input_grids, task.true_test_output_grids
+        masks = task.test_input_masks, task.true_test_output_masks
+    for i in range(int(count)):
+        yield grid_cells(inputs[i], masks[0][i]), grid_cells(outputs[i], masks[1][i])
 
 
 def cell_extent(panels: Sequence[Panel]) -> tuple[int, int]:
@@ -88,11 +94,8 @@ def padded_panel(panel: Panel, shape: tuple[int, int]) -> Panel:
     """`panel` with undrawn cells up to `shape`, so that panels of different grids take the same room."""
     cells = np.full(shape, -1, np.int8)
     cells[: panel.cells.shape[0], : panel.cells.shape[1]] = panel.cells
-    return replace(
-        panel,
-        cells=cells,
-        selection=None if panel.selection is None else fit_selection(panel.selection, shape),
-    )
+    selection = None if panel.selection is None else fit_selection(panel.selection, shape)
+    return replace(panel, cells=cells, selection=selection)
 
 
 def selection_words(selection: Bool[np.ndarray, "h w"]) -> str:
@@ -147,12 +150,15 @@ def shown_steps(length: int, most: int) -> list[int]:
     return sorted({round(place) for place in np.linspace(0 if most > 1 else length - 1, length - 1, most)})
 
 
+def puzzle_panels(episode: EpisodeRecord) -> tuple[Panel, ...]:
+    """The input of an episode's first pair, and its target where there is one."""
+    grids = {"input": episode.input, "target": episode.target}
+    return tuple(grid_panel(grid, title=name) for name, grid in grids.items() if grid is not None)
+
+
 def episode_panels(episode: EpisodeRecord, max_steps: int) -> list[tuple[Panel, ...]]:
     """The puzzle, then one panel for each step shown: the grid after it, with what was selected."""
-    puzzle = [grid_panel(episode.input, title="input")]
-    if episode.target is not None:
-        puzzle.append(grid_panel(episode.target, title="target"))
-    blocks: list[tuple[Panel, ...]] = [tuple(puzzle)]
+    blocks = [puzzle_panels(episode)]
     for i in shown_steps(episode.length, max_steps):
         step = episode.steps[i]
         cells = grid_cells(step.after)

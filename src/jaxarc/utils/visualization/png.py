@@ -8,33 +8,25 @@ from jaxtyping import UInt8
 
 from jaxworlds.pictures import animated_png
 
+from . import scene as scenes
 from ._font import text_dots
 from .colors import ARC_COLORS, color_rgb
-from .panels import GridLike, cell_extent, episode_words, grid_panel, padded_panel, step_panels, step_words
-from .records import EpisodeRecord, StepRecord, operation_name
-from .scene import (
-    FAINT,
-    INK,
-    LIGHT,
-    LINE,
-    MARGIN,
-    PAPER,
-    SHADE,
-    TEXT,
-    Cells,
-    Lines,
-    Scene,
-    cell_size,
-    draw_blocks,
-    episode_scene,
-    grid_scene,
-    pair_scene,
-    step_scene,
-    task_scene,
+from .panels import (
+    GridLike,
+    cell_extent,
+    episode_words,
+    grid_panel,
+    padded_panel,
+    puzzle_panels,
+    step_panels,
+    step_words,
 )
+from .records import EpisodeRecord, StepRecord, operation_name
+from .scene import FAINT, MARGIN, PAPER, TEXT, Cells, Lines, Scene
 
 # Every colour a scene may use; its place here is its number in the picture.
-_COLORS = tuple(dict.fromkeys((PAPER, *ARC_COLORS, INK, FAINT, LINE, LIGHT, SHADE, "#CCCCCC", "#0074D9")))
+_INKS = (scenes.INK, FAINT, scenes.LINE, scenes.LIGHT, scenes.SHADE, "#CCCCCC", "#0074D9")
+_COLORS = tuple(dict.fromkeys((PAPER, *ARC_COLORS, *_INKS)))
 _NUMBER = {color: number for number, color in enumerate(_COLORS)}
 _RGB = np.array([color_rgb(color) for color in _COLORS], np.uint8)
 _CELLS = np.array([_NUMBER[color] for color in ARC_COLORS], np.uint8)
@@ -52,21 +44,21 @@ def grid_png(
     scale: int = 2,
 ) -> bytes:
     """The picture of `grid_svg` as a PNG file, `scale` pixels a unit."""
-    return scene_png(grid_scene(grid, mask, title, selection, cell), scale)
+    return scene_png(scenes.grid_scene(grid, mask, title, selection, cell), scale)
 
 
 def pair_png(
     input: GridLike, output: GridLike | None, *, title: str = "", cell: int | None = None, scale: int = 2
 ) -> bytes:
     """The picture of `pair_svg` as a PNG file."""
-    return scene_png(pair_scene(input, output, title, cell), scale)
+    return scene_png(scenes.pair_scene(input, output, title, cell), scale)
 
 
 def task_png(
     task: Any, *, title: str = "", answers: bool = False, cell: int | None = None, scale: int = 2
 ) -> bytes:
     """The picture of `task_svg` as a PNG file."""
-    return scene_png(task_scene(task, title, answers, cell), scale)
+    return scene_png(scenes.task_scene(task, title, answers, cell), scale)
 
 
 def step_png(
@@ -78,14 +70,14 @@ def step_png(
     scale: int = 2,
 ) -> bytes:
     """The picture of `step_svg` as a PNG file."""
-    return scene_png(step_scene(step, title, target, cell), scale)
+    return scene_png(scenes.step_scene(step, title, target, cell), scale)
 
 
 def episode_png(
     episode: EpisodeRecord, *, title: str = "", max_steps: int = 60, cell: int | None = None, scale: int = 2
 ) -> bytes:
     """The picture of `episode_svg` as a PNG file."""
-    return scene_png(episode_scene(episode, title, max_steps, cell), scale)
+    return scene_png(scenes.episode_scene(episode, title, max_steps, cell), scale)
 
 
 def episode_animation(
@@ -136,11 +128,9 @@ def _frames(episode: EpisodeRecord, cell: int | None) -> list[Scene]:
     start = grid_panel(episode.input, title="before"), grid_panel(episode.input, title="after")
     pairs = [start, *steps]
     shape = cell_extent([panel for pair in pairs for panel in pair])
-    fixed = [grid_panel(episode.input, title="input")]
-    if episode.target is not None:
-        fixed.append(grid_panel(episode.target, title="target"))
-    cell = cell or cell_size([*fixed, *(p for pair in pairs for p in pair)], 150, 4, 16)
-    scenes = []
+    fixed = puzzle_panels(episode)
+    cell = cell or scenes.cell_size([*fixed, *(p for pair in pairs for p in pair)], 150, 4, 16)
+    frames = []
     for number, pair in enumerate(pairs):
         scene = Scene(episode.task_id)
         step = episode.steps[number - 1] if number else None
@@ -151,6 +141,6 @@ def _frames(episode: EpisodeRecord, cell: int | None) -> list[Scene]:
         # Titles of one length, so that the next panel does not move when a size gains a digit.
         named = [replace(panel, title=panel.title.ljust(12)) for panel in pair]
         panels = [fixed[0], *(padded_panel(panel, shape) for panel in named), *fixed[1:]]
-        draw_blocks(scene, [panels], MARGIN, MARGIN + 3 * TEXT + 4, cell)
-        scenes.append(scene)
-    return scenes
+        scenes.draw_blocks(scene, [panels], MARGIN, MARGIN + 3 * TEXT + 4, cell)
+        frames.append(scene)
+    return frames

@@ -163,12 +163,15 @@ def record_episode(
 
     In test mode the record holds no target.
     """
-    if step is None:
-        from jaxarc.dispatch import arc_step as step
-    config = _without_autoreset(config)
+    from jaxarc.dispatch import arc_step
+    from jaxarc.envs.observations import observe
+    from jaxarc.tasks.bank import as_bank
+
+    step = step or arc_step
+    config = replace(config, environment=replace(config.environment, autoreset=None))
     state, obs = start if isinstance(start, tuple) else (start, None)
     if callable(actions) and obs is None:
-        obs = _observe(state, config)
+        obs = observe(state, as_bank(state.task_data), config)
     if np.ndim(state.height):
         raise ValueError(
             f"`start` must be one environment; got a batch of shape {np.shape(state.height)}. Begin with `arc_reset`."
@@ -188,25 +191,13 @@ def record_episode(
         pair = pairs[place] if place in pairs else pairs.setdefault(place, _pair_of(state))
         before, (working, canvas) = working, _working(state)
         selection = np.asarray(action.to_selection_mask(canvas)).astype(bool)
-        changed = None if pair is first else pair
-        records.append(_step_record(int(action.operation), selection, before, working, reward, info, changed))
+        grids = {"selection": selection, "before": before, "after": working}
+        pair_led_to = None if pair is first else pair
+        records.append(_step_record(int(action.operation), reward, info, **grids, pair=pair_led_to))
         if bool(done):
             break
     name = f"task {int(state.task_index)}" if task_id is None else task_id
     return EpisodeRecord(name, first.mode, first.input, first.target, tuple(records))
-
-
-def _without_autoreset(config: Any) -> Any:
-    if config.environment.autoreset is None:
-        return config
-    return replace(config, environment=replace(config.environment, autoreset=None))
-
-
-def _observe(state: Any, config: Any) -> Any:
-    from jaxarc.envs.observations import observe
-    from jaxarc.tasks.bank import as_bank
-
-    return observe(state, as_bank(state.task_data), config)
 
 
 def _working(state: Any) -> tuple[Int8[np.ndarray, "h w"], tuple[int, int]]:
@@ -222,26 +213,15 @@ def _pair_of(state: Any) -> PairRecord:
     return PairRecord(mode, int(state.pair_index), grid_cells(state.input_grid), target)
 
 
-def _step_record(
-    operation: int,
-    selection: Bool[np.ndarray, "H W"],
-    before: Int8[np.ndarray, "h w"],
-    after: Int8[np.ndarray, "h2 w2"],
-    reward: Any,
-    info: Any,
-    pair: PairRecord | None,
-) -> StepRecord:
+def _step_record(operation: int, reward: Any, info: Any, **seen: Any) -> StepRecord:
+    """What a step returned as plain numbers, beside the grids and the pair that were `seen`."""
+    flags = {name: bool(info[name]) for name in ("terminated", "truncated", "success")}
     return StepRecord(
         operation=operation,
-        selection=selection,
-        before=before,
-        after=after,
         reward=float(reward),
         similarity=float(info["similarity"]),
         valid=bool(info["valid_action"]),
-        terminated=bool(info["terminated"]),
-        truncated=bool(info["truncated"]),
-        success=bool(info["success"]),
         pair_index=int(info["current_pair_index"]),
-        pair=pair,
+        **flags,
+        **seen,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int8
+from jaxtyping import Int8
 
 from jaxworlds.store import atomic_write
 
@@ -100,10 +100,6 @@ def _stretches(symbols: Int8[np.ndarray, " n"], letters: str) -> str:
     )
 
 
-def _selection_text(selection: Bool[np.ndarray, "H W"]) -> str:
-    return _stretches(selection.ravel().astype(np.int8) - np.int8(1), ".x")
-
-
 def _number(value: float) -> float | None:
     """A number that JSON can hold, to six digits; None for NaN."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
@@ -117,6 +113,7 @@ def _pair_data(pair: PairRecord, grids: _Grids) -> list[Any]:
 def _step_data(step: StepRecord, grids: _Grids, pair: int) -> list[Any]:
     before, after = grids.number(step.before), grids.number(step.after)
     flags = step.valid + 2 * step.terminated + 4 * step.truncated + 8 * step.success
-    selection = [*step.selection.shape, _selection_text(step.selection)]
+    cells = step.selection.ravel().astype(np.int8) - np.int8(1)
+    selection = [*step.selection.shape, _stretches(cells, ".x")]
     reward, similarity = _number(step.reward), _number(step.similarity)
     return [step.operation, before, after, selection, reward, similarity, flags, pair]

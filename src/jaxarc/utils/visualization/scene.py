@@ -18,7 +18,7 @@ from .panels import (
     size_words,
     step_panels,
     step_words,
-    task_pairs,
+    task_panels,
 )
 from .records import EpisodeRecord, StepRecord, operation_name
 
@@ -190,10 +190,7 @@ def pair_scene(input: GridLike, output: GridLike | None, title: str, cell: int |
 
 def task_scene(task: Any, title: str, answers: bool, cell: int | None) -> Scene:
     """All pairs of a task; test outputs only with `answers`."""
-    blocks = []
-    for name, given, wanted in task_pairs(task, answers):
-        first, *rest = pair_panels(given, wanted)
-        blocks.append((Panel(f"{name} {first.title}", first.cells), *rest))
+    blocks = task_panels(task, answers)
     scene = Scene(title or "task")
     y = _heading(scene, title)
     # Each pair fills its room, so that small grids can be seen beside large ones; three pairs fit on a line.
@@ -248,13 +245,11 @@ def _curve(scene: Scene, values: Sequence[float], x: int, y: int, width: int = 3
     frame = np.array([(x, y, x + width, y), (x, y + height, x + width, y + height)])
     scene.add(Lines(frame, "#CCCCCC", 0.5, "frame"), x + width, y + height)
     at = np.linspace(x, x + width, len(values) + 1).round().astype(int)
-    level = (
-        (y + height * (1 - np.clip(np.nan_to_num(np.array(values, np.float64)), 0, 1))).round().astype(int)
-    )
-    flat = [(at[i], level[i], at[i + 1], level[i]) for i in range(len(level))]
-    rise = [
-        (at[i], *sorted((level[i - 1], level[i]))) for i in range(1, len(level)) if level[i] != level[i - 1]
-    ]
-    stairs = np.array([*flat, *((a, low, a, high) for a, low, high in rise)])
+    shares = np.clip(np.nan_to_num(np.array(values, np.float64)), 0, 1)
+    level = (y + height * (1 - shares)).round().astype(int)
+    flat = np.stack([at[:-1], level, at[1:], level], axis=1)
+    ends = np.sort([level[:-1], level[1:]], axis=0)
+    rise = np.stack([at[1:-1], ends[0], at[1:-1], ends[1]], axis=1)[ends[0] < ends[1]]
+    stairs = np.concatenate([flat, rise])
     scene.add(Lines(stairs, "#0074D9", 1.0, "curve"), x + width, y + height)
     return y + height + GAP

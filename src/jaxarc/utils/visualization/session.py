@@ -139,7 +139,8 @@ class VisualizationSession:
             self._thread.join()
             self._queue = None
         if self.level >= 2 and self._times:
-            self._do("report", self._write_times)
+            times = json.dumps(self.performance(), indent=2) + "\n"
+            self._do("report", lambda: self._write_text("performance.json", times))
         self.manager.cleanup_memory()
 
     def _fetch(self, key: str) -> EpisodeRecord:
@@ -207,9 +208,6 @@ class VisualizationSession:
         with open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-    def _write_times(self) -> None:
-        self._write_text("performance.json", json.dumps(self.performance(), indent=2) + "\n")
-
 
 def _last_number(folder: Path) -> int:
     """The highest number of an episode that the folder holds already; 0 if none."""
@@ -219,13 +217,6 @@ def _last_number(folder: Path) -> int:
 
 
 def _summary(key: str, episode: EpisodeRecord) -> dict[str, Any]:
-    return {
-        "key": key,
-        "task_id": episode.task_id,
-        "mode": episode.mode,
-        "outcome": episode.outcome,
-        "success": episode.success,
-        "length": episode.length,
-        "total_reward": episode.total_reward,
-        "final_similarity": episode.final_similarity if episode.steps else None,
-    }
+    names = ("task_id", "mode", "outcome", "success", "length", "total_reward", "final_similarity")
+    facts = {name: getattr(episode, name) for name in names}
+    return {"key": key, **facts} | ({} if episode.steps else {"final_similarity": None})

@@ -5,22 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from . import scene as scenes
 from .colors import ARC_COLORS
 from .panels import GridLike
 from .records import EpisodeRecord, StepRecord
-from .scene import (
-    PAPER,
-    Cells,
-    Lines,
-    Scene,
-    Words,
-    episode_scene,
-    grid_scene,
-    pair_scene,
-    runs,
-    step_scene,
-    task_scene,
-)
+from .scene import PAPER, Cells, Lines, Scene, Words, runs
 
 # What XML 1.0 cannot hold at all, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,31 +27,31 @@ def grid_svg(
 
     Cells that are −1 or outside `mask` are not drawn. `cell` is the side of a cell; None fits it to the grid.
     """
-    return scene_svg(grid_scene(grid, mask, title, selection, cell))
+    return scene_svg(scenes.grid_scene(grid, mask, title, selection, cell))
 
 
 def pair_svg(input: GridLike, output: GridLike | None, *, title: str = "", cell: int | None = None) -> str:
     """Input and output side by side; an output of None is not shown."""
-    return scene_svg(pair_scene(input, output, title, cell))
+    return scene_svg(scenes.pair_scene(input, output, title, cell))
 
 
 def task_svg(task: Any, *, title: str = "", answers: bool = False, cell: int | None = None) -> str:
     """All pairs of a task (see `task_pairs` for what a task may be); test outputs only with `answers`."""
-    return scene_svg(task_scene(task, title, answers, cell))
+    return scene_svg(scenes.task_scene(task, title, answers, cell))
 
 
 def step_svg(
     step: StepRecord, *, title: str = "", target: GridLike | None = None, cell: int | None = None
 ) -> str:
     """One step: the grid before it with the selection outlined, the grid after it, and what it brought."""
-    return scene_svg(step_scene(step, title, target, cell))
+    return scene_svg(scenes.step_scene(step, title, target, cell))
 
 
 def episode_svg(
     episode: EpisodeRecord, *, title: str = "", max_steps: int = 60, cell: int | None = None
 ) -> str:
     """A whole episode on one page; of more than `max_steps` steps, evenly spread ones are shown."""
-    return scene_svg(episode_scene(episode, title, max_steps, cell))
+    return scene_svg(scenes.episode_scene(episode, title, max_steps, cell))
 
 
 def scene_svg(scene: Scene, scale: int = 2) -> str:

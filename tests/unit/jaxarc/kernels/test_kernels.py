@@ -25,7 +25,7 @@ from jaxarc.envs import (
 from jaxarc.envs.environment import flag_missing, is_there, step_environment
 from jaxarc.envs.episodes import random_actions
 from jaxarc.envs.observations import observe
-from jaxarc.envs.starts import threefry
+from jaxarc.envs.starts import threefry, threefry_once
 from jaxarc.envs.state import join_tasks, replace_tasks
 from jaxarc.kernels import batch_step as batch_kernel
 from jaxarc.kernels.batch_observe import observe_batch
@@ -238,10 +238,11 @@ def test_tasks_are_drawn_by_the_same_sums() -> None:
 def test_random_words_are_those_of_threefry() -> None:
     key, counter = np.array([123456789, 42], np.uint32), np.array([7, 4294967290], np.uint32)
     want = threefry_2x32(jnp.asarray(key), jnp.asarray(counter))
-    got = threefry(
-        (jnp.asarray(key[0]), jnp.asarray(key[1])), (jnp.asarray(counter[0]), jnp.asarray(counter[1]))
-    )
-    np.testing.assert_array_equal(jnp.stack(got), want)
+    for draw in (threefry, threefry_once):
+        got = draw(
+            (jnp.asarray(key[0]), jnp.asarray(key[1])), (jnp.asarray(counter[0]), jnp.asarray(counter[1]))
+        )
+        np.testing.assert_array_equal(jnp.stack(got), want)
 
 
 def test_what_the_kernel_knows() -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import arc_compare
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,6 @@ from jaxarc.tasks import (
     load_mini,
     parse_file,
     parse_task,
-    planes,
     set_default_tasks,
 )
 
@@ -72,7 +72,7 @@ def grids(task: RawTask) -> list[Any]:
 def pair_of(bank: TaskBank, task: int, mode: int, pair: int) -> tuple[np.ndarray, np.ndarray]:
     """Input and output of a pair of a bank, cut to their sizes."""
     place = int(bank.place_of(jnp.int32(task), jnp.int32(mode), jnp.int32(pair)))
-    cells = [planes.decode_host(words[place], bank.width) for words in (bank.inputs, bank.outputs)]
+    cells = [arc_compare.decode_host(words[place], bank.width) for words in (bank.inputs, bank.outputs)]
     (h, w), (oh, ow) = np.asarray(bank.input_sizes)[place], np.asarray(bank.output_sizes)[place]
     assert not cells[0][h:].any()
     assert not cells[0][:, w:].any()

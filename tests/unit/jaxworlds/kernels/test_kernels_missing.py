@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -36,6 +37,11 @@ def walk(worlds: int, steps: int) -> None:
     run(lambda x, t: (x + 1, None), jnp.zeros(worlds), steps, progress=False)
 
 
+def line_of(warning: warnings.WarningMessage) -> str:
+    """The line of this file that a warning points at; none if it points elsewhere."""
+    return linecache.getline(__file__, warning.lineno).strip() if warning.filename == __file__ else ""
+
+
 def test_a_long_run_without_kernels_warns_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     walk(1000, 200)  # nobody has looked for kernels
@@ -44,8 +50,9 @@ def test_a_long_run_without_kernels_warns_once(source: Path, monkeypatch: pytest
     with pytest.warns(
         native.MissingKernelsWarning,
         match=r"\(probing is about 3 times slower\): .*/nowhere/c\+\+.* install a C\+\+ compiler .*PROBING_KERNELS=off",
-    ):
+    ) as caught:
         walk(1000, 200)
+    assert line_of(caught[0]).startswith("run(")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         walk(1000, 200)
@@ -81,6 +88,7 @@ def test_the_systems_kernels_are_missed(source: Path, monkeypatch: pytest.Monkey
     finally:
         native._register.cache_clear()
     assert len(caught) == 1
+    assert line_of(caught[0]).startswith("tracker.track_particles(")
     assert "jaxarc is about 9 times slower and jaxtrace is about 5 times slower on" in str(caught[0].message)
 
 
