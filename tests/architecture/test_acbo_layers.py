@@ -16,7 +16,7 @@ LAYERS = (
     {"policy"},
     {"strategies"},
     {"optimizer", "guide"},
-    {"_commands", "_demo_optimizer", "demo", "cli"},
+    {"_commands", "demo", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -257,8 +257,7 @@ def read_surrogate(path: Path) -> None:
 def _policies(folder: Path) -> list[bytes]:
     import jax.random as jr
 
-    from acbo.policy.policy_network import PolicyConfig, PolicyNetwork
-    from acbo.policy.policy_weights import save_policy
+    from acbo.policy.policy_network import PolicyConfig, PolicyNetwork, save_policy
 
     config = PolicyConfig(width=8, layers=1, surrogate_layers=1)
     save_policy(folder / "made.safetensors", PolicyNetwork(config, key=jr.key(0)), {"story": "x"})

@@ -18,11 +18,10 @@ from acbo._limits import require_at_least
 from acbo.data import BUCKETS, bucket
 from acbo.experiments import Cell, Comparison, cells, compare, known_graph, problem_of
 from acbo.names import place
-from acbo.policy.curriculum import Curriculum
+from acbo.policy.episodes import Curriculum
 from acbo.policy.grpo import PolicyLearning, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
-from acbo.policy.policy_network import PolicyConfig
-from acbo.policy.policy_weights import save_policy
+from acbo.policy.policy_network import PolicyConfig, save_policy
 from acbo.scms.families import FAMILIES
 from acbo.scms.random_models import sample_scm, scm_prior
 from acbo.scms.samples import sample_mixed

@@ -1,19 +1,22 @@
-"""The commands `acbo optimize` and `acbo show`: experiments by a simulator or by prompts, and tables of the belief."""
+"""The commands `acbo optimize` and `acbo show`: experiments by a simulator or by prompts; files as tables or as plain data."""
 
+import dataclasses
+import math
 from collections.abc import Callable
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from acbo.answers import likely_edges
 from acbo.optimizer.advice import action_text
 from acbo.optimizer.optimizer import Optimizer
 from acbo.optimizer.simulators import run
-from acbo.optimizer.state import Settings
+from acbo.optimizer.state import FORMAT, Settings
 from acbo.pictures import edge_table
 from jaxworlds.commands import STOPPED, people_console, plain_text, print_json, say, show_status
 
-from .facts import file_facts, optimization_facts, saved_optimization, weights_facts
 from .problem_file import read_problem
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BARS = "▁▂▃▄▅▆▇█"
+SEEN = 0.005
+"""Edges less likely than this are left out of the facts."""
+
+_LONGEST_HEADER = 1 << 24
 
 
 def optimize(problem: Path, state: Path | None, report: Path | None, trials: int | None, json: bool) -> int:
@@ -225,3 +232,96 @@ def _show_weights(path: Path, console: "Console") -> None:
     console.print(f"{found['numbers']:,} numbers", highlight=False)
     for name, fact in found["facts"].items():
         console.print(plain_text(f"{name}: {fact}"), highlight=False, markup=False, soft_wrap=True)
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Contents of a problem (.toml), a file of weights (.safetensors) or a saved optimization."""
+    if path.suffix == ".toml":
+        return {"kind": "problem", **settings_facts(read_problem(path).settings())}
+    if path.suffix == ".safetensors":
+        return {"kind": "weights", **weights_facts(path)}
+    return {"kind": "optimization", **optimization_facts(saved_optimization(path))}
+
+
+def saved_optimization(path: Path) -> Optimizer:
+    """The optimization in a file, opened for reading only; raises for any other file."""
+    with path.open("rb") as file:
+        if FORMAT.encode() not in file.read(200):
+            raise ValueError(
+                f"`file` must be a saved optimization, a .safetensors file or a problem .toml; got {path}, which is none of them."
+            )
+    return Optimizer.load(path, keep=False)
+
+
+def settings_facts(settings: Settings) -> dict[str, Any]:
+    """The problem as plain data: variables with ranges and costs, target, strategy and graph."""
+    facts = dataclasses.asdict(settings)
+    return {
+        word: facts[word] for word in ("target", "objective", "strategy", "mechanism", "variables", "graph")
+    }
+
+
+def optimization_facts(optimizer: Optimizer) -> dict[str, Any]:
+    """The problem, its progress, the likely edges, and the recommendation."""
+    state = optimizer.state
+    facts = {
+        **settings_facts(state.settings),
+        "rows": len(state.rows),
+        "experiments": len(state.made),
+        "pending": [dataclasses.asdict(pending) for pending in state.pending],
+        "spent": state.spent,
+        "remaining": optimizer.remaining,
+        "stopped": state.stopped,
+        "edges": [],
+        "recommended": None,
+    }
+    if state.rows:
+        edges = np.asarray(optimizer.current_belief.edges)
+        facts["edges"] = likely_edges(edges, list(state.settings.names), SEEN)
+        facts["recommended"] = dataclasses.asdict(optimizer.recommend())
+    return facts
+
+
+class _SizeError(Exception):
+    """The sizes of the arrays do not add up to the file."""
+
+
+def _check_sizes(header: dict[str, Any], held: int) -> None:
+    """Raise unless the arrays follow one another in `held` bytes, each as large as its type and shape say."""
+    at = 0
+    for name, row in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
+        start, end = row["data_offsets"]
+        digits = "".join(c for c in row["dtype"].split("_")[0] if c.isdigit())  # F32, BF16, F8_E4M3, BOOL
+        bits = 8 if row["dtype"] == "BOOL" else int(digits)
+        if any(n < 0 for n in row["shape"]) or 8 * (end - start) != bits * math.prod(row["shape"]):
+            raise _SizeError(f"array {name[:60]!r} claims another size than its type and shape take")
+        if start != at:
+            raise _SizeError(f"array {name[:60]!r} does not lie behind the one before it")
+        at = end
+    if at != held:
+        raise _SizeError(f"its arrays claim {at:,} bytes and the file holds {held:,} for them")
+
+
+def weights_facts(path: Path) -> dict[str, Any]:
+    """The arrays and the metadata of a safetensors file, read from its header alone."""
+    with path.open("rb") as file:
+        try:
+            held = path.stat().st_size - 8
+            length = int.from_bytes(file.read(8), "little")
+            if length > max(held, 0):
+                raise _SizeError(f"its header claims {length:,} bytes and {max(held, 0):,} follow")
+            header = loads(file.read(min(length, _LONGEST_HEADER)))
+            facts = dict(header.pop("__metadata__", {}))
+            _check_sizes(header, held - length)
+            arrays = {name: {"shape": row["shape"], "dtype": row["dtype"]} for name, row in header.items()}
+            for row in arrays.values():
+                if not isinstance(row["dtype"], str) or not all(type(n) is int for n in row["shape"]):
+                    raise ValueError("an array has no type or shape")
+        except _SizeError as error:
+            raise ValueError(
+                f"{path} must be a safetensors file; {error}. It is damaged: get it again."
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path} must be a safetensors file; its header cannot be read.") from error
+    numbers = sum(math.prod(row["shape"]) for row in arrays.values())
+    return {"format": facts.pop("format", "weights"), "numbers": numbers, "arrays": arrays, "facts": facts}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from acbo.data import Dataset, Key
 from acbo.linear_algebra import solve_positive
@@ -17,7 +17,6 @@ from acbo.problem import Problem
 from acbo.scms.scm import SCM
 
 from .model_effects import effects_of, target_variance
-from .outcomes import Outcomes, outcomes_of, recent
 
 WIDEST = 4.0
 """Deviations of the target, from its mean, within which smooth models are believed where no row lies."""
@@ -29,6 +28,44 @@ BEYOND = 10.0
 """Deviations of the target; where an experiment gave more than these, corrections are expected to be larger in proportion."""
 SHARE = 0.5
 """Share of a correction that is a sum over variables, and so the same in all sets, where several may be set."""
+
+
+class Outcomes(NamedTuple):
+    """The target in all rows, with its mean and scale in the observations."""
+
+    target: Float[Array, " n"]
+    tried: Bool[Array, " n"]
+    """Which rows are experiments."""
+    observed: Float[Array, ""] | Int[Array, ""]
+    """Number of observations, at least 1."""
+    centre: Float[Array, ""]
+    scale: Float[Array, ""]
+    """Mean and standard deviation of the observations; 0 and 1 where there are none."""
+
+
+def outcomes_of(data: Dataset) -> Outcomes:
+    """The target of a dataset, and the scale on which it is measured."""
+    y = data.values[:, data.target]
+    tried = data.intervened.any(1) & data.rows
+    seen = data.rows & ~tried
+    count = jnp.maximum(seen.sum(), 1)
+    centre = jnp.where(seen, y, 0).sum() / count
+    variance = jnp.where(seen.sum() > 1, jnp.where(seen, (y - centre) ** 2, 0).sum() / count, 1.0)
+    return Outcomes(y, tried, count, centre, jnp.sqrt(jnp.maximum(variance, 1e-6)))
+
+
+def recent(
+    tried: tuple[Bool[Array, "n d"], Float[Array, "n d"], Bool[Array, " n"]],
+    residual: Float[Array, " n"],
+    memory: int,
+) -> tuple[tuple[Bool[Array, "k d"], Float[Array, "k d"], Bool[Array, " k"]], Float[Array, " k"]]:
+    """The last `memory` experiments alone: observations and padding would only cost time."""
+    used = tried[2]
+    n = used.shape[0]
+    if n <= memory:
+        return tried, residual
+    _, rows = jax.lax.top_k(jnp.where(used, jnp.arange(n), -1), memory)
+    return (tried[0][rows], tried[1][rows], used[rows]), residual[rows]
 
 
 class Effects(NamedTuple):

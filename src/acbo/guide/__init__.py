@@ -1,6 +1,6 @@
 """The API of the training guide, as a thin layer over the surrogate, the policy and the random models."""
 
-from acbo.policy.curriculum import curriculum_ratios as curriculum_ratios
+from acbo.policy.episodes import curriculum_ratios as curriculum_ratios
 from acbo.policy.grpo_config import ExplorationTrainingConfig as ExplorationTrainingConfig
 from acbo.policy.grpo_config import GRPOTrainingConfig as GRPOTrainingConfig
 from acbo.policy.grpo_config import RewardTrainingConfig as RewardTrainingConfig

@@ -14,8 +14,7 @@ import jax.random as jr
 from jaxtyping import Array
 
 from acbo.data import Key
-from acbo.policy.curriculum import Curriculum
-from acbo.policy.episodes import Case, EpisodeConfig, Steps
+from acbo.policy.episodes import Case, Curriculum, EpisodeConfig, Steps
 from acbo.policy.grpo import PolicyLearning, PolicyState, PolicyUpdate, TrainedPolicy, begin, train_policy
 from acbo.policy.grpo_config import GRPOTrainingConfig
 from acbo.policy.policy_network import PolicyConfig, PolicyNetwork

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from jaxtyping import Bool
 
-from acbo.policy.policy_weights import policy_metadata, policy_path
+from acbo.policy.policy_network import policy_metadata, policy_path
 
 from .state import State
 

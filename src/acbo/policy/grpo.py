@@ -30,8 +30,7 @@ from acbo.train_loop import (
 from jaxworlds.rollout import Checkpoint, Chunk, Rollout, holds_run
 from jaxworlds.static import config
 
-from .curriculum import Curriculum
-from .episodes import Case, EpisodeConfig, Steps, new_case, run_steps, thompson_shares
+from .episodes import Case, Curriculum, EpisodeConfig, Steps, new_case, run_steps, thompson_shares
 from .features import known_edges
 from .grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from .picks import entropy, log_probability

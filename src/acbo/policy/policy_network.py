@@ -1,5 +1,7 @@
 """The policy network and its settings: from statistics to predicted effects and a distribution over experiments."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
@@ -14,9 +16,12 @@ from acbo.problem import Problem
 from acbo.surrogate.layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
 from acbo.surrogate.network import Network
 from acbo.surrogate.pairs import PairBlock, apply_blocks
+from acbo.surrogate.weights import config_of, packaged_file, read_arrays, read_metadata, write_arrays
 from jaxworlds.static import config
 
 from .features import EDGE_FEATURES, NODE_FEATURES, PAIR_FEATURES, PolicyInput, known_edges, path_effects
+
+FORMAT = "acbo-policy-1"
 
 _SHARPNESS = 2.0
 """Before any training the policy prefers experiments by their promised effects, times this."""
@@ -189,3 +194,26 @@ def masked_logits(outlook: Outlook, taken: Bool[Array, " d"], count: Array) -> F
     cells = jnp.where(taken[:, None], MASKED, outlook.logits + shift[:, None])
     end = jnp.where(count == 0, outlook.stop, outlook.enough)
     return jnp.append(cells.ravel(), end)
+
+
+def save_policy(path: str | Path, policy: Any, metadata: Mapping[str, Any] | None = None) -> Path:
+    """Write a `Policy` or its network to one file, whole or not at all; `metadata` (texts and numbers) says how it was made."""
+    network: PolicyNetwork = getattr(policy, "network", policy)
+    return write_arrays(path, network, FORMAT, network.config, metadata)
+
+
+def load_network(path: str | Path, precision: str = "float32") -> PolicyNetwork:
+    """The network in a file of `save_policy`."""
+    config = config_of(path, PolicyConfig, policy_metadata(path), precision=precision)
+    like = eqx.filter_eval_shape(lambda: PolicyNetwork(config, key=jr.key(0)))
+    return read_arrays(path, like)
+
+
+def policy_metadata(path: str | Path) -> dict[str, Any]:
+    """The `format`, `config` and `metadata` of a file of weights."""
+    return read_metadata(path, FORMAT)
+
+
+def policy_path(name: str = "default") -> Path:
+    """Path of the pretrained weights of this name."""
+    return packaged_file("policy", "policies", name)

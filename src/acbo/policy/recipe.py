@@ -21,12 +21,10 @@ import numpy as np
 from acbo.scms.random_models import sample_scm, scm_prior
 from acbo.surrogate.recipe import print_file, print_start, run_facts
 
-from .curriculum import Curriculum
-from .episodes import EpisodeConfig, new_case, run_steps
+from .episodes import Curriculum, EpisodeConfig, new_case, run_steps
 from .grpo import PolicyLearning, PolicyState, PolicyUpdate, begin
 from .grpo_config import GRPOTrainingConfig
-from .policy_network import PolicyConfig, PolicyNetwork
-from .policy_weights import load_network, policy_metadata, save_policy
+from .policy_network import PolicyConfig, PolicyNetwork, load_network, policy_metadata, save_policy
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
+from acbo.beliefs.belief import recent
 from acbo.beliefs.model_effects import single_actions
-from acbo.beliefs.outcomes import recent
 from acbo.data import Dataset, Key
 from acbo.problem import Problem
 from acbo.scms.graphs import ranks

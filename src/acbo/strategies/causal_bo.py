@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.belief import AbstractBelief, Effects
+from acbo.beliefs.belief import AbstractBelief, Effects, outcomes_of, recent
 from acbo.beliefs.model_effects import effects_of
-from acbo.beliefs.outcomes import outcomes_of, recent
 from acbo.beliefs.posterior_models import BeliefSettings, models_of
 from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem, Recommendation

@@ -10,8 +10,7 @@ import jax.random as jr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.belief import AbstractBelief, ActionPairs, Effects, pair_actions
-from acbo.beliefs.outcomes import outcomes_of, recent
+from acbo.beliefs.belief import AbstractBelief, ActionPairs, Effects, outcomes_of, pair_actions, recent
 from acbo.data import Dataset, Key
 from acbo.linear_algebra import whiten
 from acbo.problem import Choice, Problem, Recommendation

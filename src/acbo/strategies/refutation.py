@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from acbo.beliefs.outcomes import outcomes_of
+from acbo.beliefs.belief import outcomes_of
 from acbo.data import Dataset
 from acbo.problem import Problem
 

@@ -11,7 +11,7 @@ import pytest
 from acbo._commands.problem_file import read_problem
 from acbo.cli import main
 from acbo.optimizer.state import read_state
-from acbo.policy.policy_weights import policy_metadata
+from acbo.policy.policy_network import policy_metadata
 from acbo.strategies.trained_policy import load_policy
 from acbo.surrogate.weights import pretrained_path
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import acbo._demo_optimizer as optimizing
 import acbo.demo as demo
 from acbo.pictures import FOUND
 from acbo.surrogate import pretrained
@@ -73,9 +72,9 @@ def test_a_wrong_answer_is_an_error() -> None:
 
 
 def test_advice_that_does_not_get_better_is_an_error() -> None:
-    optimizing.check(np.array([[1.0, 0.1], [1.0, 0.5]]))
+    demo._check_advice(np.array([[1.0, 0.1], [1.0, 0.5]]))
     with pytest.raises(RuntimeError, match=r"mean regret is 0\.60"):
-        optimizing.check(np.array([[1.0, 0.2], [1.0, 1.0]]))
+        demo._check_advice(np.array([[1.0, 0.2], [1.0, 1.0]]))
 
 
 def test_the_weights_come_in_the_precision_that_is_asked_for() -> None:

@@ -34,7 +34,7 @@ from acbo.guide import (
 from acbo.guide import measurements as selfcheck
 from acbo.guide.configs import EvaluationConfig, SurrogateTrainingConfig, TrainingConfig
 from acbo.guide.parent_set_model import chain_data, network_config
-from acbo.policy.curriculum import curriculum_ratios
+from acbo.policy.episodes import curriculum_ratios
 from acbo.policy.grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from acbo.surrogate import Network
 from acbo.train_loop import norm_of

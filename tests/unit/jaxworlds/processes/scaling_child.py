@@ -13,7 +13,7 @@ import numpy as np
 
 from acbo.experiments import cells, compare
 from acbo.policy import PolicyConfig, PolicyLearning, train_policy
-from acbo.policy.curriculum import Curriculum
+from acbo.policy.episodes import Curriculum
 from acbo.policy.grpo_config import GRPOTrainingConfig
 from acbo.strategies import strategy_named
 from jaxarc.agents.rollout import play

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from acbo.optimizer.state import Row, read_state, write_state
-from acbo.policy.policy_weights import save_policy
+from acbo.policy.policy_network import save_policy
 from acbo.surrogate.weights import save_weights
 from jaxarc.tasks import TaskSet, parse_task
 from jaxarc.tasks.mapped import write_task_file

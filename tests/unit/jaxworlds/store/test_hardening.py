@@ -461,7 +461,7 @@ def test_zstd_still_unpacks_what_packs_best(tmp_path: Path) -> None:
 
 
 def test_a_few_bytes_of_weights_that_declare_terabytes_are_not_shown(tmp_path: Path) -> None:
-    from acbo._commands.facts import weights_facts
+    from acbo._commands.terminal import weights_facts
 
     def made(**row: Any) -> Path:
         text = json.dumps(
