@@ -18,15 +18,16 @@ from jaxworlds.memory import demand_memory, predict_memory
 
 from .batches import TrainingBatchJAX, convert_to_jax_batch, padded_sets
 from .configs import SurrogateTrainingConfig
-from .difficulty import collect_observational_data, generate_scm_for_difficulty
 from .examples import (
     DIFFICULTIES,
     Difficulty,
     Expert,
     TrainingBatch,
     TrainingMetrics,
+    collect_observational_data,
     create_training_batch,
     exact_expert,
+    generate_scm_for_difficulty,
 )
 from .train_steps import TrainingState, TrainStep, create_jax_surrogate_train_step
 

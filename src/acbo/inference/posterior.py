@@ -15,7 +15,6 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 from .._limits import require_at_least, require_one_of
 from ..data import Dataset, Key, demand_dataset
 from .bge import AbstractScore, BGe
-from .candidates import screen, screening_size
 from .gp_score import score_named
 from .knowledge import Knowledge, check_parent_counts
 from .nonlinearity import nonlinearity
@@ -29,6 +28,8 @@ from .parent_sets import (
     log_parent_prior,
     log_total,
     parent_set_posterior,
+    screen,
+    screening_size,
     set_table,
 )
 

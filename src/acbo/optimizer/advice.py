@@ -10,10 +10,9 @@ from jaxtyping import Float
 from acbo.answers import likely_edges
 from acbo.optional import optional_package
 
-from .current_belief import CurrentBelief
+from .current_belief import CurrentBelief, Tried, alike
 from .programs import TargetForecast
 from .state import Levels, Settings
-from .trials import Tried, alike
 
 if TYPE_CHECKING:
     import pandas as pd

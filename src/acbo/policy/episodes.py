@@ -23,8 +23,7 @@ from acbo.scms.scm import SCM
 from jaxworlds.static import config
 
 from .features import PolicyInput, known_edges, orient_target, policy_input
-from .picks import PickNoise, choice_of, draw_pick_noise, pick
-from .policy_network import Outlook, PolicyNetwork, place_middles
+from .policy_network import Outlook, PickNoise, PolicyNetwork, choice_of, draw_pick_noise, pick, place_middles
 
 CHANGES = (0, 500, 1500)
 """Updates at which the shares of `curriculum_ratios` change."""

@@ -33,8 +33,7 @@ from jaxworlds.static import config
 from .episodes import Case, Curriculum, EpisodeConfig, Steps, new_case, run_steps, thompson_shares
 from .features import known_edges
 from .grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
-from .picks import entropy, log_probability
-from .policy_network import Outlook, PolicyConfig, PolicyNetwork
+from .policy_network import Outlook, PolicyConfig, PolicyNetwork, entropy, log_probability
 
 
 @config

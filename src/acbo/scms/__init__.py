@@ -5,7 +5,7 @@ from .builders import linear_model as linear_model
 from .causal_model import CausalModel as CausalModel
 from .dsl import parse_graph as parse_graph
 from .dsl import parse_model as parse_model
-from .equation_text import to_text as to_text
+from .dsl import to_text as to_text
 from .families import FAMILIES as FAMILIES
 from .families import random_graph as random_graph
 from .function_networks import FunctionNetwork as FunctionNetwork

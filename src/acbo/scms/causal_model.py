@@ -171,7 +171,7 @@ class CausalModel:
         return levels, float(found.value)
 
     def __str__(self) -> str:
-        from .equation_text import to_text
+        from .dsl import to_text
 
         return to_text(self)
 

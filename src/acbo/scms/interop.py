@@ -14,7 +14,7 @@ from acbo.optional import optional_package
 
 from .builders import Costs, Ranges, linear_model, padded_size
 from .causal_model import CausalModel
-from .equation_text import equation
+from .dsl import equation
 from .mechanisms import NOISES
 
 if TYPE_CHECKING:

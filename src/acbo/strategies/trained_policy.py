@@ -10,8 +10,16 @@ from acbo.beliefs.belief import AbstractBelief
 from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
 from acbo.policy.features import Scale, orient_target, policy_input
-from acbo.policy.picks import choice_of, draw_pick_noise, pick
-from acbo.policy.policy_network import Outlook, PolicyNetwork, load_network, place_middles, policy_path
+from acbo.policy.policy_network import (
+    Outlook,
+    PolicyNetwork,
+    choice_of,
+    draw_pick_noise,
+    load_network,
+    pick,
+    place_middles,
+    policy_path,
+)
 from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 from acbo.surrogate.layers import MASKED

@@ -1,7 +1,5 @@
 """The surrogate: a network that reads data and answers with edge and parent-set posteriors, and how it is trained."""
 
-from .calibration import Calibration as Calibration
-from .calibration import fit_calibration as fit_calibration
 from .heads import Prediction as Prediction
 from .heads import candidate_sets as candidate_sets
 from .heads import edge_loss as edge_loss
@@ -10,8 +8,10 @@ from .model_draws import ModelDraws as ModelDraws
 from .model_draws import benchmark_draws as benchmark_draws
 from .model_draws import exact_edges as exact_edges
 from .model_draws import training_draws as training_draws
+from .network import Calibration as Calibration
 from .network import Network as Network
 from .network import Surrogate as Surrogate
+from .network import fit_calibration as fit_calibration
 from .quality import Quality as Quality
 from .quality import calibrate as calibrate
 from .quality import evaluate as evaluate

@@ -12,8 +12,7 @@ from jaxtyping import Array, Bool, Float
 from acbo.data import Dataset, Key
 from acbo.inference.metrics import auroc, edge_mask, expected_calibration_error
 
-from .calibration import fit_calibration
-from .network import Network, Surrogate
+from .network import Network, Surrogate, fit_calibration
 from .trainer import Draw
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from jaxworlds.store import atomic_write
 
-from .calibration import Calibration
 from .layers import NetworkConfig
-from .network import Network, Surrogate
+from .network import Calibration, Network, Surrogate
 
 FORMAT = "acbo-surrogate-1"
 

@@ -16,8 +16,7 @@ from acbo.inference import (
     expected_calibration_error,
     prior_knowledge,
 )
-from acbo.inference.candidates import screen
-from acbo.inference.parent_sets import all_others, set_table
+from acbo.inference.parent_sets import all_others, screen, set_table
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

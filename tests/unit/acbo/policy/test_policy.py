@@ -18,8 +18,16 @@ from acbo.policy.episodes import Case, Steps, new_case, regret_of, run_steps, th
 from acbo.policy.features import Scale
 from acbo.policy.grpo import PolicyUpdate
 from acbo.policy.grpo_config import GRPOTrainingConfig, RewardTrainingConfig
-from acbo.policy.picks import PickNoise, choice_of, draw_pick_noise, entropy, log_probability, pick
-from acbo.policy.policy_network import policy_metadata, save_policy
+from acbo.policy.policy_network import (
+    PickNoise,
+    choice_of,
+    draw_pick_noise,
+    entropy,
+    log_probability,
+    pick,
+    policy_metadata,
+    save_policy,
+)
 from acbo.scms.samples import sample_mixed
 from acbo.scms.scm import SCM, linear_scm
 from acbo.strategies import Policy
