@@ -59,10 +59,8 @@ def demand_dataset(data: Any) -> None:
 def demand_digits(values: Float[np.ndarray, "n d"], names: Sequence[str | int], argument: str) -> None:
     """Raise for columns whose differences are lost, or whose squares overflow, in the precision of the arrays."""
     kind = jnp.finfo(jnp.result_type(float))
-    largest, spread = (
-        np.abs(values).max(0, initial=0.0),
-        values.std(0) if len(values) else np.zeros(len(names)),
-    )
+    largest = np.abs(values).max(0, initial=0.0)
+    spread = values.std(0) if len(values) else np.zeros(len(names))
     for name, most, one in zip(names, largest.tolist(), spread.tolist(), strict=True):
         if one <= 1e-12 * most:  # a constant, or what rounding leaves of one
             continue

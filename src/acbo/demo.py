@@ -130,8 +130,9 @@ def demo(out: Path, console: Any, *, models: int = 200, runs: int = 14, experime
     _check(truth, {"teacher": teacher, "surrogate": surrogate}, decisions, quality)
     made = _optimize_plant(plant, runs, experiments, console)
     console.print(_story(made), highlight=False)
-    seconds, compiling = _ask_seconds(made)
-    asking = Speed("acbo: next experiment, 8 variables", seconds, "s/ask", compiling)
+    first, *later = np.concatenate([run.seconds for run in made]).tolist()
+    middle = float(np.median(later))
+    asking = Speed("acbo: next experiment, 8 variables", middle, "s/ask", max(first - middle, 0.0))
     body = f"{_body(plant, table, decisions, judged)}\n{_optimizer_body(made)}"
     summary = "Causes instead of correlations, from few data, and which experiment to make next."
     return Section(
@@ -293,13 +294,6 @@ def _check_advice(regrets: Float[np.ndarray, "runs experiments_and_before"]) -> 
         raise RuntimeError(
             f"after all experiments the mean regret is {mean[-1]:.2f}, before them {mean[0]:.2f}. Please report this."
         )
-
-
-def _ask_seconds(runs: list[_Run]) -> tuple[float, float]:
-    """Median seconds of an `ask`, and the extra seconds of the first one for tracing and compiling."""
-    first, *later = np.concatenate([run.seconds for run in runs]).tolist()
-    middle = float(np.median(later))
-    return middle, max(first - middle, 0.0)
 
 
 def _story(runs: list[_Run]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from acbo._limits import require_at_least, require_between
+from acbo._limits import require_all_at_least, require_between
 from acbo.policy.grpo_config import ExplorationTrainingConfig, GRPOTrainingConfig, RewardTrainingConfig
 from jaxworlds.static import config
 
@@ -41,10 +41,9 @@ class SurrogateTrainingConfig:
         require_between("batch_size", self.batch_size, 1, 256, "Accumulate gradients for more.")
         require_between("max_parent_size", self.max_parent_size, 1, 10)
         require_between("dropout", self.dropout, 0, 0.5)
-        for name in ("max_epochs", "early_stopping_patience", "validation_frequency", "total_steps"):
-            require_at_least(name, getattr(self, name), 1)
-        require_at_least("weight_decay", self.weight_decay, 0)
-        require_at_least("max_grad_norm", self.max_grad_norm, 0)
+        counts = ("max_epochs", "early_stopping_patience", "validation_frequency", "total_steps")
+        require_all_at_least(self, 1, *counts)
+        require_all_at_least(self, 0, "weight_decay", "max_grad_norm")
 
     def get_model_kwargs(self) -> dict[str, Any]:
         """The settings of the network, as `create_parent_set_model(model_kwargs=...)` takes them."""
@@ -68,8 +67,7 @@ class EvaluationConfig:
     scm_sizes: tuple[int, ...] = (5, 8, 10)
 
     def __post_init__(self) -> None:
-        for name in ("frequency", "num_trajectories"):
-            require_at_least(name, getattr(self, name), 1)
+        require_all_at_least(self, 1, "frequency", "num_trajectories")
         if not self.scm_sizes or min(self.scm_sizes) < 2:
             raise ValueError(f"`scm_sizes` must name sizes of at least 2 variables; got {self.scm_sizes}.")
 
@@ -90,8 +88,7 @@ class TrainingConfig:
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
-        for name in ("total_steps", "log_frequency", "save_frequency"):
-            require_at_least(name, getattr(self, name), 1)
+        require_all_at_least(self, 1, "total_steps", "log_frequency", "save_frequency")
         require_between("warmup_steps", self.warmup_steps, 0, self.total_steps)
 
     @property

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int32
 
-from acbo._limits import require_all_at_least
+from acbo._limits import require_all_at_least, require_between
 from acbo.beliefs.model_effects import effects_of, simulated_rows
 from acbo.beliefs.posterior_models import BeliefSettings, draw_models
 from acbo.data import Dataset, Key
@@ -85,13 +85,9 @@ class EpisodeConfig:
     draws: int = 64
 
     def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.observations:
-            raise ValueError(
-                f"`least` must be from 0 to `observations`, {self.observations}; got {self.least}."
-            )
+        require_between("least", self.least, 0, self.observations, "`observations` is the most.")
         require_all_at_least(self, 1, "trials", "max_simultaneous", "draws")
-        if not 0 <= self.known <= 1:
-            raise ValueError(f"`known` must be a share from 0 to 1; got {self.known}.")
+        require_between("known", self.known, 0, 1)
 
 
 class Case(eqx.Module):

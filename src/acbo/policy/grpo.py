@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32, PyTree
 
-from acbo._limits import require_all_at_least
+from acbo._limits import require_all_at_least, require_between
 from acbo.data import Key
 from acbo.scms.scm import SCM
 from acbo.surrogate.heads import edge_loss
@@ -62,8 +62,7 @@ class PolicyLearning:
 
     def __post_init__(self) -> None:
         require_all_at_least(self, 1, "updates", "models")
-        if not 0 <= self.imitate <= 1:
-            raise ValueError(f"`imitate` must be a share from 0 to 1; got {self.imitate}.")
+        require_between("imitate", self.imitate, 0, 1)
 
 
 class PolicyState(eqx.Module):

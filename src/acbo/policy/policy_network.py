@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int32
 
-from acbo._limits import require_all_at_least
+from acbo._limits import require_all_at_least, require_at_least
 from acbo.data import Dataset, Key
 from acbo.problem import Choice, Problem
 from acbo.surrogate.layers import MASKED, Dense, NetworkConfig, Norm, Normals, draw_parts
@@ -51,8 +51,7 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if self.width < 4 or self.width % 4:
             raise ValueError(f"`width` must be a multiple of 4; got {self.width}.")
-        if self.places < 2:
-            raise ValueError(f"`places` must be at least 2, the two ends of a range; got {self.places}.")
+        require_at_least("places", self.places, 2, "The two ends of a range are places.")
         require_all_at_least(self, 1, "layers", "surrogate_layers")
 
     def network(self, layers: int) -> Any:

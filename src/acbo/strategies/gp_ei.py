@@ -135,10 +135,7 @@ def gp_posterior(
     after = jnp.zeros(asked[0].shape[0], residual.dtype) if doubts is None else doubts[1]
     (mask, value, used), residual = recent(tried, residual, memory)
     rows = used.astype(value.dtype)
-    within, across = (
-        pair_actions(problem, (mask, value), (mask, value)),
-        pair_actions(problem, (mask, value), asked),
-    )
+    within, across = (pair_actions(problem, (mask, value), other) for other in ((mask, value), asked))
     variance = jnp.broadcast_to(jnp.asarray(noise, value.dtype) ** 2, rows.shape) + 1e-6
     signal_grid, share_grid = jnp.meshgrid(signals, jnp.asarray(shares, residual.dtype), indexing="ij")
     additive = any(share > 0 for share in shares)

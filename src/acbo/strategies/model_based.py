@@ -18,9 +18,8 @@ from acbo.scms.interventions import hard
 from acbo.scms.samples import draw_noise, propagate
 from acbo.scms.scm import SCM
 
-from .actions import Actions, best_of, candidate_actions, search_around, with_tried
+from .actions import Actions, best_of, candidate_actions, is_refuted, search_around, with_tried
 from .base import AbstractStrategy
-from .refutation import is_refuted
 
 ROUNDS, STARTS = 4, 4
 """Rounds of the local search, and number of candidates it starts from."""

@@ -24,8 +24,8 @@ from acbo.problem import Choice, Problem, Recommendation
 from acbo.scms.scm import SCM
 from acbo.surrogate.layers import MASKED
 
+from .actions import is_refuted_alone
 from .model_based import AbstractBeliefBased, best_action
-from .refutation import is_refuted_alone
 
 
 class Policy(AbstractBeliefBased):

@@ -9,7 +9,7 @@ import pytest
 
 from acbo.beliefs import BeliefSettings, draw_models, effect_grid, effects_of, models_of
 from acbo.beliefs.model_effects import log_likelihood
-from acbo.beliefs.regression import PSEUDO_ROWS, RATE
+from acbo.beliefs.posterior_models import PSEUDO_ROWS, RATE
 from acbo.data import Dataset, dataset
 from acbo.experiments import Problem, known_graph, problem_of
 from acbo.linear_algebra import solve_positive, whiten

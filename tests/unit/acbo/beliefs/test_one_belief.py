@@ -18,7 +18,7 @@ from acbo.inference import edge_posterior
 from acbo.optimizer import Optimizer
 from acbo.scms.scm import linear_scm
 from acbo.strategies import AbstractStrategy, ExpectedImprovement, Random
-from acbo.strategies.refutation import is_refuted, is_refuted_alone
+from acbo.strategies.actions import is_refuted, is_refuted_alone
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
