@@ -10,7 +10,7 @@ from typing import Any
 from ..cf.attributes import numbers_checked
 from ..cf.dataset import READING_ERRORS, open_sources
 from ..cf.times import NamedDataset
-from ..files import DatasetError
+from ..files import named_errors, naming_package
 from ..slices import OpenedDataset, ReadOptions
 from .arrays import Missing, StoredArray
 from .contents import Contents, read_contents
@@ -48,16 +48,13 @@ def open_data(path: Path, missing: Missing = "land") -> StoreData:
 
     variables = {}
     for name, array in contents.arrays.items():
-        try:
+        where = f"{path}: variable {name[:60]!r}: its attributes cannot be used"
+        with named_errors(where, READING_ERRORS, " The store is damaged.", 200):
             lazy = LazilyIndexedArray(_lazy_type()(array))
             raw = Variable(array.dims, lazy, numbers_checked(array.attributes))
             variables[name] = decode_cf_variable(
                 name, raw, concat_characters=False, decode_times=False, stack_char_dim=False
             )
-        except READING_ERRORS as error:
-            raise DatasetError(
-                f"{path}: variable {name[:60]!r}: its attributes cannot be used: {str(error)[:200]}. The store is damaged."
-            ) from error
     refused = {name: array.reason for name, array in contents.arrays.items() if array.reason}
     return StoreData(variables, contents.attributes, refused)
 
@@ -75,12 +72,10 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 
 def _contents(path: Path, missing: Missing) -> Contents:
-    try:
+    with naming_package("Zarr stores need zarr and xarray"):
         import numcodecs  # noqa: F401
         import xarray  # noqa: F401
         import zarr  # noqa: F401
-    except ImportError as error:
-        raise ImportError('Zarr stores need zarr and xarray: pip install "jaxworlds[trace]".') from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of types and codecs that have no specification
         return read_contents(open_files(path), missing)
