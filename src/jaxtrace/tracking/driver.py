@@ -35,13 +35,13 @@ class Job:
     """With the grid's field in place of a streamed one, which `stream` holds."""
     schedule: Schedule
     seeds: Float[np.ndarray, "particles dim"]
-    barred: Bool[np.ndarray, " particles"] | None
-    """Which particles begin where the boundary would not let them: they end at once, where they are."""
     segment: Segment
     reduction: Any
     batch: int
     """Particles of a batch, a multiple of the devices."""
     chunks: ChunkPlan
+    barred: Bool[np.ndarray, " particles"] | None = None
+    """Which particles begin where the boundary would not let them: they end at once, where they are."""
     stream: Any = None
     stream_limit: int | None = None
     mesh: Any = None
