@@ -227,10 +227,8 @@ class XmlFile:
                 if key in arrays:
                     own = math.prod(arrays[key].shape[1:])
                     if own != width:
-                        unread[key] = (
-                            width,
-                            f"has {width} components in {self.path.name}, but {own} in {name}",
-                        )
+                        said = f"has {width} components in {self.path.name}, but {own} in {name}"
+                        unread[key] = (width, said)
                         del arrays[key]
                 elif array.name and key not in unread:
                     unread[key] = (width, f"is declared in {self.path.name}, but not in {name}")

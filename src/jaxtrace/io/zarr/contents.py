@@ -1,7 +1,6 @@
 """What a Zarr store of format 2 or 3 holds: its arrays and attributes, checked before anything is made of them."""
 
 import base64
-import dataclasses
 import json
 import re
 import struct
@@ -18,16 +17,13 @@ from .files import StoreFiles
 _LONGEST = 1 << 24  # bytes of metadata: a tree of JSON takes up to twenty times as much memory
 
 
-@dataclasses.dataclass(frozen=True)
-class Contents:
-    """The arrays at the top of a store and its attributes; groups below it are left alone."""
+def read_contents(
+    files: StoreFiles, missing: Missing = "land"
+) -> tuple[dict[str, StoredArray], dict[str, Any]]:
+    """The arrays at the top of a store and its attributes; groups below it are left alone.
 
-    arrays: dict[str, StoredArray]
-    attributes: dict[str, Any]
-
-
-def read_contents(files: StoreFiles, missing: Missing = "land") -> Contents:
-    """All metadata of a store. What contradicts itself is refused; what is only unknown is noted, and refused when read."""
+    What contradicts itself is refused; what is only unknown is noted, and refused when read.
+    """
     group, version = _json(files, "zarr.json"), 3
     if group is None:
         group, version = _json(files, ".zgroup"), 2
@@ -53,7 +49,7 @@ def read_contents(files: StoreFiles, missing: Missing = "land") -> Contents:
             f"{files.path}: its attributes must be an object; they are {str(attributes)[:80]!r}."
         )
     _check_dimensions(files, arrays)
-    return Contents(arrays, attributes)
+    return arrays, attributes
 
 
 def _no_group(files: StoreFiles, found: Mapping[str, Any] | None) -> DatasetError:
