@@ -158,7 +158,7 @@ def _step_by_xla(
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """The step of `jaxtrace.motion` for each particle."""
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
-    moved = jax.vmap(lambda *each: move(motion, *each, row, t, dt))(*batched)
+    moved = jax.vmap(lambda *each: move(motion, *each, row=row, t=t, dt=dt))(*batched)
     moving = moving_mask(p, row)
     lost, broken = moving & ~moved.inside, moving & moved.inside & ~moved.finite
     goes = moving & moved.inside & moved.finite
