@@ -22,8 +22,8 @@ import numpy as np
 import harness
 from jaxtrace.fields import StreamedField
 from jaxtrace.fields.structured import UniformGrid
+from jaxtrace.integrators import RK4
 from jaxtrace.integrators.base import ParticleState
-from jaxtrace.integrators.rk4 import RK4
 from jaxworlds.measuring import compare
 from jaxworlds.rollout import run
 

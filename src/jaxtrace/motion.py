@@ -10,10 +10,11 @@ from jaxtyping import PyTree
 from .boundaries.base import AbstractBoundary, Bounced
 from .boundaries.round import dot
 from .fields.base import AbstractField, AbstractMoment, Flag, Index, Sample, Scalar, Vector
+from .fields.chart import Chart, InChart
 from .fields.grid_series import AbstractSeries
 from .fields.isolation import isolate
+from .fields.sphere import Sphere
 from .integrators.base import AbstractIntegrator, AnyKey, ParticleState, particle_key
-from .integrators.on_sphere import step_on_sphere
 
 
 class Motion(eqx.Module):
@@ -71,7 +72,7 @@ def move(
     def step(position: Vector, state: ParticleState) -> ParticleState:
         field = motion.field
         if sphere is not None:
-            return step_on_sphere(integrator, field, sphere, position, state, t, dt, key)
+            return _step_on_sphere(integrator, field, sphere, position, state, t, dt, key)
         if differs:
             field = Around(field=field, origin=position, dim=field.dim)
         return integrator.step(field, state, t, dt, key)
@@ -101,6 +102,31 @@ def move(
     if progress is not None:
         early, broken, share = progress.exhausted, progress.broken, share * progress.reached
     return Moved(bounced, rest, state.hint, state.memory, inside, early, broken, finite, share)
+
+
+def _step_on_sphere(
+    integrator: AbstractIntegrator,
+    field: AbstractField,
+    sphere: Sphere,
+    origin: Vector,
+    state: ParticleState,
+    t: Scalar,
+    dt: Scalar,
+    key: AnyKey | None,
+) -> ParticleState:
+    """A step whose positions are differences to `origin` in degrees; what the integrator sees and adds is in metres.
+
+    A particle's own velocity is in m/s east and north, before and after.
+    """
+    chart = Chart.around(sphere, origin)
+    view = InChart(field=field.in_metres, chart=chart, middle=field.middle_longitude, dim=field.dim)
+    inside = eqx.tree_at(lambda s: s.position, state, chart.inward(state.position))
+    done = integrator.in_chart(view).step(view, inside, t, dt, key)
+    velocity = done.velocity
+    if integrator.inertia:
+        velocity = chart.on_sphere(done.position, velocity)
+    moved, _ = chart.place(done.position)
+    return eqx.tree_at(lambda s: (s.position, s.velocity), done, (moved, velocity))
 
 
 def all_finite(x: Vector) -> Flag:

@@ -47,18 +47,13 @@ class Box(AbstractBoundary):
         low, high = self.low.astype(new.dtype), self.high.astype(new.dtype)
         velocity = jnp.zeros_like(new) if velocity is None else velocity
         end, face, cut = self._absorb(old, new, low, high)
-        position, factor, below, above = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
+        folded: Any = end, jnp.ones_like(new), *jnp.zeros((2, *new.shape), jnp.int32)
         for kind in dict.fromkeys(self.faces):
             done = _between_faces(end, low, high, kind)
-            here = [faces == kind for faces in self.faces]
-            if all(here):
-                position, factor, below, above = done
-            else:
-                chosen = np.array(here)
-                kept = (position, factor, below, above)
-                position, factor, below, above = (
-                    jnp.where(chosen, a, b) for a, b in zip(done, kept, strict=True)
-                )
+            here = np.array([faces == kind for faces in self.faces])
+            pairs = zip(done, folded, strict=True)
+            folded = done if here.all() else [jnp.where(here, a, b) for a, b in pairs]
+        position, factor, below, above = folded
         absorbed = jnp.arange(2 * len(self.faces)) == face
         hits = jnp.stack([below, above], axis=-1).reshape(-1) + absorbed.astype(jnp.int32)
         across = (jnp.arange(len(self.faces)) == face // 2).astype(new.dtype)
@@ -108,12 +103,7 @@ class Box(AbstractBoundary):
 
     def _absorb(self, old: Vector, new: Vector, low: Vector, high: Vector) -> tuple[Vector, Index, Scalar]:
         """End of the path at its first absorbing face, the number of that face (-1 for none), and the share until there."""
-        drains = [
-            (axis, side)
-            for axis, pair in enumerate(self.faces)
-            for side in (0, 1)
-            if pair[side] == "absorbing"
-        ]
+        drains = np.argwhere(np.array(self.faces) == "absorbing").tolist()
         if not drains:
             return new, jnp.full((), -1, jnp.int32), jnp.ones((), new.dtype)
         # Which face comes first is found once for all that follows from it: position, life, counts and patch.
@@ -124,7 +114,7 @@ class Box(AbstractBoundary):
         return jnp.where(met, jnp.where(face % 2 == 0, low, high), end), face, cut
 
     def _first(
-        self, drains: list[tuple[int, int]], old: Vector, new: Vector, low: Vector, high: Vector
+        self, drains: list[list[int]], old: Vector, new: Vector, low: Vector, high: Vector
     ) -> tuple[Scalar, Index]:
         """The share of the way to the first absorbing face and that face's number; -1 where none is met."""
         # Face by face and written out: a reduction over so few entries would break the loop over particles on a CPU.

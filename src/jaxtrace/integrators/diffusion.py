@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..fields.base import AbstractField, Scalar, Vector
 from ..fields.chart import InChart
 from .base import AbstractIntegrator, AnyKey, ParticleState, Progress
-from .euler import Euler
+from .runge_kutta import Euler
 
 # Diffusivity at one point and time: one value for all directions or one per axis.
 Diffusivity = Callable[[Vector, Scalar], Float[Array, "*axes"]]
@@ -26,10 +26,11 @@ class AbstractRandomWalk(AbstractIntegrator):
     m²/s. Going back in time reverses the advection and not the spreading: the noise and the drift use `|dt|`.
     """
 
-    diffusivity: eqx.AbstractVar[Float[Array, "*axes"] | Diffusivity]
-    advection: eqx.AbstractVar[AbstractIntegrator]
-    drift_correction: eqx.AbstractVar[bool]
+    diffusivity: Float[Array, "*axes"] | Diffusivity = eqx.field(converter=lambda given: _diffusivity(given))
+    advection: AbstractIntegrator = eqx.field(default_factory=Euler)
+    drift_correction: bool = eqx.field(static=True, default=True)
 
+    order: ClassVar[int] = 1
     stochastic: ClassVar[bool] = True
     steps_in_metres: ClassVar[bool] = True
     varying_noise: ClassVar[bool] = False
@@ -127,12 +128,6 @@ class EulerMaruyama(AbstractRandomWalk):
     is weak; `drift_correction=False` leaves it out.
     """
 
-    diffusivity: Float[Array, "*axes"] | Diffusivity = eqx.field(converter=lambda given: _diffusivity(given))
-    advection: AbstractIntegrator = eqx.field(default_factory=Euler)
-    drift_correction: bool = eqx.field(static=True, default=True)
-
-    order: ClassVar[int] = 1
-
 
 class Milstein(AbstractRandomWalk):
     """`dx = u dt + K' (dW² + dt)/2 + sqrt(2 K) dW`; strong order 1 where each axis' `K` varies along that axis only.
@@ -140,11 +135,6 @@ class Milstein(AbstractRandomWalk):
     In several dimensions the areas between two axes' noises are left out, as is usual: weak order 1 remains.
     """
 
-    diffusivity: Float[Array, "*axes"] | Diffusivity = eqx.field(converter=lambda given: _diffusivity(given))
-    advection: AbstractIntegrator = eqx.field(default_factory=Euler)
-    drift_correction: bool = eqx.field(static=True, default=True)
-
-    order: ClassVar[int] = 1
     varying_noise: ClassVar[bool] = True
 
 

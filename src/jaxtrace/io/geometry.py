@@ -4,21 +4,23 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..fields.base import AbstractGrid, Interpolation
+from ..fields.base import AbstractGrid
 from ..fields.curvilinear import CurvilinearGrid
-from ..fields.land import LandValues
 from ..fields.lattice import find_lattice
 from ..fields.meshes.averages import nodal_averages
 from ..fields.meshes.mesh import Mesh
 from ..fields.structured import RectilinearGrid, UniformGrid
 from ..fields.unstructured import UnstructuredGrid
 from ..fields.weights import ascending
+
+if TYPE_CHECKING:
+    from .slices import ReadOptions
 
 Centring = Literal["node", "cell"]
 CellData = Literal["linear", "average", "nearest"]
@@ -181,22 +183,14 @@ class Placed:
         return values if self.to_nodes is None else self.to_nodes(values)
 
 
-def place(
-    geometry: Geometry,
-    centring: Centring,
-    *,
-    interpolation: Interpolation | None = None,
-    dtype: np.dtype,
-    land_values: LandValues = "keep",
-    cell_data: CellData = "linear",
-) -> Placed:
+def place(geometry: Geometry, centring: Centring, options: "ReadOptions") -> Placed:
     """The grid of a geometry. `cell_data` says what becomes of values of cells; `interpolation="nearest"` keeps them too."""
-    if centring == "cell" and cell_data == "nearest":
-        if interpolation not in (None, "nearest"):
-            raise ValueError(f"`cell_data='nearest'` does not go with `interpolation={interpolation!r}`")
-        interpolation = "nearest"
-    chosen = interpolation or "linear"
-    average = centring == "cell" and cell_data == "average"
+    chosen, dtype = options.interpolation or "linear", options.coordinate_dtype
+    if centring == "cell" and options.cell_data == "nearest":
+        if options.interpolation not in (None, "nearest"):
+            raise ValueError(f"`cell_data='nearest'` does not go with `interpolation={chosen!r}`")
+        chosen = "nearest"
+    average = centring == "cell" and options.cell_data == "average"
     if isinstance(geometry, Cells):
         mesh = Mesh(geometry.points, geometry.cells)
         if centring == "node":
@@ -209,7 +203,7 @@ def place(
     kept: dict[str, Any] = {
         "interpolation": chosen,
         "centring": "node" if average else centring,
-        "land_values": land_values,
+        "land_values": options.land_values,
     }
     if isinstance(geometry, Curved):
         found = find_lattice(geometry.points.reshape(-1, geometry.points.shape[-1]))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxworlds.store import atomic_write, read_archive
 
 from ..fields.epoch import Epoch
 from ..tracking.trajectory import Trajectory
-from .files import ZARR_SUFFIXES, DatasetError, PathLike, is_elsewhere
+from .files import ZARR_SUFFIXES, PathLike, is_elsewhere, named_errors
 
 # Kind of numbers and axes of each array of a trajectory that is stored: times, particles and dimensions.
 _FORMS = {
@@ -96,11 +97,9 @@ def load_trajectory(path: PathLike) -> Trajectory:
         from .cf.trajectories import read_netcdf
 
         return read_netcdf(source)
-    try:
+    with _naming_damage(source):
         found = read_archive(source)
         header = str(found.pop("header"))
-    except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(source, error) from error
     return from_parts(source, {name: found.get(name) for name in ARRAYS}, header, found)
 
 
@@ -127,7 +126,7 @@ def from_parts(
     path: Path, arrays: dict[str, Any], header: str, extra: dict[str, np.ndarray], since: Epoch | None = None
 ) -> Trajectory:
     """The trajectory from its arrays and `header_text`; `since` is the date of time 0 if the header has none."""
-    try:
+    with _naming_damage(path):
         plain = json.loads(header)
         _check_parts(arrays, plain)
         if plain["version"] != VERSION:
@@ -149,8 +148,6 @@ def from_parts(
             reduced=_restore(plain["reduced"], extra),
             epoch=since if epoch is None else Epoch(str(epoch["date"]), str(epoch["calendar"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _widen(arrays: dict[str, Any], types: Any) -> None:
@@ -190,10 +187,10 @@ def _check_parts(arrays: dict[str, Any], plain: Any) -> None:
         raise ValueError(f"outcomes must be below {known}, the number of their names")
 
 
-def _unreadable(path: Path, error: BaseException) -> DatasetError:
-    return DatasetError(
-        f"{path}: no trajectory can be read ({str(error)[:300]}). The file is damaged or another one."
-    )
+def _naming_damage(path: Path) -> AbstractContextManager[None]:
+    kinds = (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
+    remedy = " The file is damaged or another one."
+    return named_errors(f"{path}: no trajectory can be read", kinds, remedy, 300)
 
 
 def _flatten(value: Any, where: str, arrays: dict[str, np.ndarray] | None) -> Any:

@@ -74,9 +74,9 @@ class AbstractKernel(abc.ABC):
     def _refusal(self, field: AbstractSeries, boundary: AbstractBoundary) -> str | None:
         """Why it does not take steps of RK4 through such a series."""
 
-    @abc.abstractmethod
     def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
         """The layouts that it reads of this field."""
+        return self.reads
 
     def best_layout(self, field: AbstractSeries, particles: int) -> tuple[Layout, str] | None:
         """The best layout for this number of particles, and the reason; None where the rule for XLA serves."""

@@ -16,7 +16,7 @@ from jaxtyping import Array, Int32
 from ..boundaries.base import AbstractBoundary, Unbounded
 from ..fields.base import Index, Scalar
 from ..fields.grid_series import AbstractSeries
-from ..fields.moments import Layout, PackedMoment
+from ..fields.moments import PackedMoment
 from ..fields.sphere import Sphere, circles, nearest_turn, place_in_chart
 from ..motion import Motion
 from .base import KNOWN_GRIDS, AbstractKernel, Block, Causes, KernelState
@@ -45,10 +45,6 @@ class GpuKernel(AbstractKernel):
         if not _pallas_has_triton():
             return f"jax {jax.__version__} no longer builds it"
         return None
-
-    def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
-        """Packed cells."""
-        return self.reads
 
     def step(
         self, motion: Motion, before: KernelState, number: Index, t: Scalar, dt: Scalar, causes: Causes

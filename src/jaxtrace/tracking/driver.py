@@ -35,13 +35,13 @@ class Job:
     """With the grid's field in place of a streamed one, which `stream` holds."""
     schedule: Schedule
     seeds: Float[np.ndarray, "particles dim"]
-    barred: Bool[np.ndarray, " particles"] | None
-    """Which particles begin where the boundary would not let them: they end at once, where they are."""
     segment: Segment
     reduction: Any
     batch: int
     """Particles of a batch, a multiple of the devices."""
     chunks: ChunkPlan
+    barred: Bool[np.ndarray, " particles"] | None = None
+    """Which particles begin where the boundary would not let them: they end at once, where they are."""
     stream: Any = None
     stream_limit: int | None = None
     mesh: Any = None
@@ -55,28 +55,23 @@ class Job:
         """How many batches there are."""
         return -(-len(self.seeds) // self.batch)
 
+    def records_of(self, batch: Rollout) -> int:
+        """How many recorded times a batch reached."""
+        return min(batch.step // self.chunks.parts, len(self.schedule.times))
+
     def rows_of(self, number: int) -> tuple[int, int]:
         """The first particle of a batch, and the first of the next."""
         return number * self.batch, min(len(self.seeds), (number + 1) * self.batch)
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Result of one batch."""
-
-    rollout: Rollout
-    records: int
-    """How many recorded times it reached."""
-
-
-def run_job(job: Job) -> tuple[Records, list[Batch]]:
+def run_job(job: Job) -> tuple[Records, list[Rollout]]:
     """All batches in turn, until one is stopped."""
     warn_of_missing_kernels(len(job.seeds) * job.schedule.steps)
     records = Records(len(job.schedule.times), len(job.seeds))
-    done: list[Batch] = []
+    done: list[Rollout] = []
     for number in range(job.batches):
         done.append(_run_batch(job, number, records))
-        if done[-1].rollout.outcome != "finished":
+        if done[-1].outcome != "finished":
             break
     return records, done
 
@@ -107,7 +102,7 @@ def shapes_of(job: Job) -> Particles:
     return start(job, job.motion, *job.rows_of(0), only_shapes=True)
 
 
-def _run_batch(job: Job, number: int, records: Records) -> Batch:
+def _run_batch(job: Job, number: int, records: Records) -> Rollout:
     first, last = job.rows_of(number)
     chunks = job.chunks
     saved = job.checkpoint
@@ -159,7 +154,7 @@ def _run_batch(job: Job, number: int, records: Records) -> Batch:
             )
     if rollout.records is not None:
         records.take(rollout.records, chunks, 0, first, last)
-    return Batch(rollout, min(rollout.step // chunks.parts, len(job.schedule.times)))
+    return rollout
 
 
 @contextlib.contextmanager

@@ -39,34 +39,25 @@ class Tuning:
 
 
 def choose_layout(
-    field: Any,
-    layout: str,
-    particles: int,
-    motion: Motion,
-    tune: Callable[[], Tuning],
-    kernel: AbstractKernel | None,
-) -> tuple[Any, str]:
-    """`field` in the `layout` asked for, or for "auto" in the best one for `kernel` or XLA; and the reason.
+    motion: Motion, layout: Any, particles: int, tune: Callable[[], Tuning], kernel: AbstractKernel | None
+) -> Tuning | None:
+    """The `layout` asked for, or for "auto" the best one for `kernel` or XLA; None for a field without slices.
 
-    `motion` has the field as it lies on a device, and a field without slices stays as it is.
+    `motion` has the field as it lies on a device.
     """
     if not isinstance(motion.field, AbstractSeries):
         if layout not in ("auto", "tune"):
             raise ValueError(
-                f"`layout` must be 'auto' for a {type(field).__name__}, which holds no slices; got {layout!r}."
+                f"`layout` must be 'auto' for a {type(motion.field).__name__}, which holds no slices; got {layout!r}."
             )
-        return field, "it holds no slices"
-    if layout == "tune":
-        found = tune()
-        return field.with_layout(found.layout), found.reason
+        return None
     if layout != "auto":
-        return field.with_layout(layout), "as given"
+        return tune() if layout == "tune" else Tuning(layout, "as given")
     if kernel is not None and kernel.refusal(motion.integrator, motion.field, motion.boundary) is None:
         best = kernel.best_layout(motion.field, particles)
         if best is not None:
-            return field.with_layout(best[0]), best[1]
-    found = ruled_layout(motion.field, motion.integrator, particles)
-    return field.with_layout(found.layout), found.reason
+            return Tuning(*best)
+    return ruled_layout(motion.field, motion.integrator, particles)
 
 
 def layouts_for(field: AbstractField, half: bool = False) -> tuple[Layout, ...]:

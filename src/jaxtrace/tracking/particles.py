@@ -25,37 +25,26 @@ NOTHING, OUTSIDE, EXHAUSTED, NOT_FINITE = -1, -2, -3, -4
 
 
 class Outcome(enum.IntEnum):
-    """The fate of a particle."""
+    """The fate of a particle: a number, and a sentence that says it."""
 
-    MOVING = 0
-    LEFT = 1
-    OUTSIDE = 2
-    UNRELEASED = 3
-    STEP_LIMIT = 4
-    NOT_COMPUTED = 5
-    NOT_FINITE = 6
-    BEGAN_OUTSIDE = 7
-    STRANDED = 8
-    LEFT_EDGE = 9
+    sentence: str
+    """The outcome as a phrase."""
 
-    @property
-    def sentence(self) -> str:
-        """The outcome as a phrase."""
-        return _SENTENCES[self]
+    def __new__(cls, number: int, sentence: str) -> "Outcome":
+        made = int.__new__(cls, number)
+        made._value_, made.sentence = number, sentence
+        return made
 
-
-_SENTENCES = {
-    Outcome.MOVING: "still moving at the last time",
-    Outcome.LEFT: "left through a patch of the boundary",
-    Outcome.OUTSIDE: "left the field",
-    Outcome.UNRELEASED: "not released yet",
-    Outcome.STEP_LIMIT: "stopped where the adaptive integrator ran out of steps",
-    Outcome.NOT_COMPUTED: "not computed before the run was interrupted",
-    Outcome.NOT_FINITE: "stopped where the field gives no finite velocity (NaN or infinity)",
-    Outcome.BEGAN_OUTSIDE: "began outside the field or its boundary, or on land",
-    Outcome.STRANDED: "stranded on the coast",
-    Outcome.LEFT_EDGE: "left over the open edge of the grid",
-}
+    MOVING = 0, "still moving at the last time"
+    LEFT = 1, "left through a patch of the boundary"
+    OUTSIDE = 2, "left the field"
+    UNRELEASED = 3, "not released yet"
+    STEP_LIMIT = 4, "stopped where the adaptive integrator ran out of steps"
+    NOT_COMPUTED = 5, "not computed before the run was interrupted"
+    NOT_FINITE = 6, "stopped where the field gives no finite velocity (NaN or infinity)"
+    BEGAN_OUTSIDE = 7, "began outside the field or its boundary, or on land"
+    STRANDED = 8, "stranded on the coast"
+    LEFT_EDGE = 9, "left over the open edge of the grid"
 
 
 class Particles(eqx.Module):
@@ -169,11 +158,7 @@ def _step_by_xla(
 ) -> tuple[Particles, Int32[Array, "1 patches"]]:
     """The step of `jaxtrace.motion` for each particle."""
     batched = (p.position, p.rest, p.velocity, p.hint, p.memory, p.identity)
-    moved = jax.vmap(
-        lambda x, rest, own, hint, memory, number: move(
-            motion, x, rest, own, hint, memory, number, row, t, dt
-        )
-    )(*batched)
+    moved = jax.vmap(lambda *each: move(motion, *each, row=row, t=t, dt=dt))(*batched)
     moving = moving_mask(p, row)
     lost, broken = moving & ~moved.inside, moving & moved.inside & ~moved.finite
     goes = moving & moved.inside & moved.finite

@@ -106,7 +106,6 @@ def plan_run(
         motion=motion,
         schedule=schedule,
         seeds=seeds,
-        barred=None,
         segment=segment,
         reduction=options.reduce,
         batch=batching.size,
@@ -139,10 +138,12 @@ def _plan_motion(
     motion = Motion(resident, options.integrator, options.boundary, options.key, options.stop_outside)
     by_kernel = options.fused is not False and on_default_backend(options.mesh)
     kernel = default_kernel() if by_kernel else None
-    field, reason = choose_layout(options.field, options.layout, count, motion, tune, kernel)
+    found = choose_layout(motion, options.layout, count, tune, kernel)
+    field = options.field if found is None else options.field.with_layout(found.layout)
     motion = dataclasses.replace(motion, field=ring_shapes(field) if streamed else field)
     why_xla = _why_xla(options, motion)
     motion = dataclasses.replace(motion, fused=why_xla is None)
+    reason = "it holds no slices" if found is None else found.reason
     return motion, field if streamed else None, (reason, why_xla)
 
 
@@ -201,13 +202,12 @@ def plan_batches(
     # A bound on the bytes that one particle takes while it moves.
     state = array_bytes(eqx.filter_eval_shape(_some, motion, 8)) / 8
     each = int(2 * state + _TEMPORARIES * motion.field.dim * jnp.result_type(float).itemsize)
+    size = _multiple(min(options.batch_size or particles, particles), devices)
+    bound = size // devices * each + 2 * CHUNK_BYTES
     if options.batch_size is not None:
-        size = _multiple(min(options.batch_size, particles), devices)
-        return Batching(size, "as given", _bound(size, each, devices), limit)
-    size = _multiple(particles, devices)
-    held = max(live_bytes().values(), default=0)
-    if _bound(size, each, devices) <= _SHARE * limit - held:
-        return Batching(size, "all at once; they surely fit", _bound(size, each, devices), limit)
+        return Batching(size, "as given", bound, limit)
+    if bound <= _SHARE * limit - max(live_bytes().values(), default=0):
+        return Batching(size, "all at once; they surely fit", bound, limit)
     # What the field takes is live already; the core would count it a second time as an argument.
     field_bytes = array_bytes(motion.field)
     shared = Shared(motion, device_tables(schedule, plan_chunks(schedule, 1, 1)), options.reduce)
@@ -242,10 +242,6 @@ def array_bytes(tree: Any) -> int:
     """Bytes of all arrays of a pytree, or of those it describes."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-
-
-def _bound(size: int, each: int, devices: int) -> int:
-    return size // devices * each + 2 * CHUNK_BYTES
 
 
 def _multiple(count: int, of: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxworlds.rollout import to_host
+from jaxworlds.rollout import Rollout, to_host
 from jaxworlds.runtime import device_words
 
 from ..boundaries.base import Unbounded, lie_inside
@@ -15,7 +15,7 @@ from ..fields.epoch import Epoch
 from ..fields.grid_series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
 from .chunks import segment_edges
-from .driver import Batch, Job
+from .driver import Job
 from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome, Particles
 from .records import Records
 from .reductions import AbstractReduction
@@ -25,14 +25,15 @@ from .trajectory import Trajectory
 def collect(
     job: Job,
     records: Records,
-    batches: list[Batch],
+    batches: list[Rollout],
     ids: np.ndarray,
     began: float,
     epoch: Epoch | None = None,
 ) -> Trajectory:
     """Cut the records to the times reached, and find the outcome of every particle. The call began at `began`."""
     schedule = job.schedule
-    reached = max((batch.records for batch in batches), default=0)
+    reached_by = [*map(job.records_of, batches), *[0] * (job.batches - len(batches))]
+    reached = max(reached_by)
     times = schedule.times[:reached]
     ends = _ends(job, batches)
     ended = ends["ended"]
@@ -45,10 +46,9 @@ def collect(
         alive, ages = _lives(job, reached, kept["begun"], kept["ended"], share)
     elif job.segment.positions:
         alive, ages = _plain_lives(job, reached, ends)
-    if alive is not None and len({batch.records for batch in batches}) + (len(batches) < job.batches) > 1:
+    if alive is not None and len(set(reached_by)) > 1:
         sizes = [b - a for a, b in map(job.rows_of, range(job.batches))]
-        counts = [batch.records for batch in batches] + [0] * (job.batches - len(batches))
-        alive = alive & (np.arange(reached)[:, None] < np.repeat(counts, sizes))
+        alive = alive & (np.arange(reached)[:, None] < np.repeat(reached_by, sizes))
     outcomes = _outcomes(job, batches, ends)
     hits = records.sums.get("hits")
     names = job.motion.boundary.patches
@@ -74,26 +74,26 @@ def collect(
         velocities=kept.get("velocities"),
         generation=kept.get("generation"),
         reduced=reduced,
-        outcome=batches[-1].rollout.outcome if batches else "interrupted",
+        outcome=batches[-1].outcome if batches else "interrupted",
         epoch=epoch,
         # The last, so that it counts all this.
         info=_info(job, batches, records, reached, time.perf_counter() - began),
     )
 
 
-def _ends(job: Job, batches: list[Batch]) -> dict[str, np.ndarray]:
+def _ends(job: Job, batches: list[Rollout]) -> dict[str, np.ndarray]:
     """When and why each particle ended, as the last step left it."""
     count = len(job.seeds)
     found = {"ended": np.full(count, NEVER), "cause": np.full(count, NOTHING), "share": np.ones(count)}
     for number, batch in enumerate(batches):
         first, last = job.rows_of(number)
-        carry = batch.rollout.carry
+        carry = batch.carry
         # Particles may have been sorted in space; batches are padded at their end.
         order = np.argsort(to_host(carry.identity)) if job.segment.sort else slice(None)
         for name, values in found.items():
             if (leaf := getattr(carry, name)) is not None:
                 values[first:last] = to_host(leaf)[order][: last - first]
-        if batch.records == len(job.schedule.times) and not job.segment.births:
+        if job.records_of(batch) == len(job.schedule.times) and not job.segment.births:
             rows = np.arange(first, last)
             moving = (found["ended"][rows] == NEVER) & (job.schedule.releases[rows] <= job.schedule.steps)
             rows = rows[moving & _ends_outside(job, carry)[order][: last - first]]
@@ -149,7 +149,7 @@ def _plain_lives(job: Job, reached: int, ends: dict[str, np.ndarray]) -> tuple[n
     return alive, ages
 
 
-def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np.ndarray:
+def _outcomes(job: Job, batches: list[Rollout], ends: dict[str, np.ndarray]) -> np.ndarray:
     cause = ends["cause"]
     outcomes = np.full(len(cause), int(Outcome.MOVING), np.int8)
     endings = np.array([Outcome[name] for name in job.motion.boundary.endings] or [Outcome.LEFT], np.int8)
@@ -160,23 +160,23 @@ def _outcomes(job: Job, batches: list[Batch], ends: dict[str, np.ndarray]) -> np
     outcomes[cause == NOT_FINITE] = Outcome.NOT_FINITE
     for number in range(job.batches):
         first, last = job.rows_of(number)
-        if number >= len(batches) or batches[number].records == 0:
+        if number >= len(batches) or job.records_of(batches[number]) == 0:
             outcomes[first:last] = Outcome.NOT_COMPUTED
             continue
-        edge = job.schedule.marks[batches[number].records - 1]
+        edge = job.schedule.marks[job.records_of(batches[number]) - 1]
         outcomes[first:last][job.schedule.releases[first:last] > edge] = Outcome.UNRELEASED
     return outcomes
 
 
-def _info(job: Job, batches: list[Batch], records: Records, reached: int, seconds: float) -> dict[str, Any]:
+def _info(job: Job, batches: list[Rollout], records: Records, reached: int, seconds: float) -> dict[str, Any]:
     """Device, steps and speed of the run: of the whole call and of the compiled loop alone, both without compiling."""
-    compiling = sum(batch.rollout.compile_seconds for batch in batches)
-    running = sum(batch.rollout.seconds for batch in batches)
+    compiling = sum(batch.compile_seconds for batch in batches)
+    running = sum(batch.seconds for batch in batches)
     edges = np.concatenate([[0], segment_edges(job.schedule, job.chunks.parts, job.chunks.table)])
     work = 0
     for number, batch in enumerate(batches):
         first, last = job.rows_of(number)
-        begin, end = np.minimum([batch.rollout.first_step, batch.rollout.step], len(edges) - 1)
+        begin, end = np.minimum([batch.first_step, batch.step], len(edges) - 1)
         work += int(edges[end] - edges[begin]) * (last - first)
     missed = records.sums.get("missed")
     device = jax.devices()[0] if job.mesh is None else job.mesh.devices.flat[0]

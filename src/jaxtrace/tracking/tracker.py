@@ -216,7 +216,7 @@ class Tracker:
             callback=self.options.progress_callback,
         )
         records, batches = run_job(job)
-        self._remember(job, report, batches[0].rollout.compile_seconds)
+        self._remember(job, report, batches[0].compile_seconds)
         found = collect(job, records, batches, names, began, self.options.epoch)
         tell_seeds_outside(found.outcomes, seeds, self.options.field, barred)
         return found

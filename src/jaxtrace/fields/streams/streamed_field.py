@@ -143,7 +143,8 @@ class StreamedField(TimedSlices):
         except Exception as error:
             of = f", {name}" if (name := self.source.name(number)) else ""
             when = float(self.times[number])
-            raise SliceError(f"slice {number} (time {when:g}{of}) cannot be used: {error}.") from error
+            why = str(error).rstrip(".")
+            raise SliceError(f"slice {number} (time {when:g}{of}) cannot be used: {why}.") from error
 
     def load(self) -> TimeSeriesField:
         """The same field with all slices on the device."""

@@ -133,8 +133,7 @@ def open_sources(sources: list[NamedDataset], options: ReadOptions) -> OpenedDat
         raise DatasetError(f"{source.name}: {listed} hold no values, only missing ones.")
     geometry = grid.geometry(land if land.any() else None)
     with named_errors(source.name):
-        kept = {"interpolation": options.interpolation, "land_values": options.land_values}
-        placed = place(geometry, "node", dtype=options.coordinate_dtype, **kept)
+        placed = place(geometry, "node", options)
     placed = dataclasses.replace(placed, grid=on_sphere(placed.grid, grid.sphere))
 
     def read(number: int) -> np.ndarray:

@@ -21,7 +21,6 @@ READERS = {
     "OpenFOAM": ("vtkIOGeometry", "vtkOpenFOAMReader"),
     "Exodus": ("vtkIOExodus", "vtkExodusIIReader"),
     "CGNS": ("vtkIOCGNSReader", "vtkCGNSReader"),
-    "Tecplot": ("vtkIOGeometry", "vtkTecplotReader"),
 }
 """Module and class of VTK by the name of the format."""
 _POISON = 0xFE

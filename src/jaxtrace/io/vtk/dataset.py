@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..files import DatasetError, Entry
+from ..files import DatasetError, Entry, named_errors
 from ..geometry import Cells, Centring, Curved, Geometry, Lattice, in_dimensions, place, same
 from ..slices import OpenedDataset, ReadOptions, selected_times
 from ..velocity import Choice, choose_vector
@@ -28,18 +28,9 @@ def open_vtk(entries: Sequence[Entry], options: ReadOptions) -> OpenedDataset:
     first = entries[numbers[0]]
     frame = read_frame(first.paths, step=first.step)
     choice, centring = _choose(frame, options, first.name)
-    try:
+    with named_errors(first.name):
         geometry, kept = in_dimensions(_shift(frame.geometry, options), options.dim)
-        placed = place(
-            geometry,
-            centring,
-            interpolation=options.interpolation,
-            dtype=options.coordinate_dtype,
-            land_values=options.land_values,
-            cell_data=options.cell_data or "linear",
-        )
-    except ValueError as error:
-        raise DatasetError(f"{first.name}: {error}") from error
+        placed = place(geometry, centring, options)
     wanted = frozenset(name for name in choice.names if name)
     frame = frame._replace(arrays={key: a for key, a in frame.arrays.items() if key[1] in wanted})
 
@@ -54,10 +45,8 @@ def open_vtk(entries: Sequence[Entry], options: ReadOptions) -> OpenedDataset:
         values = _velocity(here, choice, centring, entry.name)
         if options.velocity is None and entry is not first:
             _demand_choice(here, choice, entry.name, first.name)
-        try:
-            return placed(_components(values, kept, options.dim, entry.name, choice))
-        except ValueError as error:
-            raise DatasetError(f"{entry.name}: velocity {_title(choice)}: {error}") from error
+        with named_errors(f"{entry.name}: velocity {_title(choice)}"):
+            return placed(_components(values, kept, options.dim))
 
     notes = (
         f"velocity {_title(choice)} ({centring} data, {choice.why})",
@@ -191,7 +180,7 @@ def _velocity(frame: Frame, choice: Choice, centring: Centring, where: str) -> F
 
 
 def _components(
-    values: Float[np.ndarray, "n width"], kept: tuple[int, ...], dim: int | None, where: str, choice: Choice
+    values: Float[np.ndarray, "n width"], kept: tuple[int, ...], dim: int | None
 ) -> Float[np.ndarray, "n dim"]:
     """The components along the kept coordinates; flow across a flat grid is refused unless two dimensions were asked."""
     width = values.shape[1]

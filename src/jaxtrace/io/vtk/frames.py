@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..files import DatasetError
+from ..files import DatasetError, named_errors
 from ..geometry import Curved, Geometry, Lattice
 from .cells import merge_points, sort_cells
 from .data import GHOSTS, Key, Unread, VtkData, joined_cells, places_of, steps_of
@@ -64,7 +64,7 @@ def read_frame(
     names = [str(one) for one in paths]
     if len(found) != len(paths):
         names = [f"part {number} of {path}" for number in range(1, len(found) + 1)]
-    try:
+    with named_errors(str(path)):
         whole = found[0] if len(found) == 1 else joined_cells(found, names)
         for (centring, name), values in whole.arrays.items():
             if len(values) != whole.count(centring):
@@ -73,8 +73,6 @@ def read_frame(
                 )
         arrays = {key: values for key, values in whole.arrays.items() if key[1] != GHOSTS}
         geometry = _geometry(whole, bool(arrays), pieces)
-    except ValueError as error:
-        raise DatasetError(f"{path}: {error}.") from error
     read = {key: (values.shape[1] if values.ndim > 1 else 1, "") for key, values in arrays.items()}
     unread = {key: said for key, said in whole.unread.items() if key[1] != GHOSTS and key not in read}
     return Frame(geometry, arrays, _time_of(whole.field_data, path), read | unread)

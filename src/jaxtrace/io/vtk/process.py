@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import DatasetError
+from ..files import DatasetError, named_errors
 from .data import CENTRINGS, POLYGONAL, VtkData, checked_cells, checked_extent, stack_cells
 
 FORMATS = {
@@ -163,10 +163,9 @@ def time_steps(path: Path) -> list[float]:
 def read_with_vtk(path: Path, wanted: frozenset[str] | None = None, step: int | None = None) -> list[VtkData]:
     """The data sets in a file, at one of its time steps."""
     header, parts = _VTK.ask(path, wanted=None if wanted is None else sorted(wanted), step=step)
-    try:
+    kinds = (ValueError, OverflowError)
+    with named_errors(f"{path}: the file cannot be used", kinds, " It is damaged or cut off."):
         found = [_data(facts, arrays) for facts, arrays in zip(header["parts"], parts, strict=True)]
-    except (ValueError, OverflowError) as error:
-        raise DatasetError(f"{path}: the file cannot be used: {error}. It is damaged or cut off.") from error
     if not found:
         raise DatasetError(f"{path}: the file holds no grid or mesh.")
     if path.suffix.lower() == ".vtk" and wanted is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from ..files import DatasetError
+from ..files import named_errors, naming_package
 from .child import Complaints, FileError
 
 _one_at_a_time = threading.RLock()
@@ -14,13 +14,9 @@ _one_at_a_time = threading.RLock()
 
 def vtk() -> Any:
     """The parts of VTK that write, unpack and hold data; nothing that draws."""
-    try:
+    with naming_package("Writing VTK files, and reading those with LZ4, needs the package vtk"):
         from vtkmodules import vtkCommonCore, vtkCommonDataModel, vtkIOCore, vtkIOXML
         from vtkmodules.util import numpy_support
-    except ImportError as error:
-        raise ImportError(
-            'Writing VTK files, and reading those with LZ4, needs the package vtk: pip install "jaxworlds[trace]".'
-        ) from error
     return SimpleNamespace(
         core=vtkCommonCore, model=vtkCommonDataModel, io=vtkIOCore, xml=vtkIOXML, numpy=numpy_support
     )
@@ -38,9 +34,5 @@ def complaints(where: str) -> Iterator[None]:
         finally:
             core.vtkOutputWindow.SetInstance(before)
             core.vtkLogger.SetStderrVerbosity(verbosity)
-    try:
+    with named_errors(f"{where}: VTK cannot use the file", FileError, " The file is damaged or cut off."):
         told.check()
-    except FileError as error:
-        raise DatasetError(
-            f"{where}: VTK cannot use the file: {error}. The file is damaged or cut off."
-        ) from error

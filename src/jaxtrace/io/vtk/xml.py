@@ -19,7 +19,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from ..files import DatasetError, inside
+from ..files import inside, named_errors
 from ..geometry import Centring
 from .data import (
     GHOSTS,
@@ -111,16 +111,15 @@ def read_xml_head(path: Path) -> tuple[dict[str, np.ndarray], tuple[float, ...]]
 
 
 def _read(path: Path, use: Callable[["XmlFile"], Any]) -> Any:
-    try:
-        with open(path, "rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                raise ValueError("it is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return use(XmlFile(path, data))
-    except DatasetError:
-        raise
-    except (ValueError, expat.ExpatError, OverflowError) as error:
-        raise DatasetError(f"{path}: the file cannot be used: {error}. It is damaged or cut off.") from error
+    kinds = (ValueError, expat.ExpatError, OverflowError)
+    with (
+        named_errors(f"{path}: the file cannot be used", kinds, " It is damaged or cut off."),
+        open(path, "rb") as file,
+    ):
+        if not os.fstat(file.fileno()).st_size:
+            raise ValueError("it is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return use(XmlFile(path, data))
 
 
 class XmlFile:
@@ -228,10 +227,8 @@ class XmlFile:
                 if key in arrays:
                     own = math.prod(arrays[key].shape[1:])
                     if own != width:
-                        unread[key] = (
-                            width,
-                            f"has {width} components in {self.path.name}, but {own} in {name}",
-                        )
+                        said = f"has {width} components in {self.path.name}, but {own} in {name}"
+                        unread[key] = (width, said)
                         del arrays[key]
                 elif array.name and key not in unread:
                     unread[key] = (width, f"is declared in {self.path.name}, but not in {name}")

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from ..files import DatasetError
-from .codecs import BATCH, ChunkDecoder, register_guard
 from .encoding import ArrayEncoding, Shards, UnsupportedError
 from .files import StoreFiles
+from .guard import BATCH, ChunkDecoder, register_guard
 
 SPARSE = 1 << 26
 """Bytes that an array may declare without storing them: chunks that hold only the fill value are often left out."""

@@ -1,7 +1,6 @@
 """What a Zarr store of format 2 or 3 holds: its arrays and attributes, checked before anything is made of them."""
 
 import base64
-import dataclasses
 import json
 import re
 import struct
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import DatasetError
+from ..files import DatasetError, named_errors
 from .arrays import RATIO, SPARSE, Missing, StoredArray
 from .encoding import UnsupportedError, Version, array_encoding, whole_numbers
 from .files import StoreFiles
@@ -18,16 +17,13 @@ from .files import StoreFiles
 _LONGEST = 1 << 24  # bytes of metadata: a tree of JSON takes up to twenty times as much memory
 
 
-@dataclasses.dataclass(frozen=True)
-class Contents:
-    """The arrays at the top of a store and its attributes; groups below it are left alone."""
+def read_contents(
+    files: StoreFiles, missing: Missing = "land"
+) -> tuple[dict[str, StoredArray], dict[str, Any]]:
+    """The arrays at the top of a store and its attributes; groups below it are left alone.
 
-    arrays: dict[str, StoredArray]
-    attributes: dict[str, Any]
-
-
-def read_contents(files: StoreFiles, missing: Missing = "land") -> Contents:
-    """All metadata of a store. What contradicts itself is refused; what is only unknown is noted, and refused when read."""
+    What contradicts itself is refused; what is only unknown is noted, and refused when read.
+    """
     group, version = _json(files, "zarr.json"), 3
     if group is None:
         group, version = _json(files, ".zgroup"), 2
@@ -53,7 +49,7 @@ def read_contents(files: StoreFiles, missing: Missing = "land") -> Contents:
             f"{files.path}: its attributes must be an object; they are {str(attributes)[:80]!r}."
         )
     _check_dimensions(files, arrays)
-    return Contents(arrays, attributes)
+    return arrays, attributes
 
 
 def _no_group(files: StoreFiles, found: Mapping[str, Any] | None) -> DatasetError:
@@ -75,14 +71,9 @@ def _json(files: StoreFiles, key: str) -> dict[str, Any] | None:
         return None
     if size > _LONGEST:
         raise DatasetError(f"{files.path}: {key!r} has {size:,} bytes; metadata have at most {_LONGEST:,}.")
-    try:
+    kinds = (ValueError, RecursionError)
+    with named_errors(f"{files.path}: {key!r} is no JSON", kinds, " The store is damaged.", 100):
         found = json.loads(files.read(key))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError(
-            f"{files.path}: {key!r} is no JSON ({str(error)[:100]}). The store is damaged."
-        ) from error
     if not isinstance(found, dict):
         raise DatasetError(f"{files.path}: {key!r} must hold an object. The store is damaged.")
     return found
@@ -112,7 +103,8 @@ def _array(files: StoreFiles, name: str, version: Version, missing: Missing) -> 
     else:
         attributes, where = told.get("attributes", {}), "dimension_names"
         names = told.get(where)
-    try:
+    kinds = (ValueError, OverflowError)
+    with named_errors(f"{files.path}: variable {name[:60]!r}", kinds, " The store is damaged."):
         if not isinstance(attributes, dict):
             raise ValueError(f"its attributes must be an object; they are {str(attributes)[:80]!r}")
         shape = whole_numbers(told.get("shape"), None, 0, "shape")
@@ -126,9 +118,7 @@ def _array(files: StoreFiles, name: str, version: Version, missing: Missing) -> 
             found.reason = _too_large(found)
         except UnsupportedError as error:
             found.reason = str(error)
-    except (ValueError, OverflowError) as error:
-        raise DatasetError(f"{files.path}: variable {name[:60]!r}: {error}. The store is damaged.") from error
-    return found
+        return found
 
 
 def _mark(found: StoredArray, told: dict[str, Any]) -> None:

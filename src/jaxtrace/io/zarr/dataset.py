@@ -10,10 +10,10 @@ from typing import Any
 from ..cf.attributes import numbers_checked
 from ..cf.dataset import READING_ERRORS, open_sources
 from ..cf.times import NamedDataset
-from ..files import DatasetError
+from ..files import named_errors, naming_package
 from ..slices import OpenedDataset, ReadOptions
 from .arrays import Missing, StoredArray
-from .contents import Contents, read_contents
+from .contents import read_contents
 from .files import open_files
 
 
@@ -41,46 +41,41 @@ def open_data(path: Path, missing: Missing = "land") -> StoreData:
     Chunks that are not stored hold the fill value. Where that does not mark a missing value, reading one is an error
     unless `missing` is "fill", or "zero" and the fill value 0.
     """
-    contents = _contents(path, missing)
+    arrays, attributes = _contents(path, missing)
     from xarray import Variable
     from xarray.conventions import decode_cf_variable
     from xarray.core.indexing import LazilyIndexedArray
 
     variables = {}
-    for name, array in contents.arrays.items():
-        try:
+    for name, array in arrays.items():
+        where = f"{path}: variable {name[:60]!r}: its attributes cannot be used"
+        with named_errors(where, READING_ERRORS, " The store is damaged.", 200):
             lazy = LazilyIndexedArray(_lazy_type()(array))
             raw = Variable(array.dims, lazy, numbers_checked(array.attributes))
             variables[name] = decode_cf_variable(
                 name, raw, concat_characters=False, decode_times=False, stack_char_dim=False
             )
-        except READING_ERRORS as error:
-            raise DatasetError(
-                f"{path}: variable {name[:60]!r}: its attributes cannot be used: {str(error)[:200]}. The store is damaged."
-            ) from error
-    refused = {name: array.reason for name, array in contents.arrays.items() if array.reason}
-    return StoreData(variables, contents.attributes, refused)
+    refused = {name: array.reason for name, array in arrays.items() if array.reason}
+    return StoreData(variables, attributes, refused)
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """All values of a store as they are stored, its attributes, and those of its time. A chunk that is not there is an error."""
-    contents = _contents(path, "refuse")
-    clock = contents.arrays["time"].attributes if "time" in contents.arrays else {}
-    return {name: array.read() for name, array in contents.arrays.items()}, contents.attributes, clock
+    arrays, attributes = _contents(path, "refuse")
+    clock = arrays["time"].attributes if "time" in arrays else {}
+    return {name: array.read() for name, array in arrays.items()}, attributes, clock
 
 
 def attributes_of(path: Path) -> dict[str, Any]:
     """The attributes of a store."""
-    return _contents(path, "refuse").attributes
+    return _contents(path, "refuse")[1]
 
 
-def _contents(path: Path, missing: Missing) -> Contents:
-    try:
+def _contents(path: Path, missing: Missing) -> tuple[dict[str, StoredArray], dict[str, Any]]:
+    with naming_package("Zarr stores need zarr and xarray"):
         import numcodecs  # noqa: F401
         import xarray  # noqa: F401
         import zarr  # noqa: F401
-    except ImportError as error:
-        raise ImportError('Zarr stores need zarr and xarray: pip install "jaxworlds[trace]".') from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of types and codecs that have no specification
         return read_contents(open_files(path), missing)

@@ -20,6 +20,7 @@ _WIDEST = 16  # bytes of a complex number, the widest type that a filter may sto
 _FILTERS = ("delta", "fixedscaleoffset", "quantize", "astype")
 _SAME_SIZE = ("shuffle", "bitround")
 _CHECKSUMS = ("crc32", "adler32", "crc32c")
+_KNOWN = ("bytes", "transpose", "sharding_indexed", *UNPACKERS, *_FILTERS, *_SAME_SIZE, *_CHECKSUMS)
 Version = Literal[2, 3]
 Codecs = list[tuple[str, dict[str, Any]]]
 """Names and settings."""
@@ -177,17 +178,8 @@ def _guard_codecs(
         elif own in _CHECKSUMS:
             size += 4
         elif own not in (*_SAME_SIZE, "bytes", "transpose"):
-            known = (
-                "bytes",
-                "transpose",
-                "sharding_indexed",
-                *UNPACKERS,
-                *_FILTERS,
-                *_SAME_SIZE,
-                *_CHECKSUMS,
-            )
             raise UnsupportedError(
-                f"it is packed with {name[:60]!r}, which is not read; known are {', '.join(known)}"
+                f"it is packed with {name[:60]!r}, which is not read; known are {', '.join(_KNOWN)}"
             )
         found.append({**settings, "id": name} if version == 2 else {"name": name, "configuration": settings})
     return found, size

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from ..files import DatasetError
+from ..files import DatasetError, named_errors
 
 # RuntimeError is that of an archive with a password; NotImplementedError, of an unknown compression, is one too.
 _ZIP_ERRORS = (OSError, ValueError, EOFError, LookupError, OverflowError, RuntimeError)
@@ -83,12 +83,9 @@ class ZipFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        remedy = " It is damaged or no Zarr store."
+        with named_errors(f"{path}: the archive cannot be read", _ZIP_ERRORS, remedy, 200):
             self._archive = zipfile.ZipFile(path)
-        except _ZIP_ERRORS as error:
-            raise DatasetError(
-                f"{path}: the archive cannot be read: {str(error)[:200]}. It is damaged or no Zarr store."
-            ) from error
         found = self._archive.infolist()
         members = {info.filename: info for info in found if not info.filename.endswith("/")}
         tops = {name.partition("/")[:2] for name in members}
@@ -105,14 +102,10 @@ class ZipFiles:
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
         info = self._members[key]
         wanted = (info.file_size if stop is None else stop) - start
-        try:
-            with self._archive.open(info) as file:
-                file.seek(start)
-                return file.read(max(wanted, 0))
-        except _ZIP_ERRORS as error:
-            raise DatasetError(
-                f"{self.path}: {key!r} cannot be read: {str(error)[:200]}. The archive is damaged."
-            ) from error
+        where, remedy = f"{self.path}: {key!r} cannot be read", " The archive is damaged."
+        with named_errors(where, _ZIP_ERRORS, remedy, 200), self._archive.open(info) as file:
+            file.seek(start)
+            return file.read(max(wanted, 0))
 
     def stored(self, prefix: str, enough: int) -> tuple[int, int]:
         inside = [info for name, info in self._members.items() if name.startswith(f"{prefix}/")]

@@ -11,32 +11,23 @@ from jaxworlds.store import atomic_folder
 
 from ...tracking.trajectory import Trajectory
 from ..cf.trajectories import from_variables, trajectory_dataset
+from ..files import naming_package
 from .dataset import read_arrays
 
 CHUNK = 1 << 22
 """Bytes of a chunk before it is packed, at most."""
 
 
-def write_zarr(
-    trajectory: Trajectory,
-    path: Path,
-    *,
-    units: str = "m",
-    since: Any = None,
-    positive: str = "up",
-    compress: bool = True,
-) -> None:
+def write_zarr(trajectory: Trajectory, path: Path, *, compress: bool = True, **options: Any) -> None:
     """Write a trajectory to a folder in Zarr format 2, in place of a store of that name.
 
-    All chunks are written, also those of zeros, so that a lost one is found.
+    All chunks are written, also those of zeros, so that a lost one is found. `options` are those of `trajectory_dataset`.
     """
     refuse_other(path)
-    dataset = trajectory_dataset(trajectory, units=units, since=since, positive=positive)
-    try:
+    dataset = trajectory_dataset(trajectory, **options)
+    with naming_package("Zarr stores need the package zarr"):
         import zarr
         from numcodecs import Blosc
-    except ImportError as error:
-        raise ImportError('Zarr stores need the package zarr: pip install "jaxworlds[trace]".') from error
     packer = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE) if compress else None
     with atomic_folder(path) as folder:
         group = zarr.open_group(folder, mode="w", zarr_format=2, attributes=_plain(dataset.attrs))

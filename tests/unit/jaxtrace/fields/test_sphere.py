@@ -28,9 +28,9 @@ from jaxtrace.fields import (
     UniformGrid,
     delaunay_grid,
 )
+from jaxtrace.integrators import RK4
 from jaxtrace.integrators.base import AbstractIntegrator, ParticleState
 from jaxtrace.integrators.diffusion import EulerMaruyama
-from jaxtrace.integrators.rk4 import RK4
 from jaxtrace.io import load_optimized_dataset, open_dataset
 from jaxtrace.kernels import KernelState
 from jaxtrace.kernels.gpu import fused_step

@@ -14,7 +14,7 @@ import pytest
 
 from jaxtrace import create_tracker
 from jaxtrace.io import DatasetError, load_optimized_dataset, open_dataset
-from jaxtrace.io.zarr import codecs, guard
+from jaxtrace.io.zarr import guard
 from jaxtrace.io.zarr.contents import read_contents
 from jaxtrace.io.zarr.dataset import open_data
 from jaxtrace.io.zarr.files import open_files
@@ -151,7 +151,7 @@ def test_every_way_to_pack_gives_what_zarr_python_reads(tmp_path: Path, version:
     for number, codec in enumerate(codecs):
         options = {"shape": values.shape, "chunks": (2, 3, 5), "dtype": "f4", **told, **codec}
         group.create_array(f"u{number}", **options)[...] = values
-    arrays = read_contents(open_files(tmp_path / "a.zarr")).arrays
+    arrays, _ = read_contents(open_files(tmp_path / "a.zarr"))
     assert len(arrays) == len(codecs)
     for number, codec in enumerate(codecs):
         right, reader = group[f"u{number}"][...], arrays[f"u{number}"]
@@ -179,10 +179,10 @@ def test_every_type_of_values(tmp_path: Path) -> None:
                 if version == 2:
                     group[name].attrs["_ARRAY_DIMENSIONS"] = ["a", "b"]
             right[name] = values
-        contents = read_contents(open_files(tmp_path / f"{version}.zarr"))
-        assert set(contents.arrays) == set(right)
+        arrays, _ = read_contents(open_files(tmp_path / f"{version}.zarr"))
+        assert set(arrays) == set(right)
         for name, values in right.items():
-            found = contents.arrays[name].read()
+            found = arrays[name].read()
             np.testing.assert_array_equal(found, values, err_msg=name)
             assert found.dtype == values.dtype.newbyteorder("=")
 
@@ -222,7 +222,7 @@ def zarr_json(path: Path, shape: Any = (2,), chunk: Any = (2,), **told: Any) -> 
     (path / "u" / "zarr.json").write_text(
         json.dumps({key: value for key, value in whole.items() if value != "-"})
     )
-    return read_contents(open_files(path)).arrays["u"]
+    return read_contents(open_files(path))[0]["u"]
 
 
 def test_stores_in_time_and_components_in_stores(tmp_path: Path, netcdf: Any) -> None:
@@ -266,18 +266,18 @@ def test_archives_and_folders_of_any_name(tmp_path: Path, netcdf: Any) -> None:
 
 
 def test_streamed_from_chunks_of_several_moments_to_the_bit(tmp_path: Path, monkeypatch: Any) -> None:
-    unpacked = []
+    unpacked, plainly = [], guard.unpack
 
     def unpack(packer: str, data: memoryview, limit: int) -> Any:
         unpacked.append(len(data))
-        return guard.unpack(packer, data, limit)
+        return plainly(packer, data, limit)
 
     slow = flow(land=False)  # so that particles stay in the grid
     for name in ("u", "v"):
         slow[name].values[:] *= 1e-5
     path = write(tmp_path / "a.zarr", slow, chunks=(3, 4, 5), shards=(3, 8, 10))
     whole = load_optimized_dataset(path, verbose=False, stream=False)
-    monkeypatch.setattr(codecs, "unpack", unpack)
+    monkeypatch.setattr(guard, "unpack", unpack)
     streamed = load_optimized_dataset(path, verbose=False, stream=True)
     seeds = np.random.default_rng(0).uniform([0.2, 0.2], [2.5, 0.8], (20, 2))
     runs = [

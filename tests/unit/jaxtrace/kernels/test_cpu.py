@@ -13,7 +13,7 @@ from scipy.spatial import Delaunay
 
 from jaxtrace.boundaries import mesh_walls
 from jaxtrace.fields import Mesh, TimeSeriesField, UniformGrid, UnstructuredGrid
-from jaxtrace.integrators.rk4 import RK4
+from jaxtrace.integrators import RK4
 from jaxtrace.kernels.cpu import library
 from jaxtrace.tracking import create_tracker
 from jaxtrace.tracking.boundary import (
