@@ -30,5 +30,5 @@ def require_all_at_least(config: Any, low: float, *names: str) -> None:
 def require_one_of(name: str, value: Any, *choices: str, why: str = "") -> None:
     """Raise unless the value is one of two or more choices; `why` is a remedy for the message."""
     if value not in choices:
-        *most, last = (f'"{choice}"' for choice in choices)
+        *most, last = map(repr, choices)
         raise ValueError(f"`{name}` must be {', '.join(most)} or {last}; got {value!r}.{why and ' ' + why}")

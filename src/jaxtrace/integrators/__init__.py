@@ -8,10 +8,10 @@ from .diffusion import EulerMaruyama as EulerMaruyama
 from .diffusion import Milstein as Milstein
 from .dopri5 import Dopri5 as Dopri5
 from .dopri5 import StepControl as StepControl
+from .euler import Euler as Euler
 from .inertial import Inertial as Inertial
 from .inertial import stokes_relaxation_time as stokes_relaxation_time
+from .midpoint import Midpoint as Midpoint
 from .names import INTEGRATORS as INTEGRATORS
 from .names import integrator_named as integrator_named
-from .runge_kutta import RK4 as RK4
-from .runge_kutta import Euler as Euler
-from .runge_kutta import Midpoint as Midpoint
+from .rk4 import RK4 as RK4

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..fields.base import AbstractField, Scalar, Vector
 from ..fields.chart import InChart
 from .base import AbstractIntegrator, AnyKey, ParticleState, Progress
-from .runge_kutta import Euler
+from .euler import Euler
 
 # Diffusivity at one point and time: one value for all directions or one per axis.
 Diffusivity = Callable[[Vector, Scalar], Float[Array, "*axes"]]

@@ -5,8 +5,10 @@ from typing import Any
 from .base import AbstractIntegrator
 from .diffusion import EulerMaruyama, Milstein
 from .dopri5 import Dopri5
+from .euler import Euler
 from .inertial import Inertial
-from .runge_kutta import RK4, Euler, Midpoint
+from .midpoint import Midpoint
+from .rk4 import RK4
 
 INTEGRATORS: dict[str, type[AbstractIntegrator]] = {
     "euler": Euler,

@@ -1,6 +1,6 @@
 // A step of RK4 for CPUs: particle after particle with real branches, from the field's samples to the walls.
 // Each part is the twin of one in Python, to rounding: `fields/structured.py`, `fields/meshes/search.py`,
-// `integrators/runge_kutta.py`, `boundaries/box.py`, `boundaries/mesh.py` and `tracking/particles.py` say what they mean.
+// `integrators/rk4.py`, `boundaries/box.py`, `boundaries/mesh.py` and `tracking/particles.py` say what they mean.
 // Without this: about 5 times slower on gridded data.
 // (benchmarks/results/cpu/trace-only-common.json, and trace-only-common-before-kernel.json without.)
 
