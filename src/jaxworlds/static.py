@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from . import _trees
+from .arguments import short
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class Frozen:
         return isinstance(other, Frozen) and self._hash == other._hash and self._key == other._key
 
     def __repr__(self) -> str:
-        return f"freeze({_trees.short_repr(thaw(self))})"
+        return f"freeze({short(thaw(self), _trees.LONGEST_REPR)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # String hashes differ between processes, so the cached hash must not travel.

@@ -16,7 +16,7 @@ from ..tasks import planes
 from .config import JaxArcConfig
 from .observations import ArcObservation
 from .state import ArcEnvState
-from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from .structured_actions import FORMATS, AbstractAction, BboxAction, MaskAction, PointAction
 
 if TYPE_CHECKING:
     from ..agents.rollout import rollout as rollout
@@ -43,7 +43,7 @@ def random_actions(
     A mask selects each cell with probability one half.
     """
     form = selection_format or config.action.selection_format
-    if form not in ("point", "bbox", "mask"):
+    if form not in FORMATS:
         raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     rows, cols = config.canvas
     allowed = config.action.allowed_operations or config.action.existing_operations

@@ -16,9 +16,8 @@ from jaxtyping import Array, Bool, Int8, Int32, UInt32
 from jaxworlds.kernels import in_halves, result, split_kernel
 
 from ..tasks.planes import PLANES
-from .gpu import COUNTED
 from .operations import low_bits, spread
-from .warp import LANES, GpuWarp, PlainWarp, Warp
+from .warp import COUNTED, LANES, GpuWarp, PlainWarp, Warp
 
 # A number of four bits times this has bit k at place 7·k + k: one bit in each byte.
 _SPREAD = 0x00204081

@@ -125,9 +125,5 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_row(marks[f.level], *map(escape, (f.name, f.detail, f.remedy)[: 2 + remedies]))
     console.print()
     console.print(table)
-    verdict = (
-        "[green]Everything works.[/]"
-        if diagnosis.healthy
-        else "[red]Something does not work: see ✗ above.[/]"
-    )
-    console.print(f"\n{verdict}")
+    broken = "[red]Something does not work: see ✗ above.[/]"
+    console.print("\n" + ("[green]Everything works.[/]" if diagnosis.healthy else broken))
