@@ -80,8 +80,7 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     kind = type(obj)
     named = issubclass(kind, tuple) and hasattr(obj, "_fields")
     if kind in (list, dict, tuple) or named:
-        pairs = _trees.children(obj) or []
-        parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
+        parts = tuple(freeze(child, name=name + suffix) for suffix, child in _trees.children(obj) or [])
         if kind in (list, dict):
             return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
         return kind(*parts) if named else parts

@@ -230,8 +230,7 @@ def fitting_environments(tasks: TaskSet, format: str, policy: str, steps: int) -
 
     def arguments(batch: int) -> tuple[Any, ...]:
         one = join_tasks(arc_reset(jr.key(0), config, tasks)[0], None)
-        many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), one)
-        return many, bank, jr.key(0)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), one), bank, jr.key(0)
 
     plan = plan_batch_size(play_once, arguments, sizes=(64, 256), measure=False, fraction=0.5)
     return 1 << (plan.batch_size.bit_length() - 1)

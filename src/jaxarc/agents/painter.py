@@ -93,8 +93,7 @@ def _play_actions(
     states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig, kernels: bool
 ) -> ArcEnvState:
     """The states when every episode is over; `actions` has the steps in front, then the batch."""
-    choose = lambda states, chosen: chosen  # noqa: E731
-    return play_loop(choose, states, tasks, config, actions, until_over=True).states
+    return play_loop(lambda _, chosen: chosen, states, tasks, config, actions, until_over=True).states
 
 
 def _crop(grid: Any, name: str) -> np.ndarray:
@@ -182,5 +181,5 @@ def _action(steps: _Plan, form: str, canvas: tuple[int, int], single: bool = Fal
         selections = [np.stack([mask for _, mask in steps])]
     else:
         selections = np.array([box for _, box in steps], np.int32).T[: len(names)]
-    fields = (operations, *selections)
+    fields: tuple[Any, ...] = (operations, *selections)
     return kind(*(field[0] for field in fields)) if single else kind(*fields)
