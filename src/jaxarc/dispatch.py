@@ -30,7 +30,7 @@ from .envs.structured_actions import AbstractAction, demand_action
 from .kernels import native
 from .kernels.batch_observe import observe_batch
 from .kernels.batch_step import step_batch, unless_mapped, why_no_batch_kernel
-from .kernels.gpu import why_no_gpu_kernels
+from .kernels.warp import why_no_gpu_kernels
 from .tasks.bank import as_bank, same_sizes
 
 SWITCH = "JAXARC_KERNELS"

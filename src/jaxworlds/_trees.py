@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .arguments import short
+
 _NUMBERS = (bool, int, float, complex)
 _LEAVES = (*_NUMBERS, str, bytes, type(None), set, frozenset)
 _MOST_SHOWN = 6
-_LONGEST_REPR = 80
+LONGEST_REPR = 80
 _WEAK = "weakly typed "
 
 
@@ -82,12 +84,6 @@ def _static_fields(node: Any) -> frozenset[str]:
     return frozenset(f".{field.name}" for field in fields if whole or field.metadata.get("static", False))
 
 
-def short_repr(value: Any) -> str:
-    """`repr` on one line of bounded length."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"
-
-
 def aval_text(value: Any) -> str:
     """The abstract value as people read it: `int32[16,30,30]`, `key<fry>[4]`, `weakly typed float32[]`."""
     if isinstance(value, _NUMBERS):
@@ -113,7 +109,7 @@ def entries(value: Any, path: str, *, static: bool = False) -> dict[str, Entry]:
     if is_array(value) or (isinstance(value, _NUMBERS) and not static):
         placed = not isinstance(value, Tracer) and getattr(value, "committed", False)
         return {path: Entry("array", aval_text(value), str(getattr(value, "sharding", "")) if placed else "")}
-    return {path: Entry("static", short_repr(value))}
+    return {path: Entry("static", short(value, LONGEST_REPR))}
 
 
 def differences(

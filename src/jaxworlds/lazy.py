@@ -15,17 +15,19 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """`__getattr__` and `__dir__` of a package whose `__init__` imports its public names `if TYPE_CHECKING` only.
 
     So each name stands once, where type checkers read it too. At the end of the package's `__init__`:
-    `__getattr__, __dir__ = lazy_names(__name__)`. Modules of the package are found by their names.
+    `__getattr__, __dir__ = lazy_names(__name__)`. Modules of the package are found by their names. A module may do the same
+    with names that it shows under a second address.
     """
     namespace = vars(sys.modules[package])
-    homes = public_homes(package)
-    namespace["__all__"] = sorted(homes)  # or `from package import *` would find nothing
+    homes, is_folder = public_homes(package), "__path__" in namespace
+    if is_folder:  # or `from package import *` would not find them
+        namespace["__all__"] = sorted({*homes, *namespace.get("__all__", ())})
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is not None:
-            value = getattr(importlib.import_module(f"{package}.{home}"), name)
-        elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
+            value = getattr(importlib.import_module(f".{home}", namespace["__package__"]), name)
+        elif is_folder and not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
             value = importlib.import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -36,11 +38,16 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
 
 def public_homes(package: str) -> dict[str, str]:
-    """The modules that a package's public names come from, read from the imports under its `if TYPE_CHECKING`."""
+    """The modules that a package's public names come from, read from the imports under its `if TYPE_CHECKING`.
+
+    They are named from within the package: `.home` is a module beside it.
+    """
     loader: Any = sys.modules[package].__loader__
     blocks = [node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names}
+    return {
+        alias.name: "." * (node.level - 1) + (node.module or "") for node in imports for alias in node.names
+    }
 
 
 def keep_module_names(package: str, moved: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from . import _trees
+from .arguments import short
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class Frozen:
         return isinstance(other, Frozen) and self._hash == other._hash and self._key == other._key
 
     def __repr__(self) -> str:
-        return f"freeze({_trees.short_repr(thaw(self))})"
+        return f"freeze({short(thaw(self), _trees.LONGEST_REPR)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # String hashes differ between processes, so the cached hash must not travel.
@@ -79,8 +80,7 @@ def freeze(obj: Any, *, name: str = "value") -> Any:
     kind = type(obj)
     named = issubclass(kind, tuple) and hasattr(obj, "_fields")
     if kind in (list, dict, tuple) or named:
-        pairs = _trees.children(obj) or []
-        parts = tuple(freeze(child, name=name + suffix) for suffix, child in pairs)
+        parts = tuple(freeze(child, name=name + suffix) for suffix, child in _trees.children(obj) or [])
         if kind in (list, dict):
             return Frozen(kind.__name__, parts if kind is list else (tuple(obj), parts))
         return kind(*parts) if named else parts

@@ -13,35 +13,29 @@ from jaxworlds.measuring import format_seconds
 from ..dispatch import batch_reset
 from ..envs.state import join_tasks
 from ..tasks.taskset import TaskSet
+from .options import Bench
 from .rollout import compiled_play, demand_room, settings
 from .sources import load_tasks
 
 
-def bench(
-    environments: int,
-    steps: int,
-    rounds: int,
-    formats: tuple[str, ...],
-    canvas: int,
-    dataset: str,
-    json: bool,
-) -> int:
+def bench(options: Bench) -> int:
     """Time every format and print a table, or one JSON object."""
-    sizes = {"environments": environments, "steps": steps, "rounds": rounds}
+    canvas, environments = options.canvas, options.environments
+    sizes = {"environments": environments, "steps": options.steps, "rounds": options.rounds}
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
-    if not formats:
+    if not options.formats:
         raise ValueError("`--formats` must name at least one of point, bbox, mask; got none.")
     if not 1 <= canvas <= 32:
         raise ValueError(f"`--canvas` must be from 1 to 32; got {canvas}.")
-    tasks = tasks_within(dataset, canvas)
+    tasks = tasks_within(options)
     where = machine()
     found = {}
-    for form in dict.fromkeys(formats):  # a second time would be compiled already
+    for form in dict.fromkeys(options.formats):  # a second time would be compiled already
         with show_status(f"{form}: compiling and timing"):
-            found[form] = time_format(tasks, form, environments, steps, rounds)
-    if json:
+            found[form] = time_format(tasks, form, **sizes)
+    if options.json:
         print_json({**sizes, "canvas": canvas, "tasks": len(tasks), "formats": found, **where})
         return 0
     rows = [
@@ -60,9 +54,9 @@ def bench(
     return 0
 
 
-def tasks_within(dataset: str, canvas: int) -> TaskSet:
-    """The tasks whose grids fit a square of this side, laid out on it."""
-    tasks = load_tasks(dataset, "--dataset")
+def tasks_within(options: Bench) -> TaskSet:
+    """The tasks whose grids fit the canvas, laid out on it."""
+    tasks, canvas = load_tasks(options.dataset, "--dataset"), options.canvas
     try:
         fitting = tasks.fits(canvas, canvas)
     except ValueError as error:

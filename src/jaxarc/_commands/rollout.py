@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -40,6 +39,7 @@ from ..envs.config import (
 from ..envs.episodes import random_actions, random_policy
 from ..envs.state import ArcEnvState, join_tasks, state_axes
 from ..tasks.taskset import TaskSet
+from .options import Rollout as Options
 from .show import write_episode
 from .sources import demand_id, load_tasks, reword_errors
 
@@ -70,88 +70,70 @@ class Count:
         return self.outcome != "finished"
 
 
-def play(
-    dataset: str,
-    split: str | None,
-    task: str | None,
-    policy: str,
-    environments: int,
-    steps: int,
-    format: str,
-    seed: int,
-    checkpoint: Path | None,
-    checkpoint_every: float,
-    resume: bool,
-    replay: tuple[Path, ...],
-    json: bool,
-    mesh: Any = None,
-) -> int:
+def play(options: Options, mesh: Any = None) -> int:
     """Play, tell what came of it, and write one episode where asked."""
+    environments, steps, policy = options.environments, options.steps, options.policy
     for name, value in (("environments", environments), ("steps", steps)):
         if value < 1:
             raise ValueError(f"`--{name}` must be at least 1; got {value}.")
-    if checkpoint is not None and policy == "paint":
+    if options.checkpoint is not None and policy == "paint":
         raise ValueError("`--checkpoint` goes with random play; painting takes seconds. Leave it out.")
-    kept = checkpoint_option(checkpoint, checkpoint_every)
+    kept = checkpoint_option(options.checkpoint, options.checkpoint_every)
     if mesh is not None and environments % mesh.size:
         raise ValueError(
             f"`--environments` must be a multiple of the {mesh.size} devices, which share them; got {environments}. "
             f"Take {-(-environments // mesh.size) * mesh.size}."
         )
-    if resume and checkpoint is None:
+    if options.resume and options.checkpoint is None:
         raise ValueError("`--resume` needs `--checkpoint`, the folder of the run that goes on; got none.")
-    for path in replay:
+    for path in options.replay:
         demand_suffix(path, (".html", ".json", ".npz"), "replay")
-    tasks = chosen_tasks(dataset, split, task)
-    config = settings(tasks, format, policy, steps)
+    tasks = chosen_tasks(options)
+    config = settings(tasks, options.format, policy, steps)
     where = machine()
-    if not json:
+    if not options.json:
         side = "×".join(map(str, config.canvas))
-        say(f"{len(tasks)} tasks of {tasks.name}, {environments:,} environments at {side}, {format} actions")
+        say(
+            f"{len(tasks)} tasks of {tasks.name}, {environments:,} environments at {side}, {options.format} actions"
+        )
         say(f"on {machine_words(where)}")
     demand_room(environments, config, tasks, mesh)
-    states, _ = batch_reset(jr.split(jr.key(seed), environments), config, tasks)
+    states, _ = batch_reset(jr.split(jr.key(options.seed), environments), config, tasks)
     if policy == "paint":
         placed = states if mesh is None else shard_worlds(states, mesh, state_axes(states))
         with spread_over(mesh):
             count = _paint(placed, config)
     else:
-        table = Table(states.task_data, jr.fold_in(jr.key(seed), 1), jnp.asarray(steps, jnp.int32))
-        options = {"shared": table, "mesh": mesh, "progress": False if json else None}
-        count = _at_random(states, config, steps, kept, resume, options)
-    for path in replay if is_first() else ():
-        write_episode(one_episode(tasks, config, policy, steps, seed), path)
-    if json:
-        facts = {
-            "tasks": len(tasks),
-            "environments": environments,
-            "policy": policy,
-            "format": format,
-            "seed": seed,
-            "checkpoint": checkpoint,
-        }
-        print_json({**facts, **vars(count), "stopped": count.stopped, "replay": replay, **where})
+        table = Table(states.task_data, jr.fold_in(jr.key(options.seed), 1), jnp.asarray(steps, jnp.int32))
+        how = {"shared": table, "mesh": mesh, "progress": False if options.json else None}
+        count = _at_random(states, config, steps, kept, options.resume, how)
+    for path in options.replay if is_first() else ():
+        write_episode(one_episode(tasks, config, policy, steps, options.seed), path)
+    if options.json:
+        names = ("environments", "policy", "format", "seed", "checkpoint")
+        facts = {"tasks": len(tasks), **{name: getattr(options, name) for name in names}}
+        print_json({**facts, **vars(count), "stopped": count.stopped, "replay": options.replay, **where})
     else:
-        _tell(count, replay, checkpoint)
+        _tell(count, options)
     return code_of(count.outcome)
 
 
-def _tell(count: Count, replay: tuple[Path, ...], checkpoint: Path | None) -> None:
+def _tell(count: Count, options: Options) -> None:
     share = 100 * count.solved / count.episodes if count.episodes else 0.0
     say(f"compiled in {count.compile_seconds:.2f} s")
     say(f"{count.steps:,} steps in {count.seconds:.3f} s: {count.steps_per_second:,.0f} steps/s")
     reward = "" if count.reward is None else f", reward {count.reward:,.2f}"
     say(f"{count.episodes:,} episodes ended, {count.solved:,} solved ({share:.1f} %){reward}")
-    for path in replay:
+    for path in options.replay:
         say(f"wrote {path}")
-    if early := stopped_by(count.outcome, checkpoint):
+    if early := stopped_by(count.outcome, options.checkpoint):
         say(early)
 
 
-def chosen_tasks(dataset: str, split: str | None, task: str | None) -> TaskSet:
+def chosen_tasks(options: Options) -> TaskSet:
     """The tasks to play: all of a set, a split of it, or one."""
-    tasks = load_tasks(dataset, "--dataset", split)
-    return tasks if task is None else tasks.subset([demand_id(tasks, task, "--task")])
+    tasks = load_tasks(options.dataset, "--dataset", options.split)
+    return tasks if options.task is None else tasks.subset([demand_id(tasks, options.task, "--task")])
 
 
 def settings(tasks: TaskSet, form: Any, policy: str, steps: int) -> JaxArcConfig:
@@ -248,8 +230,7 @@ def fitting_environments(tasks: TaskSet, format: str, policy: str, steps: int) -
 
     def arguments(batch: int) -> tuple[Any, ...]:
         one = join_tasks(arc_reset(jr.key(0), config, tasks)[0], None)
-        many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), one)
-        return many, bank, jr.key(0)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), one), bank, jr.key(0)
 
     plan = plan_batch_size(play_once, arguments, sizes=(64, 256), measure=False, fraction=0.5)
     return 1 << (plan.batch_size.bit_length() - 1)

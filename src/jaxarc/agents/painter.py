@@ -14,7 +14,7 @@ from ..dispatch import kernels_on
 from ..envs.config import JaxArcConfig
 from ..envs.operations import Operation
 from ..envs.state import ArcEnvState, join_tasks
-from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from ..envs.structured_actions import FORMATS, AbstractAction
 from ..tasks.planes import MAX_SIDE
 from .rollout import play_loop
 
@@ -93,8 +93,7 @@ def _play_actions(
     states: ArcEnvState, tasks: Any, actions: AbstractAction, config: JaxArcConfig, kernels: bool
 ) -> ArcEnvState:
     """The states when every episode is over; `actions` has the steps in front, then the batch."""
-    choose = lambda states, chosen: chosen  # noqa: E731
-    return play_loop(choose, states, tasks, config, actions, until_over=True).states
+    return play_loop(lambda _, chosen: chosen, states, tasks, config, actions, until_over=True).states
 
 
 def _crop(grid: Any, name: str) -> np.ndarray:
@@ -112,7 +111,7 @@ def _crop(grid: Any, name: str) -> np.ndarray:
 
 
 def _plan(grid: np.ndarray, target: np.ndarray, form: str, canvas: tuple[int, int]) -> _Plan:
-    if form not in ("point", "bbox", "mask"):
+    if form not in FORMATS:
         raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     height, width = target.shape
     for name, (high, wide) in (("grid", grid.shape), ("target", target.shape)):
@@ -177,10 +176,10 @@ def _run(flags: np.ndarray) -> int:
 def _action(steps: _Plan, form: str, canvas: tuple[int, int], single: bool = False) -> Any:
     """Steps of a plan as one action with an axis for them, or the only one without."""
     operations = np.array([operation for operation, _ in steps], np.int32)
-    kind = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}[form]
+    kind, names = FORMATS[form]
     if form == "mask":
         selections = [np.stack([mask for _, mask in steps])]
     else:
-        selections = np.array([box for _, box in steps], np.int32).T[: 2 if form == "point" else 4]
-    fields = (operations, *selections)
+        selections = np.array([box for _, box in steps], np.int32).T[: len(names)]
+    fields: tuple[Any, ...] = (operations, *selections)
     return kind(*(field[0] for field in fields)) if single else kind(*fields)

@@ -64,8 +64,7 @@ def evaluate(
     """
     _demand_answers(tasks)
     config = official(config)
-    rules = replace(config.environment, max_attempts=attempts, autoreset=None)
-    config = replace(config, environment=rules)
+    config = replace(config, environment=replace(config.environment, max_attempts=attempts, autoreset=None))
     pairs = [(task, pair) for task, raw in enumerate(tasks) for pair in range(len(raw.test))]
     key_reset, key_play = jr.split(demand_key(key))
     task, pair = (np.array(column, np.int32) for column in zip(*pairs, strict=True))

@@ -3,8 +3,9 @@
 This folder holds the definitions; `jaxarc.dispatch` picks what carries out a step, and its functions are here too.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxworlds.lazy import lazy_names
 
 from ..tasks.bank import JaxArcTask as JaxArcTask
 from ..tasks.bank import TaskBank as TaskBank
@@ -42,20 +43,9 @@ if TYPE_CHECKING:
     from ..dispatch import batch_step as batch_step
     from ..dispatch import explain as explain
 
+__all__ = [name for name in globals() if not name.startswith("_")]  # pyright: ignore[reportUnsupportedDunderAll]
+
 _register()
 
-_DISPATCHED = ("arc_reset", "arc_step", "batch_observe", "batch_reset", "batch_step", "explain")
-
-
 # On first use: the definitions in this folder import nothing of what picks a kernel.
-def __getattr__(name: str) -> Any:
-    if name not in _DISPATCHED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("jaxarc.dispatch"), name)
-
-
-__all__ = sorted({*_DISPATCHED, *(name for name in globals() if not name.startswith("_"))})  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_DISPATCHED})
+__getattr__, __dir__ = lazy_names(__name__)

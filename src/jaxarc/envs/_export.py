@@ -27,23 +27,18 @@ CLASSES = (
 
 def register() -> None:
     """Register the arguments and results of a reset, a step or a rollout with `jax.export`."""
-    for kind in CLASSES:
-        write, read = _facts_of(kind)
+    known: dict[type, tuple[Callable[[Any], bytes], Callable[[Any], Any]]] = {
+        **{kind: _facts_of(kind) for kind in CLASSES},
+        VmapGuard: (lambda _: b"", lambda _: None),
+        JaxArcConfig: (
+            lambda config: json.dumps(config_to_dict(config)).encode(),
+            lambda data: config_from_dict(json.loads(data)),
+        ),
+    }
+    for kind, (write, read) in known.items():
         export.register_pytree_node_serialization(
             kind, serialized_name=f"jaxarc.{kind.__name__}", serialize_auxdata=write, deserialize_auxdata=read
         )
-    export.register_pytree_node_serialization(
-        VmapGuard,
-        serialized_name="jaxarc.VmapGuard",
-        serialize_auxdata=lambda _: b"",
-        deserialize_auxdata=lambda _: None,
-    )
-    export.register_pytree_node_serialization(
-        JaxArcConfig,
-        serialized_name="jaxarc.JaxArcConfig",
-        serialize_auxdata=lambda config: json.dumps(config_to_dict(config)).encode(),
-        deserialize_auxdata=lambda data: config_from_dict(json.loads(data)),
-    )
 
 
 def _facts_of(kind: type) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:

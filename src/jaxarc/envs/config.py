@@ -156,8 +156,7 @@ class UnifiedActionConfig:
     @property
     def existing_operations(self) -> tuple[int, ...]:
         """The numbers of all operations, allowed or not, those of your own last."""
-        own = range(FIRST_EXTRA, FIRST_EXTRA + len(self.extra_operations))
-        return (*range(self.num_operations), *own)
+        return (*range(self.num_operations), *range(FIRST_EXTRA, FIRST_EXTRA + len(self.extra_operations)))
 
 
 @config

@@ -1,8 +1,7 @@
 """Episodes: policies, random actions, and the results of a rollout; `rollout` and `evaluate` of `jaxarc.agents` are here too."""
 
-import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,13 +9,14 @@ import jax.random as jr
 from jaxtyping import Array, Float32, Int32, PRNGKeyArray, PyTree, UInt32
 
 from jaxworlds.arguments import demand_key
+from jaxworlds.lazy import lazy_names
 from jaxworlds.static import config
 
 from ..tasks import planes
 from .config import JaxArcConfig
 from .observations import ArcObservation
 from .state import ArcEnvState
-from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from .structured_actions import FORMATS, AbstractAction, BboxAction, MaskAction, PointAction
 
 if TYPE_CHECKING:
     from ..agents.rollout import rollout as rollout
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from ..agents.scores import evaluate as evaluate
     from ..agents.scores import score_submissions as score_submissions
 
-_AGENTS = {"rollout": "rollout", "Score": "scores", "evaluate": "scores", "score_submissions": "scores"}
-
-
 # On first use: the definitions in this folder import nothing of what steps an environment.
-def __getattr__(name: str) -> Any:
-    if name not in _AGENTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"jaxarc.agents.{_AGENTS[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__)
 
 
 Policy = Callable[[PyTree, ArcObservation, PRNGKeyArray], AbstractAction]
@@ -49,7 +43,7 @@ def random_actions(
     A mask selects each cell with probability one half.
     """
     form = selection_format or config.action.selection_format
-    if form not in ("point", "bbox", "mask"):
+    if form not in FORMATS:
         raise ValueError(f"`selection_format` must be 'point', 'bbox' or 'mask'; got {form!r}.")
     rows, cols = config.canvas
     allowed = config.action.allowed_operations or config.action.existing_operations

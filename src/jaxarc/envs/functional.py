@@ -1,7 +1,8 @@
 """Reset and step as pure functions, under the name that the guides use; `jaxarc.dispatch` holds them."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxworlds.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ..dispatch import Stepped as Stepped
@@ -11,11 +12,5 @@ if TYPE_CHECKING:
     from ..dispatch import batch_reset as batch_reset
     from ..dispatch import batch_step as batch_step
 
-_NAMES = ("Stepped", "arc_reset", "arc_step", "batch_observe", "batch_reset", "batch_step")
-
-
 # On first use: the definitions in this folder import nothing of what picks a kernel.
-def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("jaxarc.dispatch"), name)
+__getattr__, __dir__ = lazy_names(__name__)

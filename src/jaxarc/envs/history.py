@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 from ..tasks import planes
 from .config import JaxArcConfig
 from .operations import bounding_box
-from .structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from .structured_actions import FORMATS, AbstractAction
 
 UNKNOWN_OPERATION = 63
 """The record of an operation that does not exist."""
@@ -18,12 +18,6 @@ UNKNOWN_OPERATION = 63
 # Layout of a record's first word, from bit 0: operation 6, valid 1, exact 1, episode mode 1; then for a point row 5,
 # column 5 and pair 13; for the others pair 23. A box's corners are 5 bits each in the second word; a mask's rows follow.
 _VALID, _EXACT, _MODE, _REST = 6, 7, 8, 9
-_MATCHING: dict[str, tuple[type[AbstractAction], tuple[str, ...]]] = {
-    "point": (PointAction, ("row", "col")),
-    "bbox": (BboxAction, ("r1", "c1", "r2", "c2")),
-    "mask": (MaskAction, ("selection",)),
-}
-"""The action of each format, and the names of its selection."""
 
 
 class ActionHistory(eqx.Module):
@@ -98,7 +92,7 @@ def _corners(form: str, action: AbstractAction, selection: Array, placed: Array)
     """Coordinates to keep, as words, and whether they say exactly what was selected."""
     if form == "mask":
         return [], placed
-    kind, names = _MATCHING[form]
+    kind, names = FORMATS[form]
     if isinstance(action, kind):
         given = [getattr(action, name) for name in names]
         kept = [jnp.clip(value, 0, planes.MAX_SIDE - 1) for value in given]
@@ -134,7 +128,7 @@ def records(history: ActionHistory, width: int) -> dict[str, np.ndarray]:
         found["selection"] = ((words[:, 1:, None] >> np.arange(width, dtype=np.uint32)) & 1).astype(bool)
     else:
         corners = head >> _REST if history.format == "point" else words[:, 1]
-        for i, name in enumerate(_MATCHING[history.format][1]):
+        for i, name in enumerate(FORMATS[history.format][1]):
             found[name] = ((corners >> (5 * i)) & 31).astype(np.int32)
     found["timestamp"] = np.arange(len(words), dtype=np.int32)
     found["pair_index"] = pair.astype(np.int32)
@@ -153,5 +147,5 @@ def replayed_actions(history: ActionHistory, width: int) -> list[Any]:
             f"step {step} of the history was an action of another format, kept only by its box, or one off the canvas. "
             "Choose the `selection_format` of your actions, or 'mask', and leave out what was invalid."
         )
-    kind, names = _MATCHING[history.format]
+    kind, names = FORMATS[history.format]
     return [kind(*row) for row in zip(*(columns[name] for name in ("operation", *names)), strict=True)]

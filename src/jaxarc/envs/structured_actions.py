@@ -127,6 +127,14 @@ class MaskAction(AbstractAction):
         return ~jnp.any((self.selection & off) != 0, axis=-1)
 
 
+FORMATS: dict[str, tuple[type[AbstractAction], tuple[str, ...]]] = {
+    "point": (PointAction, ("row", "col")),
+    "bbox": (BboxAction, ("r1", "c1", "r2", "c2")),
+    "mask": (MaskAction, ("selection",)),
+}
+"""The action of each format, and the names of its selection."""
+
+
 def demand_action(action: Any) -> AbstractAction:
     """`action` if it is one; dictionaries, once used for actions, are refused with the way to go."""
     if isinstance(action, AbstractAction):

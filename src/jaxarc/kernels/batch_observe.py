@@ -12,8 +12,8 @@ from ..envs.observations import ArcObservation, observe
 from ..envs.state import ArcEnvState
 from ..tasks.bank import TaskBank
 from ..tasks.planes import PLANES
-from .gpu import COUNTED
 from .show import can_show, show, show_one_hot, words_of
+from .warp import COUNTED
 
 
 def observe_batch(

@@ -21,10 +21,9 @@ from ..envs.state import ArcEnvState
 from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
 from ..tasks.bank import TaskBank
 from .batch_observe import observe_batch
-from .gpu import COUNTED
 from .small import is_small
 from .step import Changed, Result, kernel_step
-from .warp import LANES
+from .warp import COUNTED, LANES
 
 
 def why_no_batch_kernel(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) -> str | None:
@@ -94,7 +93,7 @@ def step_batch(
         end = eqx.tree_at(lambda s: s.similarity, end, outcome.similarity)
         info["final_observation"] = look(end)
         return end, info["final_observation"], reward, done, info
-    near = jnp.where(done, similarity(result.start_agree, result.start_union), outcome.similarity)
+    near = jnp.where(done, similarity(*result.shares(start=True)), outcome.similarity)
     length = jnp.where(done, 0, history.length)
     end = eqx.tree_at(lambda s: (s.similarity, s.action_history.length), end, (near, length))
     end = without_result(end, done & ~(result.start_in_mode & grids_fit(end, bank)))
@@ -115,11 +114,13 @@ def _outcome(states: ArcEnvState, result: Result) -> Outcome:
     tally = Tally(
         result.steps, result.attempts, *(result.bit(name) for name in ("terminated", "truncated", "success"))
     )
-    solved = result.agree == result.union
-    near = jnp.where(over, states.similarity, similarity(result.agree, result.union))
+    agree, union = result.shares()
+    near = jnp.where(over, states.similarity, similarity(agree, union))
     no = jnp.zeros_like(over)
     before = states.similarity
-    return Outcome(over, result.bit("valid"), result.bit("submitted"), solved, no, tally, near, before, near)
+    return Outcome(
+        over, result.bit("valid"), result.bit("submitted"), agree == union, no, tally, near, before, near
+    )
 
 
 def _with(states: ArcEnvState, new: Changed, history: Any) -> ArcEnvState:

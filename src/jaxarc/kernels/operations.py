@@ -195,11 +195,7 @@ def carry_out(space: Space) -> After:
     middle = lambda: cond(code < Operation.ROTATE_CLOCKWISE, moves, turns)  # noqa: E731
     high = lambda: cond(code < Operation.CLEAR, clipboard, late)  # noqa: E731
     low = branch(code < ops.FLOOD, _fill, _flood)
-    return cond(
-        code < Operation.MOVE_UP,
-        low,
-        lambda: cond(code < Operation.COPY, middle, high),
-    )
+    return cond(code < Operation.MOVE_UP, low, lambda: cond(code < Operation.COPY, middle, high))
 
 
 def _fill(space: Space) -> After:

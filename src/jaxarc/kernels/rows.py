@@ -20,8 +20,7 @@ from .operations import (
     read_selection,
     spread,
 )
-from .orders import Orders, packed_result
-from .warp import LANES, Counts, Warp
+from .warp import LANES, Counts, Orders, Warp, packed_result
 
 
 class RowGrids(NamedTuple):

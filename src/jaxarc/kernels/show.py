@@ -16,9 +16,8 @@ from jaxtyping import Array, Bool, Int8, Int32, UInt32
 from jaxworlds.kernels import in_halves, result, split_kernel
 
 from ..tasks.planes import PLANES
-from .gpu import COUNTED
-from .operations import low_bits, spread
-from .warp import LANES, GpuWarp, PlainWarp, Warp
+from .operations import active_cells, spread
+from .warp import COUNTED, LANES, GpuWarp, PlainWarp, Warp
 
 # A number of four bits times this has bit k at place 7·k + k: one bit in each byte.
 _SPREAD = 0x00204081
@@ -151,10 +150,13 @@ def _kernel(
     def one(number: Any, held: Any) -> Any:
         ahead = read(number + 1)
         grid, where = held[:PLANES], held[PLANES:]
-        inside = where[0] if masked else _rectangle(where[0], where[1], row)
+        # A slot without a grid may have the width 0, and a shift by 32 would mean nothing.
+        inside = where[0] if masked else active_cells(where[0], jnp.maximum(where[1], 1), lanes)
         inside = inside & jnp.uint32((1 << cols) - 1)
         # The first cells of the next row follow a row's last: words begin anywhere.
-        runs = [_join_rows(words, lanes, cols) for words in (*grid, inside)]
+        runs = [*grid, inside]
+        if cols % 4:
+            runs = [words | (lanes.from_below(words, 1) << jnp.uint32(cols)) for words in runs]
         for first in range(0, count, LANES):
             word = first + row
             cell = word * 4
@@ -188,15 +190,3 @@ def _booleans(store: Any, cells: Any, at: Any, word: Array, count: int, fours: l
         found = ((equal[:, None] >> places.astype(jnp.uint32)) & jnp.uint32(1)) != 0
         where = (colour * count + word)[:, None] * 4 + places
         store(cells.at[jnp.broadcast_to(at, (LANES, 4)), where], found, mask=mask)
-
-
-def _rectangle(height: Array, width: Array, row: Array) -> Array:
-    # A slot without a grid has no rows; a shift by 32 would mean nothing.
-    return jnp.where(row < height, low_bits(jnp.maximum(width, 1)), jnp.uint32(0))
-
-
-def _join_rows(words: Array, lanes: Warp, cols: int) -> Array:
-    """Each row with the beginning of the next after its last column."""
-    if cols % 4 == 0:
-        return words
-    return words | (lanes.from_below(words, 1) << jnp.uint32(cols))

@@ -15,8 +15,7 @@ from ..envs import operations as ops
 from ..envs.operations import Operation
 from ..tasks.planes import PLANES
 from .operations import Memory, Sizes, spread
-from .orders import Orders, packed_result
-from .warp import LANES, Counts, Warp, Words
+from .warp import LANES, Counts, Orders, Warp, Words, packed_result
 
 
 def is_small(rows: int, columns: int) -> bool:

@@ -22,22 +22,16 @@ from ..envs.config import JaxArcConfig
 from ..envs.operations import Operation
 from ..envs.rules import Tally, allowed_operation, update_tally
 from ..envs.starts import sample_start
-from ..envs.structured_actions import AbstractAction, BboxAction, MaskAction, PointAction
+from ..envs.structured_actions import FORMATS, AbstractAction, BboxAction, PointAction
 from ..tasks.bank import TEST, TaskBank
-from .gpu import COUNTED
 from .operations import Memory, Sizes
-from .orders import Orders
 from .rows import RowGrids
 from .small import SmallGrids, is_small, packed_table
-from .warp import LANES, GpuWarp, PlainWarp, Warp
+from .warp import COUNTED, LANES, GpuWarp, Orders, PlainWarp, Warp
 
 _ENDS = ("terminated", "truncated", "success")
 """How an episode ended: fields of the state, and the last of a `Tally`."""
-_ACTIONS: dict[type, tuple[str, ...]] = {
-    PointAction: ("operation", "row", "col"),
-    BboxAction: ("operation", "r1", "c1", "r2", "c2"),
-    MaskAction: ("operation", "selection"),
-}
+_ACTIONS = {kind: ("operation", *names) for kind, names in FORMATS.values()}
 
 
 class Changed(NamedTuple):
@@ -72,25 +66,10 @@ class Result(NamedTuple):
     steps: Int32[Array, " b"]
     attempts: Int32[Array, " b"]
 
-    @property
-    def agree(self) -> Array:
-        """Cells that agree with the target."""
-        return self.flags & 0x7FF
-
-    @property
-    def union(self) -> Array:
-        """Cells of the grid and of the target."""
-        return (self.flags >> 11) & 0x7FF
-
-    @property
-    def start_agree(self) -> Array:
-        """Cells that agree where a new episode began."""
-        return self.start & 0x7FF
-
-    @property
-    def start_union(self) -> Array:
-        """Cells of the grid and of the target where a new episode began."""
-        return (self.start >> 11) & 0x7FF
+    def shares(self, start: bool = False) -> tuple[Array, Array]:
+        """Cells that agree with the target, and cells of both; with `start` those where a new episode began."""
+        words = self.start if start else self.flags
+        return words & 0x7FF, (words >> 11) & 0x7FF
 
     @property
     def start_in_mode(self) -> Array:

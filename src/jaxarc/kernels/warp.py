@@ -1,11 +1,13 @@
-"""What the 32 lanes of a warp do together: a lane holds one row of a grid, and rows meet by shuffles.
+"""What the 32 lanes of a warp do together, the orders that they carry out, and what a GPU needs for it.
 
-On a GPU each of these is one or two instructions (inline PTX, compute capability 8.0 or newer); `PlainWarp` does the same
-with arrays, for Pallas' interpreter.
+A lane holds one row of a grid, and rows meet by shuffles. On a GPU each of these is one or two instructions (inline PTX,
+compute capability 8.0 or newer); `PlainWarp` does the same with arrays, for Pallas' interpreter.
 """
 
 import abc
-from typing import Any
+import functools
+import re
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ from jaxtyping import Array, Int32, UInt32
 from ..tasks import planes
 
 LANES = 32
+COUNTED = 2**31
+"""Kernels count the words of grids with 32 bits: a call takes fewer of them than this."""
 Words = UInt32[Array, " 32"]
 Counts = Int32[Array, " 32"]
 
@@ -158,3 +162,46 @@ class GpuWarp(Warp):
             turned = self._words("shf.l.wrap.b32 $0, $1, $1, $2;", other, turn)
             words = (words & keep) | (turned & ~keep)
         return words
+
+
+class Orders(NamedTuple):
+    """The environments `start` to `start + many`; other lanes have none."""
+
+    start: Any
+    many: Any
+    here: Array
+    operation: Counts
+    """−1 where nothing is to be done."""
+    sides: tuple[Counts, ...]
+    """Top, left, bottom and right of the selected boxes; none for masks."""
+    place: Counts
+    """Where the pair stands in the bank."""
+    height: Counts
+    width: Counts
+    target_high: Counts
+    target_wide: Counts
+
+
+def packed_result(agree: Counts, valid: Counts, height: Counts, width: Counts) -> Counts:
+    """The result of an operation in one word: cells that agree with the target, validity (0 or 1), the grid's size."""
+    return agree | (valid << 11) | ((height - 1) << 12) | ((width - 1) << 17)
+
+
+@functools.cache
+def why_no_gpu_kernels() -> str | None:
+    """Why kernels cannot be built by this jax for all GPUs of all hosts; None if they can.
+
+    jax 0.11 announces that the part that builds them may go, and older GPUs lack some instructions.
+    """
+    if jax.default_backend() != "gpu":
+        return "there is no GPU"
+    for version in {str(getattr(device, "compute_capability", "")) for device in jax.devices()}:
+        if not re.fullmatch(r"\d+\.\d+", version) or float(version) < 8.0:  # AMD's have names
+            return f"kernels need NVIDIA GPUs of compute capability 8.0 or newer; this one has {version or 'none'}"
+    try:
+        from jax.experimental.pallas import triton
+    except ImportError:
+        return "this version of jax has no Pallas for Triton"
+    if not (hasattr(triton, "load") and hasattr(triton, "elementwise_inline_asm")):
+        return "Pallas for Triton in this version of jax lacks inline assembly"
+    return None

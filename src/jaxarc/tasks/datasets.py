@@ -205,8 +205,7 @@ def create_jax_task_from_data(task_data: Any, task_id: Any = 0) -> JaxArcTask:
     An integer `task_id` becomes the `task_index`. The canvas is as large as the largest grid.
     """
     name, index = (task_id, 0) if isinstance(task_id, str) else (str(int(task_id)), int(task_id))
-    task = task_data if isinstance(task_data, RawTask) else parse_task(task_data, task_id=name)
-    table = pack([task])
+    table = pack([task_data if isinstance(task_data, RawTask) else parse_task(task_data, task_id=name)])
     return table.task(0, index, table.canvas, table.slots)
 
 

@@ -196,8 +196,7 @@ class TaskSet:
             )
         for key, rows in {"all": np.arange(len(self)), **self.splits}.items():
             part = self.table.take(rows)
-            sizes = part.sizes.reshape(-1, 2).astype(int)
-            areas = sizes.prod(1)
+            areas = part.sizes.reshape(-1, 2).astype(int).prod(1)
             shown.add_row(
                 escape(printable(key)),
                 f"{len(part):,}",

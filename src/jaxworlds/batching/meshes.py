@@ -106,8 +106,7 @@ def per_device(fn: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: 
             return fn(*tree.unflatten(parts))
 
         kept, where = (list(itertools.compress(all_, travels)) for all_ in (leaves, specs))
-        spread = jax.shard_map(inside, mesh=mesh, in_specs=(where,), out_specs=out_specs, check_vma=False)
-        return spread(kept)
+        return jax.shard_map(inside, mesh=mesh, in_specs=(where,), out_specs=out_specs, check_vma=False)(kept)
 
     return call
 

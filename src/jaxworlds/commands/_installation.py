@@ -59,11 +59,10 @@ def _systems() -> list[str]:
 
 def package_findings() -> list[Finding]:
     """Whether the systems' packages are as they were installed."""
-    troubles = {package: trouble_of(package) for package in _systems()}
     return [
         Finding(f"package {name}", "bad", trouble, remedy(name))
-        for name, trouble in troubles.items()
-        if trouble
+        for name in _systems()
+        if (trouble := trouble_of(name))
     ]
 
 
@@ -99,10 +98,8 @@ def kernel_findings(backend: str) -> list[Finding]:
     else:
         found = [Finding("compiler", "note", trouble, native.GET_COMPILER)]
     for name, source in sources.items():
-        finding, slower = (
-            functools.partial(Finding, f"{name} kernels"),
-            f"{native.slower(source)} on this CPU",
-        )
+        finding = functools.partial(Finding, f"{name} kernels")
+        slower = f"{native.slower(source)} on this CPU"
         if name in off:
             found.append(finding("note", f"switched off: {slower}", f"unset {name.upper()}_KERNELS"))
         elif name in built:

@@ -67,10 +67,9 @@ def run_command(
             _end_unread()
         raise
     except _WRONG as error:
-        _end(
-            f"{program}: {typed_message(command, error)}",
-            exits.LOST if _is_missing(error) else exits.BAD_INPUT,
-        )
+        lifelines = sys.modules.get("jaxworlds.processes._lifeline")  # not imported where there is one host
+        lost = lifelines is not None and isinstance(error, lifelines.MissingHostError)
+        _end(f"{program}: {typed_message(command, error)}", exits.LOST if lost else exits.BAD_INPUT)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -133,8 +132,3 @@ def _end(text: str, code: int, at_once: bool = False) -> NoReturn:
     if at_once:  # threads of XLA may still be compiling, and an interpreter that ends under them crashes
         exits.end_at_once(code)
     sys.exit(code)
-
-
-def _is_missing(error: BaseException) -> bool:
-    module = sys.modules.get("jaxworlds.processes._lifeline")
-    return module is not None and isinstance(error, module.MissingHostError)

@@ -97,8 +97,7 @@ def _check_sharding() -> str:
 
     devices = jax.local_devices()
     x = np.arange(4 * len(devices), dtype=np.float32)
-    spread = shard_worlds(x, world_mesh(devices))
-    found = jax.jit(lambda a: a * 2 + 1)(spread)
+    found = jax.jit(lambda a: a * 2 + 1)(shard_worlds(x, world_mesh(devices)))
     np.testing.assert_array_equal(np.asarray(found), x * 2 + 1)
     used = len(found.sharding.device_set)
     if used != len(devices):
@@ -114,8 +113,7 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     from ._output import people_console
 
     console = people_console()
-    report = diagnosis.report
-    console.print(str(report or "JAX could not be started."), highlight=False, markup=False)
+    console.print(str(diagnosis.report or "JAX could not be started."), highlight=False, markup=False)
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     remedies = any(f.remedy for f in diagnosis.findings)
     for column in ("", "check", "found", "remedy")[: 3 + remedies]:
@@ -125,9 +123,5 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         table.add_row(marks[f.level], *map(escape, (f.name, f.detail, f.remedy)[: 2 + remedies]))
     console.print()
     console.print(table)
-    verdict = (
-        "[green]Everything works.[/]"
-        if diagnosis.healthy
-        else "[red]Something does not work: see ✗ above.[/]"
-    )
-    console.print(f"\n{verdict}")
+    broken = "[red]Something does not work: see ✗ above.[/]"
+    console.print("\n" + ("[green]Everything works.[/]" if diagnosis.healthy else broken))

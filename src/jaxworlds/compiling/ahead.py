@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from .. import _trees
+from ..arguments import short
 from ..memory import MB, MemoryPrediction, predict_memory
 from . import _calls
 from ._watch import CompileWatch, _hub
@@ -236,7 +237,7 @@ def warm_up(*calls: dict[str, tuple[Any, ...]] | tuple[Any, ...], progress: bool
     for name, (fn, *_) in named.items():
         if not hasattr(_inner(fn), "lower"):
             raise TypeError(
-                f"`{name}` must be a jitted function; got {_trees.short_repr(fn)}, which never compiles. "
+                f"`{name}` must be a jitted function; got {short(fn)}, which never compiles. "
                 "Decorate it with `jax.jit` or `eqx.filter_jit`."
             )
     programs: dict[str, Compiled] = {}

@@ -200,8 +200,7 @@ def _compile(source: Path, library: Path, macros: tuple[str, ...] = ()) -> Path:
             done = subprocess.run([*command, *flags], capture_output=True, timeout=120, check=False)
             if done.returncode == 0:
                 with temporary.open("r+b") as file:
-                    content = file.read()
-                    file.write(_digest(content))  # at the end, where no loader looks
+                    file.write(_digest(file.read()))  # at the end, where no loader looks
                     os.fsync(file.fileno())
                 temporary.chmod(0o755)
                 os.replace(temporary, library)

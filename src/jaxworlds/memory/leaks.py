@@ -265,9 +265,8 @@ def _judge(
         return True, "; ".join(reasons)
     rise = (resident[-1] - resident[0]) / MB
     verdict = "live arrays and compiled programs do not grow"
-    if (
-        _keeps_growing(resident) and rise > 16
-    ):  # less is what allocators do by themselves (ledger/core.md, 1c)
+    # A smaller rise is what allocators do by themselves (ledger/core.md, 1c).
+    if _keeps_growing(resident) and rise > 16:
         verdict = (
             f"no array is kept, but the process grew by {rise:.0f} MB: look at host objects (NumPy, lists)"
         )

@@ -48,8 +48,7 @@ def _slurm(e: Mapping[str, str]) -> Place | None:
 
 
 def _open_mpi(e: Mapping[str, str]) -> Place | None:
-    names = ("SIZE", "RANK", "LOCAL_RANK", "LOCAL_SIZE")
-    numbers = [e.get(f"OMPI_COMM_WORLD_{name}") for name in names]
+    numbers = [e.get(f"OMPI_COMM_WORLD_{name}") for name in ("SIZE", "RANK", "LOCAL_RANK", "LOCAL_SIZE")]
     if any(number is None for number in numbers):
         return None
     size, rank, local, beside = (int(number or 0) for number in numbers)

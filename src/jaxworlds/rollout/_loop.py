@@ -97,8 +97,7 @@ class Driver:
         """The shared arrays of this chunk, on the device."""
         if self.job.shared_at is None:
             return self.shared_arrays
-        given = jax.tree.map(_as_array, self.job.shared_at(at, steps))
-        static, arrays = split(given, "shared")
+        static, arrays = split(jax.tree.map(_as_array, self.job.shared_at(at, steps)), "shared")
         found = jax.tree.map(_shape_of, arrays)
         if static != self.shared or found != self.shared_arrays:
             trees = (merge(self.shared, self.shared_arrays), merge(static, found))
@@ -137,14 +136,7 @@ class Driver:
         )
 
     def program(self, steps: int, record_every: int | None) -> Program:
-        return Program(
-            step=self.step,
-            shared=self.shared,
-            observe=self.job.observe,
-            steps=steps,
-            record_every=record_every,
-            shardings=self.shardings,
-        )
+        return Program(self.step, self.shared, self.job.observe, steps, record_every, self.shardings)
 
     def arguments(self, carry: Any, at: int, steps: int) -> tuple[Any, ...]:
         every = self.job.tap_every

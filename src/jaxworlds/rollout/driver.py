@@ -90,18 +90,8 @@ def run(
         chunk = demand_whole(chunk, "chunk", "It counts steps; leave it out for a good number.")
     chunk = _chunk_length(length, chunk, record_every)
     job = Job(
-        step=step,
-        inputs=inputs,
-        shared=shared,
-        shared_at=shared_at,
-        axes=axes,
-        mesh=mesh,
-        keep_records=keep_records,
-        observe=observe,
-        on_chunk=on_chunk,
-        tap_every=tap_every,
-        progress=progress,
-        check_memory=check_memory,
+        *(step, inputs, shared, shared_at, axes, mesh),
+        *(keep_records, observe, on_chunk, tap_every, progress, check_memory),
     )
     driver = Driver(job, None if checkpoint is None else _open_folder(checkpoint, mesh))
     driver.check_inputs(length)
@@ -147,18 +137,8 @@ def resume(
     folder = _open_folder(checkpoint, mesh)
     folder.added = added or {}
     job = Job(
-        step=step,
-        inputs=inputs,
-        shared=shared,
-        shared_at=shared_at,
-        axes=axes,
-        mesh=mesh,
-        keep_records=keep_records,
-        observe=observe,
-        on_chunk=on_chunk,
-        tap_every=tap_every,
-        progress=progress,
-        check_memory=check_memory,
+        *(step, inputs, shared, shared_at, axes, mesh),
+        *(keep_records, observe, on_chunk, tap_every, progress, check_memory),
     )
     driver = Driver(job, folder)
     described = (jax.Array, jax.ShapeDtypeStruct)  # of the rest, what `run` made: strong arrays of JAX

@@ -5,13 +5,13 @@ first line of a program. `import jax` starts no backend either; the first array 
 """
 
 from ._cache import cache_home as cache_home
+from ._machine import DeviceInfo as DeviceInfo
+from ._machine import RuntimeReport as RuntimeReport
 from ._machine import cores as cores
 from ._machine import cpu_name as cpu_name
 from ._machine import device_words as device_words
 from ._machine import program_key as program_key
-from ._report import DeviceInfo as DeviceInfo
-from ._report import RuntimeReport as RuntimeReport
-from ._report import runtime_report as runtime_report
+from ._machine import runtime_report as runtime_report
 from ._settings import Device as Device
 from ._settings import Dtype as Dtype
 from ._settings import RuntimeConflictError as RuntimeConflictError

@@ -140,8 +140,7 @@ def _refuse_conflicts(
         return
     news = memory_limit_gb != _settings.memory_limit_gb and _fraction_set() is None
     if memory_limit_gb is not None and news:
-        stats = jax.local_devices()[0].memory_stats() or {}
-        limit = stats.get("bytes_limit", 0) / _GIB
+        limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0) / _GIB
         if memory_limit_gb < limit:
             raise RuntimeConflictError(
                 f"`memory_limit_gb={memory_limit_gb}` is below what JAX already took: {limit:.1f} GB. {late}, "

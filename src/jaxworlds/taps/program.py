@@ -186,14 +186,8 @@ def tap(
     selected = _selection(gate, where, arrays)
     anchor = [jnp.asarray(step)] if step is not None and period is None else []
     operands = [jax.lax.stop_gradient(x) for x in (*arrays, *anchor)]
-    site = _Site(
-        name=name,
-        sink=sink,
-        treedef=treedef,
-        constants=tuple(None if is_array else leaf for leaf, is_array in zip(leaves, numeric, strict=True)),
-        numeric=numeric,
-        operand_axes=((),) * len(operands),
-    )
+    constants = tuple(None if is_array else leaf for leaf, is_array in zip(leaves, numeric, strict=True))
+    site = _Site(name, sink, treedef, constants, numeric, operand_axes=((),) * len(operands))
     _emit(site, selected, operands)
 
 
@@ -349,8 +343,7 @@ def print_tap_report() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    stall = _periods.measure_call_cost()
-    title = f"Taps (each call also stalls the program for about {1e3 * stall:.2f} ms)"
+    title = f"Taps (each call also stalls the program for about {1e3 * _periods.measure_call_cost():.2f} ms)"
     # Narrow: twelve columns in frames were cut to "to…" and "blo…" in a terminal of 80.
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("name", overflow="fold")

@@ -172,8 +172,7 @@ def adaptive_visualization_callback(
         )
     name = callback_name or getattr(fn, "__name__", type(fn).__name__)
     throttle = _throttles.setdefault(name, _Throttle())
-    value = {"function": _Fixed(fn), "limit_ms": _Fixed(max_avg_time_ms), "arguments": args}
-    tap(name, value, throttle.run)
+    tap(name, {"function": _Fixed(fn), "limit_ms": _Fixed(max_avg_time_ms), "arguments": args}, throttle.run)
 
 
 def get_callback_performance_stats() -> dict[str, dict[str, Any]]:

@@ -41,8 +41,7 @@ def render_grid(
     Selected cells carry `[]`, or are paler where rows share a line. With `colors=False` the cells are digits
     and selected ones carry `*`.
     """
-    panel = grid_panel(grid, mask, title, selection)
-    return _blocks([[panel]], _width(width), colors)
+    return _blocks([[grid_panel(grid, mask, title, selection)]], width, colors)
 
 
 def render_pair(
@@ -54,14 +53,14 @@ def render_pair(
     colors: bool = True,
 ) -> "Text":
     """Input and output side by side where that fits `width` columns, if need be with two rows to a line, else stacked."""
-    return _title(title, _blocks([pair_panels(input, output)], _width(width), colors))
+    return _title(title, _blocks([pair_panels(input, output)], width, colors))
 
 
 def render_task(
     task: Any, *, title: str = "", answers: bool = False, width: int | None = None, colors: bool = True
 ) -> "Text":
     """All pairs of a task, one below the other, all at one scale; test outputs only with `answers`."""
-    return _title(title, _blocks(task_panels(task, answers), _width(width), colors))
+    return _title(title, _blocks(task_panels(task, answers), width, colors))
 
 
 def render_step(
@@ -78,7 +77,7 @@ def render_step(
     name = f"{title} {operation_name(step.operation)}".lstrip()
     head = Text.assemble((name, "bold"), f" on {selection_words(step.selection)}\n")
     head.append(step_words(step), "" if step.valid else "red")
-    return _join([head, _blocks([step_panels(step, target)], _width(width), colors)])
+    return _join([head, _blocks([step_panels(step, target)], width, colors)])
 
 
 def print_grid(
@@ -124,20 +123,12 @@ def _print(console: Any, render: Callable[..., "Text"], *shown: Any, **options: 
     from rich.console import Console
 
     out = console or Console(file=sys.stdout)
-    colors = out.is_terminal and not out.no_color
-    text = render(*shown, **options, width=out.width, colors=colors)
+    text = render(*shown, **options, width=out.width, colors=out.is_terminal and not out.no_color)
     out.print(text, soft_wrap=True, highlight=False)  # a folded grid is unreadable
 
 
-def _width(width: int | None) -> int:
-    from rich.console import Console
-
-    return Console().width if width is None else width
-
-
 def _columns(panel: Panel, look: Look) -> int:
-    cells = panel.cells.shape[1] * (2 if look in ("wide", "digits") else 1)
-    return max(cells, len(panel.title))
+    return max(panel.cells.shape[1] * (2 if look in ("wide", "digits") else 1), len(panel.title))
 
 
 def _fit(blocks: Sequence[Sequence[Panel]], width: int, colors: bool) -> Look | None:
@@ -149,8 +140,11 @@ def _fit(blocks: Sequence[Sequence[Panel]], width: int, colors: bool) -> Look | 
     return None
 
 
-def _blocks(blocks: Sequence[Sequence[Panel]], width: int, colors: bool) -> "Text":
-    """Each block side by side, or all stacked where that does not fit."""
+def _blocks(blocks: Sequence[Sequence[Panel]], width: int | None, colors: bool) -> "Text":
+    """Each block side by side, or all stacked where that does not fit; a width of None is that of the terminal."""
+    from rich.console import Console
+
+    width = Console().width if width is None else width
     look = _fit(blocks, width, colors)
     if look is None:
         blocks = [(panel,) for block in blocks for panel in block]

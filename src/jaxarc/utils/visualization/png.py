@@ -125,8 +125,7 @@ def scene_raster(scene: Scene, scale: int = 2) -> Raster:
 def _frames(episode: EpisodeRecord, cell: int | None) -> list[Scene]:
     """One scene for each frame, with every panel at its place in all of them."""
     steps = [step_panels(step)[:2] for step in episode.steps]
-    start = grid_panel(episode.input, title="before"), grid_panel(episode.input, title="after")
-    pairs = [start, *steps]
+    pairs = [(grid_panel(episode.input, title="before"), grid_panel(episode.input, title="after")), *steps]
     shape = cell_extent([panel for pair in pairs for panel in pair])
     fixed = puzzle_panels(episode)
     cell = cell or scenes.cell_size([*fixed, *(p for pair in pairs for p in pair)], 150, 4, 16)

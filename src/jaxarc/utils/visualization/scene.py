@@ -183,8 +183,7 @@ def pair_scene(input: GridLike, output: GridLike | None, title: str, cell: int |
     """Input and output side by side."""
     panels = pair_panels(input, output)
     scene = Scene(title or "pair")
-    y = _heading(scene, title)
-    draw_blocks(scene, [panels], MARGIN, y, cell or cell_size(panels, 240, 6, 20))
+    draw_blocks(scene, [panels], MARGIN, _heading(scene, title), cell or cell_size(panels, 240, 6, 20))
     return scene
 
 
@@ -250,6 +249,5 @@ def _curve(scene: Scene, values: Sequence[float], x: int, y: int, width: int = 3
     flat = np.stack([at[:-1], level, at[1:], level], axis=1)
     ends = np.sort([level[:-1], level[1:]], axis=0)
     rise = np.stack([at[1:-1], ends[0], at[1:-1], ends[1]], axis=1)[ends[0] < ends[1]]
-    stairs = np.concatenate([flat, rise])
-    scene.add(Lines(stairs, "#0074D9", 1.0, "curve"), x + width, y + height)
+    scene.add(Lines(np.concatenate([flat, rise]), "#0074D9", 1.0, "curve"), x + width, y + height)
     return y + height + GAP

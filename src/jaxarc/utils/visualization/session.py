@@ -211,8 +211,7 @@ class VisualizationSession:
 
 def _last_number(folder: Path) -> int:
     """The highest number of an episode that the folder holds already; 0 if none."""
-    names = [file.name for file in folder.rglob("episode_*") if folder.is_dir()]
-    found = [re.match(r"episode_(\d+)", name) for name in names]
+    found = (re.match(r"episode_(\d+)", file.name) for file in folder.rglob("episode_*"))
     return max((int(match[1]) for match in found if match), default=0)
 
 

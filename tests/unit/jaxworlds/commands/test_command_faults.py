@@ -159,14 +159,12 @@ def test_environments_are_shared_evenly(capsys: pytest.CaptureFixture[str]) -> N
     from types import SimpleNamespace
 
     from jaxarc._commands.rollout import play
+    from jaxarc.cli import Rollout
 
     with pytest.raises(
         ValueError, match=r"`--environments` must be a multiple of the 2 devices.* got 3\. Take 4"
     ):
-        play(
-            *("arc-agi-1", None, None, "random", 3, 5, "bbox", 0, None, 30.0, False, (), False),
-            mesh=SimpleNamespace(size=2),
-        )
+        play(Rollout(environments=3, steps=5), SimpleNamespace(size=2))
 
 
 def test_checkpoints_come_as_often_as_asked(
