@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from ..dispatch import batch_step as batch_step
     from ..dispatch import explain as explain
 
-__all__ = [name for name in globals() if not name.startswith("_")]  # pyright: ignore[reportUnsupportedDunderAll]
+_TOOLS = {"TYPE_CHECKING", "lazy_names"}
+__all__ = [name for name in globals() if name[0] != "_" and name not in _TOOLS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _register()
 
