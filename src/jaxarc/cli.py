@@ -40,9 +40,9 @@ class Show:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """List the data sets there are, look into one, check files of tasks, or put them into one file.
+    """List the data sets, describe one, check files of tasks, or write all tasks into one file.
 
-    Without a source it lists the sets by name. Checking reads every file and tells all faults; it ends with 1 if there are any.
+    Without a source it lists the sets by name. `--check` reads every file and reports each fault; any fault ends it with 1.
 
     Example: jaxarc data my_tasks --check --out my_tasks.arcbank
     """
@@ -52,7 +52,7 @@ class Data:
     ids: bool = False
     """List the ids of all tasks."""
     check: bool = False
-    """Read file by file and tell every fault."""
+    """Read file by file and report every fault."""
     out: Path | None = None
     """File to write all tasks to: .arcbank (read through a memory map) or .json."""
     null_as: int | None = None

@@ -93,7 +93,7 @@ class Reading(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Info(Reading):
-    """What is in a file: grid, size, times, variables, bounds and memory of a field, or what became of saved particles.
+    """What is in a file: grid, size, times, variables, bounds and memory of a field, or the outcomes of saved particles.
 
     Example: jaxtrace info "run/flow_*.vtu"
     """
@@ -202,7 +202,7 @@ class Plot(Reading):
 
 @dataclasses.dataclass(frozen=True)
 class Bench(Command):
-    """Time tracking on this machine: particle-steps a second through a grid in slices, compiling apart.
+    """Time tracking on this machine: particle-steps a second through a grid in slices, without compile time.
 
     Example: jaxtrace bench --particles 10000 --steps 200
     """

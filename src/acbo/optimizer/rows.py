@@ -78,7 +78,7 @@ def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tu
         data, names = from_frame(frame, target=settings.target)
         intervened = np.asarray(data.intervened)[:, : len(names)]
     records = _records(frame, "data")
-    marks = _marks(settings, records, frame, intervened)
+    marks = _marks(settings, records, frame, intervened, "intervened")
     if any("experiment" in record for record in records):
         raise ValueError(
             "`data` must be rows from before; got a column 'experiment'. Use `tell` for results of `ask`. For the history of "
@@ -126,14 +126,16 @@ def _records(rows: Table, argument: str = "rows") -> list[dict[str, Any]]:
     )
 
 
-def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any) -> list[list[str]]:
+def _marks(
+    settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any, argument: str = "do"
+) -> list[list[str]]:
     """The variables set in each row; a column of such names is removed from the rows."""
     if _is_name(do):
         do = str(do)
     if isinstance(do, str) and do not in settings.names:
         for record in records:
             if do not in record:
-                place(do, settings.names, "do")
+                place(do, settings.names, argument)
             record["do"] = record.pop(do)
         do = None
     if do is None:
@@ -143,14 +145,14 @@ def _marks(settings: Settings, records: list[dict[str, Any]], rows: Table, do: A
     if isinstance(do, list | tuple) and all(_is_name(name) for name in do):
         names = [str(name) for name in do]
         for name in names:
-            place(name, settings.names, "do")
+            place(name, settings.names, argument)
         if len(set(names)) < len(names):
             raise ValueError(
-                f"`do` must name each variable once, because a list tells what was set in every row; got {short(names)}. For a "
-                "name for each row, add a column: frame.assign(do=[...])."
+                f"`{argument}` must name each variable once, because a list tells what was set in every row; got "
+                f"{short(names)}. For a name for each row, add a column: frame.assign(do=[...])."
             )
         return [names for _ in records]
-    return _names_in_mask(settings, records, rows, do)
+    return _names_in_mask(settings, records, rows, do, argument)
 
 
 def _is_name(said: Any) -> bool:
@@ -159,23 +161,23 @@ def _is_name(said: Any) -> bool:
 
 
 def _names_in_mask(
-    settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any
+    settings: Settings, records: list[dict[str, Any]], rows: Table, do: Any, argument: str
 ) -> list[list[str]]:
     """The names under the marks of a mask."""
     if hasattr(do, "columns"):
         columns = [str(column) for column in do.columns]
         for column in columns:
-            place(column, settings.names, "do")
+            place(column, settings.names, argument)
     else:
         columns = [str(c) for c in getattr(rows, "columns", settings.names) if str(c) in settings.names]
     mask = (
-        truth_marks(do, "do")
+        truth_marks(do, argument)
         if hasattr(do, "__len__") and not isinstance(do, set | Mapping)
         else np.zeros((), bool)
     )
     if mask.shape != (len(records), len(columns)):
         raise ValueError(
-            f"`do` must mark each of {len(records)} rows and {len(columns)} variables; got shape {mask.shape} of "
+            f"`{argument}` must mark each of {len(records)} rows and {len(columns)} variables; got shape {mask.shape} of "
             f"{type(do).__name__}. For what was set in every row pass a name or a list of names; for a name for each row add a "
             "column: frame.assign(do=[...])."
         )

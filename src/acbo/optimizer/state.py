@@ -60,11 +60,11 @@ class Settings:
             )
         require_at_least("max_simultaneous", self.max_simultaneous, 1)
         if self.experiments is not None:
-            require_at_least("experiments", self.experiments, 1, "Pass None for no limit.")
+            require_at_least("experiments", self.experiments, 1, "Leave it out for no limit.")
         if self.budget is not None:
             if not 0 < self.budget < float("inf"):
                 raise ValueError(
-                    f"`budget` must be a number above 0; got {self.budget}. Pass None for no limit."
+                    f"`budget` must be a number above 0; got {self.budget}. Leave it out for no limit."
                 )
             if self.experiments is None and not any(v.cost or v.cost_per_unit for v in self.settable):
                 raise ValueError(

@@ -148,7 +148,7 @@ def _read(text: str) -> _Statements:
         return stand_in
 
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise ValueError(f"`text` must be at most {_LONGEST:,} letters; got {short(text)}.")
+        raise ValueError(f"`text` must be a text of at most {_LONGEST:,} letters; got {short(text)}.")
     lines = [line.split("#")[0] for line in _QUOTED.sub(quote, text).splitlines()]
     for statement in filter(None, (part.strip() for line in lines for part in line.split(";"))):
         _read_statement(statement, said)

@@ -11,11 +11,11 @@ Format = Literal["point", "bbox", "mask"]
 
 @dataclasses.dataclass(frozen=True)
 class Rollout(DistributedCommand):
-    """Play many environments at once and tell what came of it: episodes, solved ones, speed.
+    """Play many environments at once and report episodes, solved tasks and speed.
 
     Actions are random, or with `--policy paint` those that paint the known answers, one episode in each environment. Ctrl-C
-    or SIGTERM ends after the chunk in hand and tells of what was played; with `--checkpoint` the same command and `--resume`
-    goes on with the same bits.
+    or SIGTERM ends after the present chunk and reports what was played; with `--checkpoint`, the same command and `--resume`
+    continue with identical bits.
 
     Example: jaxarc rollout --environments 256 --steps 500 --replay episode.html
     """
@@ -53,7 +53,7 @@ class Rollout(DistributedCommand):
         return play(self, self.mesh)
 
     def what_fits(self) -> str:
-        """A batch that fits, for who asked for too many environments."""
+        """The remedy after too many environments: a number that fits."""
         from .rollout import chosen_tasks, fewer_environments
 
         tasks = chosen_tasks(self)
@@ -62,7 +62,7 @@ class Rollout(DistributedCommand):
 
 @dataclasses.dataclass(frozen=True)
 class Bench(Command):
-    """Time random play on this machine: steps a second for each way of selecting, compiling apart.
+    """Time random play on this machine: steps a second for each action format, without compile time.
 
     Example: jaxarc bench --environments 1024 --formats bbox
     """
@@ -88,7 +88,7 @@ class Bench(Command):
         return bench(self)
 
     def what_fits(self) -> str:
-        """A batch that fits, for who asked for too many environments."""
+        """The remedy after too many environments: a number that fits."""
         from .bench import tasks_within
         from .rollout import fewer_environments
 

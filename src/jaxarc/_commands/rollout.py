@@ -71,7 +71,7 @@ class Count:
 
 
 def play(options: Options, mesh: Any = None) -> int:
-    """Play, tell what came of it, and write one episode where asked."""
+    """Play, report the result, and write one episode if `--replay` asks for it."""
     environments, steps, policy = options.environments, options.steps, options.policy
     for name, value in (("environments", environments), ("steps", steps)):
         if value < 1:

@@ -1,4 +1,4 @@
-"""`jaxtrace bench`: particle-steps a second on this machine, compiling apart."""
+"""`jaxtrace bench`: particle-steps a second on this machine, without compile time."""
 
 import functools
 from typing import Any

@@ -22,7 +22,7 @@ def run(
     mesh: Any = None,
     **given: Any,
 ) -> int:
-    """Solve a problem and tell what became of the particles."""
+    """Solve a problem and report the outcomes of the particles."""
     start = read_problem(Path(problem)) if problem.endswith(".toml") else Problem(problem)
     wanted = with_options(start, reading, **given)
     if wanted.out is not None:

@@ -119,12 +119,8 @@ class UniformGrid(AbstractBoxGrid):
         at = jnp.clip(at, 0, nodes - 1)
         cell = jnp.clip(at.astype(jnp.int32), 0, nodes - 2)
         centred = self.layout.centring == "cell"
-        return (
-            _between_middles(at - 0.5, nodes - 1) if centred else Place(cell, at - cell),
-            cell,
-            above,
-            below,
-        )
+        place = _between_middles(at - 0.5, nodes - 1) if centred else Place(cell, at - cell)
+        return place, cell, above, below
 
 
 def face_slack(nodes: int, origin: Array, spacing: Array, dtype: jnp.dtype) -> Array:

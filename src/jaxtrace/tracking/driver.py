@@ -260,6 +260,4 @@ def compiled_simulate(job: Job) -> Compiled:
 
 
 _step = eqx.filter_jit(step_particles)
-
-
 _run_segment = eqx.filter_jit(Segment.__call__)
