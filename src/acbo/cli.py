@@ -61,7 +61,7 @@ class Train(DistributedCommand):
     """Train a policy on random causal models, on this machine's device, and write it to a file.
 
     Ctrl-C or SIGTERM ends early and still writes the policy; a second Ctrl-C ends at once and writes nothing. With
-    `--checkpoint` the same command and `--resume` goes on with the same bits.
+    `--checkpoint`, the same command and `--resume` continue with identical bits.
 
     Example: acbo train --out mine.safetensors --updates 500 --size 6
     """
@@ -95,6 +95,11 @@ class Train(DistributedCommand):
         from ._commands.policies import train
 
         return train(**self.own_options(), mesh=self.mesh)
+
+    def what_fits(self) -> str:
+        """The remedy for too little memory."""
+        fewer = f"Try `--models {max(self.models // 2, 1)}`" if self.models > 1 else "Try a smaller `--width`"
+        return f"{fewer}, or a smaller `--group` or `--size`."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,7 +187,7 @@ def read_problem(path: Path) -> ProblemFile:
         raise ValueError(f"{path} must be TOML; {str(error)[:200]}.") from error
     _check_words(path, said)
     for word in said:
-        place(word, WORDS, str(path))
+        place(word, WORDS, f"a key of {path}")
     sources = [word for word in SOURCES if word in said]
     if len(sources) > 1:
         raise ValueError(f"{path} must name one of {', '.join(SOURCES)}; got {' and '.join(sources)}.")

@@ -35,11 +35,11 @@ def draw_graphs(
     of one chain share its order.
     """
     plan = plan_for(dataset, score, knowledge, max_parents, method=method, limit=limit, sampling=sampling)
-    return _drawn(dataset, knowledge, key, count, plan)
+    return _draw(dataset, knowledge, key, count, plan)
 
 
 @eqx.filter_jit
-def _drawn(
+def _draw(
     dataset: Dataset, knowledge: Knowledge | None, key: Key, count: int, plan: Plan
 ) -> Bool[Array, "count d d"]:
     data, known, nodes = compact(dataset, knowledge, plan)

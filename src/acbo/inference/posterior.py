@@ -148,7 +148,7 @@ def posterior_by(
     plan: Plan, dataset: Dataset, knowledge: Knowledge | None = None, key: Key | None = None
 ) -> Posterior:
     """The posterior of a plan, without a look at whether its score suits the data."""
-    return _compiled(dataset, knowledge, jr.key(0) if key is None else key, plan)
+    return _posterior(dataset, knowledge, jr.key(0) if key is None else key, plan)
 
 
 def _warn_of_bends(dataset: Dataset, found: Posterior) -> None:
@@ -252,7 +252,7 @@ def _dtype(dataset: Dataset, dtype: Any) -> Any:
 
 
 @eqx.filter_jit
-def _compiled(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: Plan) -> Posterior:
+def _posterior(dataset: Dataset, knowledge: Knowledge | None, key: Key, plan: Plan) -> Posterior:
     data, known, nodes = compact(dataset, knowledge, plan)
     key_screen, key_orders = jr.split(key)
     candidates = candidate_parents(data, known, key_screen, plan)

@@ -43,6 +43,8 @@ def show(task: str, dataset: str, answers: bool, out: Path | None, json: bool) -
 def find_task(name: str, dataset: str) -> RawTask:
     """The task with this id in a data set, or the only one of a JSON file."""
     if name.endswith(".json"):
+        if not Path(name).exists():
+            raise FileNotFoundError(f"`task` must be an id or a path that exists; {name} is not there.")
         tasks = load_tasks(name, "task")
         if len(tasks) > 1:
             raise ValueError(

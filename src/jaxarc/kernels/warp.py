@@ -65,7 +65,7 @@ class Warp(abc.ABC):
 
     @abc.abstractmethod
     def highest(self, words: Words) -> Counts:
-        """The place of the highest bit that is set in each word; −1 if there is none."""
+        """The place of the highest set bit of each word; −1 for 0."""
 
     @abc.abstractmethod
     def transpose(self, words: Words) -> Words:

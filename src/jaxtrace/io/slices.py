@@ -44,7 +44,7 @@ class ReadOptions:
         """The type of coordinates: at least 32 bits."""
         return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
 
-    def shifted(self, points: np.ndarray) -> np.ndarray:
+    def shift(self, points: np.ndarray) -> np.ndarray:
         """Coordinates (…, dim) counted from `origin`."""
         if self.origin is None:
             return points

@@ -10,7 +10,7 @@ from ..fields.base import AbstractField
 from ..fields.epoch import epoch_of
 from ..tracking.trajectory import Trajectory
 from .colors import Look
-from .figure_parts import draw_particles, explain, ground, heading
+from .figure_parts import draw_background, draw_particles, explain, heading
 from .outlines import periods_of
 from .player import player_html
 from .shown import Dims, Shown, select
@@ -79,7 +79,7 @@ def _pictures(
     boundary: AbstractBoundary | None,
 ) -> list[Any]:
     """One picture for each kept time, all with the palette of the last."""
-    figure, ax = ground(shown, look, field, boundary, float(shown.times[len(shown.times) // 2]))
+    figure, ax = draw_background(shown, look, field, boundary, float(shown.times[len(shown.times) // 2]))
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def ground(
+def draw_background(
     shown: Shown,
     look: Look,
     field: AbstractField | None,
@@ -31,7 +31,7 @@ def ground(
     extent = whole_extent(shown, field, boundary)
     figure, ax = axes_for(extent, ax)
     frame(ax, extent)
-    if field is not None:  # in light grey, so that coloured paths stand out; white where there is none
+    if field is not None:  # in light grey, so that coloured paths stand out; white outside it
         speed = speed_raster(field, [time], extent, shown.dims, shown.middle)[0]
         top = 2.5 * (float(np.nanmax(speed, initial=0.0)) or 1.0)
         style = {"cmap": "Greys", "vmin": 0, "vmax": top, "interpolation": "bilinear", "zorder": 0}

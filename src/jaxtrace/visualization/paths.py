@@ -8,7 +8,7 @@ from ..fields.base import AbstractField
 from ..tracking.trajectory import Trajectory
 from .canvas import finish
 from .colors import Look
-from .figure_parts import draw_particles, draw_paths, explain, ground
+from .figure_parts import draw_background, draw_particles, draw_paths, explain
 from .outlines import periods_of
 from .shown import Dims, axis_numbers, particle_numbers, positions_of, select
 
@@ -49,7 +49,7 @@ def plot_paths(
     most = MOST_PATHS if len(axis_numbers(dims, whole.shape[-1])) == 2 else MOST_PATHS // 2
     times = max(2, MOST_PIECES // max(len(particle_numbers(whole.shape[1], every, most)), 1))
     shown = select(trajectory, color, dims, every, most=most, times=times, periods=periods_of(boundary))
-    figure, ax = ground(shown, look, field, boundary, float(shown.times[-1]), ax)
+    figure, ax = draw_background(shown, look, field, boundary, float(shown.times[-1]), ax)
     draw_paths(ax, shown, look)
     draw_particles(ax, shown, look, len(shown.times) - 1, plain=True)
     explain(figure, ax, trajectory, shown, look, look.time(shown.times[0], shown.times[-1]))
@@ -84,7 +84,7 @@ def plot_positions(
     look = Look(color, length_unit, time_unit, title, trajectory.epoch)
     shown = select(trajectory, color, dims, every, most=MOST_DOTS, periods=periods_of(boundary))
     row = len(shown.times) - 1 if at is None else trajectory.row_of(at)
-    figure, ax = ground(shown, look, field, boundary, float(shown.times[row]), ax)
+    figure, ax = draw_background(shown, look, field, boundary, float(shown.times[row]), ax)
     draw_particles(ax, shown, look, row)
     explain(figure, ax, trajectory, shown, look, look.time(shown.times[row]))
     return finish(figure, path)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..arguments import suggestion
 from ._command import WRITTEN
 from ._output import plain_text
 
@@ -97,6 +98,7 @@ _TYPES = {"int": "a whole number", "float": "a number", "Path": "a path", "bool"
 _BAD_VALUE = re.compile(
     r"(?:invalid literal for int\(\) with base 10|could not convert string to float): ('[^']*')"
 )
+_BAD_CHOICE = re.compile(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?)\)\.")
 
 
 @contextlib.contextmanager
@@ -115,6 +117,11 @@ def plain_option_errors() -> Iterator[None]:
             kinds = [words for kind, words in _TYPES.items() if f"<class '{kind}'>" in flat]
             kinds = kinds or ["a whole number" if "invalid literal" in flat else "a number"]
             text = f"`{option[1]}` must be {' or '.join(kinds)}; got {given[1]}.\n"
+        elif wrong := _BAD_CHOICE.search(flat):
+            # tyro lists the choices of an option that may be left out in any order, and None among them.
+            choices = sorted(set(re.findall("'([^']*)'", wrong[3])) - {"None"})
+            hint = suggestion(wrong[1], choices)
+            text = f"`{wrong[2]}` must be one of {', '.join(choices)}; got {wrong[1]!r}.{hint}\n"
         sys.stderr.write(text)
         raise
     sys.stderr.write(kept.getvalue())

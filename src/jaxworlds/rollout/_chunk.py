@@ -87,8 +87,9 @@ def advance(
         with ambient(step=t, period=period), spread_over(program.mesh):
             result = call_step(step, arguments)
         if not (isinstance(result, tuple) and len(result) == 2):
+            given = "an array" if isinstance(result, jax.Array) else type(result).__name__
             raise TypeError(
-                f"`step` must return (carry, out); got {type(result).__name__}. Return (carry, None) to record nothing."
+                f"`step` must return (carry, out); got {given}. Return (carry, None) to record nothing."
             )
         carry, out = result
         if program.shardings is not None:

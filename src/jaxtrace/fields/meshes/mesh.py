@@ -166,7 +166,7 @@ class Mesh:
                 wanted = [frozenset(row) - {-1} for row in np.atleast_2d(np.asarray(given, int)).tolist()]
                 if missing := [sorted(face) for face in wanted if face not in numbers]:
                     raise ValueError(
-                        f"`patches[{name!r}]` must hold faces of the boundary; {missing[0]} is none "
+                        f"`patches[{name!r}]` must hold faces of the boundary; {missing[0]} is not one "
                         f"({len(missing)} of {len(wanted)}). Give the corner nodes of faces with no cell behind them."
                     )
                 chosen = np.asarray([numbers[face] for face in wanted], int)

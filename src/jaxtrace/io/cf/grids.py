@@ -120,7 +120,7 @@ def grid_of(
         if name != main:
             _same_nodes(dataset, homes[name], (main, name), found, tuple(dims))
     places = settle_degrees(list(found.values()), options.convert_units)
-    shift = options.shifted(np.zeros(width))
+    shift = options.shift(np.zeros(width))
     places, seam = _around(places, by_role["X"])
     scales, sphere, notes = _scales(dataset, names, places, options)
     if options.convert_units and names[0]:
@@ -271,7 +271,7 @@ def _scales(
 
 
 def _check_sphere(names: tuple[str | None, ...], places: list[Coordinate], kinds: set[str]) -> None:
-    """Refuse latitudes beyond 90 degrees, one coordinate in degrees, and velocities of which only one is in m/s."""
+    """Refuse latitudes beyond 90 degrees, one coordinate in degrees, and velocities with only one component in m/s."""
     x, y = places[:2]
     if not (x.angular and y.angular):
         raise ValueError(

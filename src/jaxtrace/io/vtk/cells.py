@@ -1,4 +1,4 @@
-"""Cells of VTK meshes: mapped to the kinds a mesh may hold, or cut into them where that is exact for linear fields."""
+"""Cells of VTK meshes: mapped to the kinds a mesh may hold, or cut into them if the cut is exact for linear fields."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int

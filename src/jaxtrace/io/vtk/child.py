@@ -225,7 +225,7 @@ def answer(request: dict[str, Any], complaints: Complaints) -> tuple[dict[str, A
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Let this process take so many more bytes and seconds of a processor; Windows has no such limits."""
+    """Limit the memory (bytes) and processor time (seconds) that this process may still take; Windows has no such limits."""
     try:
         import resource
     except ImportError:

@@ -144,12 +144,12 @@ def _shift(geometry: Geometry, options: ReadOptions) -> Geometry:
     if options.origin is None:
         return geometry
     if isinstance(geometry, Lattice):
-        zero = options.shifted(np.zeros(len(geometry.axes)))
+        zero = options.shift(np.zeros(len(geometry.axes)))
         return dataclasses.replace(
             geometry, axes=tuple(axis + shift for axis, shift in zip(geometry.axes, zero, strict=True))
         )
     assert isinstance(geometry, Curved | Cells)
-    return dataclasses.replace(geometry, points=options.shifted(geometry.points))
+    return dataclasses.replace(geometry, points=options.shift(geometry.points))
 
 
 def _velocity(frame: Frame, choice: Choice, centring: Centring, where: str) -> Float[np.ndarray, "n width"]:

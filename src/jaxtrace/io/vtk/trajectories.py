@@ -59,7 +59,7 @@ def write_frames(trajectory: Trajectory, path: Path) -> None:
     write_paths(trajectory, path.with_name(f"{path.stem}_paths.vtp"))
     head, foot = '<VTKFile type="Collection" version="1.0">', "  </Collection>\n</VTKFile>\n"
     text = "\n".join(['<?xml version="1.0"?>', head, "  <Collection>", *rows, foot])
-    with atomic_write(path, "w") as file:  # last, so that it never lists what is not there
+    with atomic_write(path, "w") as file:  # last, so that it never lists a missing file
         file.write(text)
 
 

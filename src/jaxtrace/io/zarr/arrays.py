@@ -172,7 +172,7 @@ class StoredArray:
 
     @functools.cached_property
     def _held(self) -> tuple[int, int]:
-        return self.files.stored(self.name, 1 << 62)
+        return self.files.count_stored(self.name, 1 << 62)
 
     def _refuse_many(self, count: int) -> None:
         """Refuse a request for far more chunks than there are, which would not end in a reasonable time."""

@@ -39,7 +39,7 @@ def read_contents(
         listed, attributes = group.get("consolidated_metadata"), group.get("attributes", {})
     else:
         listed, attributes = _json(files, ".zmetadata"), _json(files, ".zattrs") or {}
-    lost = sorted(_listed(listed, version) - set(arrays))
+    lost = sorted(_names_listed(listed, version) - set(arrays))
     if lost:
         raise DatasetError(
             f"{files.path}: the list of its arrays names {lost[0][:60]!r}, which is not there. The store is incomplete."
@@ -79,7 +79,7 @@ def _json(files: StoreFiles, key: str) -> dict[str, Any] | None:
     return found
 
 
-def _listed(told: Any, version: Version) -> set[str]:
+def _names_listed(told: Any, version: Version) -> set[str]:
     """The arrays at the top that consolidated metadata list."""
     entries = told.get("metadata") if isinstance(told, dict) else None
     named = entries.items() if isinstance(entries, dict) else ()
@@ -175,7 +175,7 @@ def _dimensions(told: Any, shape: tuple[int, ...], where: str) -> tuple[str, ...
 def _too_large(found: StoredArray) -> str:
     """Why an array is larger than what is stored can make; empty where it is not. One that nobody asks for may be unwritten."""
     enough = -(-(found.nbytes - SPARSE) // RATIO)
-    held = found.files.stored(found.name, enough)[1] if enough > 0 else 0
+    held = found.files.count_stored(found.name, enough)[1] if enough > 0 else 0
     if held >= enough:
         return ""
     return f"it declares {found.nbytes:,} bytes, of which the store holds {held:,}"

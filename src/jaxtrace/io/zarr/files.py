@@ -28,19 +28,19 @@ class FolderFiles:
 
     def size(self, key: str) -> int | None:
         """How many bytes a key has; None where it is not stored."""
-        found = self._found(key)
+        found = self._locate(key)
         return None if found is None else found[1]
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes of a key that is stored, or those from `start` up to `stop`."""
-        found = self._found(key)
+        found = self._locate(key)
         if found is None:
             raise DatasetError(f"{self.path}: {key!r} is gone.")
         with open(found[0], "rb") as file:
             file.seek(start)
             return file.read(-1 if stop is None else stop - start)
 
-    def stored(self, prefix: str, enough: int) -> tuple[int, int]:
+    def count_stored(self, prefix: str, enough: int) -> tuple[int, int]:
         """How many files lie below `prefix` and how many bytes they have; counted until there are `enough` bytes."""
         files = held = 0
         for folder, _, names in os.walk(os.path.join(self._root, prefix)):
@@ -50,7 +50,7 @@ class FolderFiles:
                 break
         return files, held
 
-    def _found(self, key: str) -> tuple[str, int] | None:
+    def _locate(self, key: str) -> tuple[str, int] | None:
         """The file of a key and its size. Links are followed within the store only; pipes and devices never end."""
         folder, _, name = key.rpartition("/")
         real = self._folders.get(folder)
@@ -107,7 +107,7 @@ class ZipFiles:
             file.seek(start)
             return file.read(max(wanted, 0))
 
-    def stored(self, prefix: str, enough: int) -> tuple[int, int]:
+    def count_stored(self, prefix: str, enough: int) -> tuple[int, int]:
         inside = [info for name, info in self._members.items() if name.startswith(f"{prefix}/")]
         return len(inside), sum(info.compress_size for info in inside)
 
