@@ -31,8 +31,8 @@ class CausalBO(AbstractStrategy):
 
     Mechanisms are fitted along `problem.knowledge.required`. A Gaussian process corrects what they predict by what
     experiments have shown, in part for each set of variables alone and in part for each variable in all sets, so that
-    hidden common causes and mechanisms of another kind mislead only for a while; where smooth mechanisms are of no use
-    at all, they are left out of account, by the evidence. Variables whose effect others of a set cut off are not set.
+    hidden common causes and mechanisms of another kind mislead only for a while; smooth mechanisms count as much as
+    their evidence says, down to nothing. A variable whose effect the other variables of a set block is not set.
     After Aglietti and others (2020), with doubt about the mechanisms added.
     """
 

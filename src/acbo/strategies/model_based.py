@@ -90,7 +90,7 @@ class AbstractModelBased(AbstractBeliefBased):
 
 
 def _joint_draws(effects: Effects, actions: Actions, key: Key) -> Float[Array, "models actions"]:
-    """One expected target of every action for each draw: what no model says goes the same way for all that set the same."""
+    """For each model, a draw of the expected target of every action; actions share the random number of a variable they set."""
     count, d = effects.mean.shape[0], actions.mask.shape[1]
     normals = jr.normal(key, (count, d), effects.mean.dtype) @ actions.mask.astype(effects.mean.dtype).T
     return effects.mean + effects.deviation * normals / jnp.sqrt(jnp.maximum(actions.mask.sum(-1), 1))
@@ -105,7 +105,7 @@ def best_action(
     sets: int = 128,
     proposal: tuple[Bool[Array, " d"], Float[Array, " d"]] | None = None,
 ) -> Recommendation:
-    """The action with the best expected target: of the candidates, what was tried, and what lies around the best.
+    """The action with the best expected target among the candidates, the actions tried, and those around the best of them.
 
     An action that experiments contradict (`is_refuted`) is not recommended, whatever the belief says. A `proposal` is one
     more candidate.

@@ -126,14 +126,14 @@ def _train(
     draw: Any, network: Network, learning: LearningConfig, options: Any, key: Any, benchmark: HeldOut
 ) -> Trained:
     began = time.perf_counter()
-    judged = began
+    evaluated = began
 
     def report(chunk: Chunk) -> None:
-        nonlocal judged
+        nonlocal evaluated
         now = time.perf_counter()
-        if now - judged < options.evaluate_every and chunk.step < learning.updates:
+        if now - evaluated < options.evaluate_every and chunk.step < learning.updates:
             return
-        judged = now
+        evaluated = now
         quality = evaluate(jax.tree.map(jnp.asarray, chunk.observed), benchmark)
         rate = learning.batch * chunk.records["edge_loss"].shape[0] * options.chunk / chunk.seconds
         loss = float(chunk.records["edge_loss"].mean())

@@ -57,7 +57,7 @@ WALLS: dict[str, Callable[..., Any]] = {
     "coast": boundary.masked_walls,
 }
 PARTICLES, TIMES = 1000, 101
-"""How many there are where nothing is said."""
+"""Defaults of their numbers."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ NOTHING, OUTSIDE, EXHAUSTED, NOT_FINITE = -1, -2, -3, -4
 
 
 class Outcome(enum.IntEnum):
-    """The fate of a particle: a number, and a sentence that says it."""
+    """The fate of a particle: a number with a sentence."""
 
     sentence: str
     """The outcome as a phrase."""

@@ -32,7 +32,7 @@ Source = int | AnyKey
 # Where seeds may lie: where a field has a finite velocity (streamed fields: in their grid), in a grid and not on land, within a
 # boundary, or as a function of (n, dim) points says.
 Inside = Any
-# Random seeds are drawn so often, each time as many as were missing by far, before too few of them count as none.
+# Rounds of random draws before too few seeds inside are an error, and points after which none inside is one.
 _ROUNDS, _MOST_AT_ONCE = 40, 2_000_000
 
 
@@ -50,7 +50,7 @@ def seeds_inside(
     points = jnp.asarray(seeds, float)
     if inside is None:
         return points
-    held = _held(np.asarray(points), inside, time)
+    held = _lie_inside(np.asarray(points), inside, time)
     if not held.any():
         raise ValueError(
             f"`inside` must hold some of the {len(held):,} seeds; it holds none. They span {point_text(points.min(0))} to "
@@ -59,7 +59,7 @@ def seeds_inside(
     return points[jnp.asarray(np.flatnonzero(held))]
 
 
-def _held(points: np.ndarray, inside: Inside, time: float | None = None) -> np.ndarray:
+def _lie_inside(points: np.ndarray, inside: Inside, time: float | None = None) -> np.ndarray:
     """Which points lie inside."""
     if isinstance(inside, AbstractGrid):
         return lie_inside(inside, points)
@@ -97,7 +97,7 @@ def _draw_inside(n: int, inside: Inside, draw: Callable[[int, int], Seeds]) -> S
     drawn, count = 0, n
     for number in itertools.count():
         found = draw(count, number)
-        kept.append(found[jnp.asarray(np.flatnonzero(_held(np.asarray(found), inside)))])
+        kept.append(found[jnp.asarray(np.flatnonzero(_lie_inside(np.asarray(found), inside)))])
         drawn += count
         have = sum(map(len, kept))
         if have >= n:

@@ -87,9 +87,8 @@ def cf_attributes(
     """Attributes with the CF names added and texts cleaned; and how they contradict each other, or ""."""
     found = {str(name): _plain_text(value) for name, value in attributes.items()}
     for wanted in _SPELLINGS:
-        if not isinstance(
-            found.get(wanted, ""), str
-        ):  # units = 1; nothing else is meant by numbers and lists
+        if not isinstance(found.get(wanted, ""), str):
+            # units = 1; nothing else is meant by numbers and lists
             number = _single(found.pop(wanted))
             if isinstance(number, int | float):
                 found[wanted] = str(number)

@@ -78,7 +78,7 @@ def moments_of(
         except DatasetError:
             raise
         except ValueError as error:
-            # The remedy of this very error: the caller says when, in the order of the files; one slice needs no time.
+            # `times=` is the remedy for this error, in the order of the files; a single slice needs no time.
             if options.times is not None or chosen is not None:
                 found += [SlicePlace(None, source, number) for number in numbers]
                 continue

@@ -190,7 +190,7 @@ def _merge(
 def _common_arrays(
     parts: Sequence[VtkData], names: Sequence[str]
 ) -> tuple[dict[Key, list[np.ndarray]], Unread]:
-    """The values in all parts of each array that all have; what some lack cannot be had."""
+    """The values, part by part, of each array that all parts hold, and why the others are not read."""
     unread: Unread = {}
     for part in parts:
         unread |= {key: said for key, said in part.unread.items() if said[1] or key not in unread}
