@@ -132,7 +132,7 @@ def validate_fallback_behavior() -> FallbackReport:
 
 
 def test_loss_function_compilation(
-    loss_fn: Callable[..., Any] = kl_divergence_loss_jax,  # noqa: PT028 - no test of ours, see below
+    loss_fn: Callable[..., Any] = kl_divergence_loss_jax,  # noqa: PT028 - not a pytest test, see `__test__` below
 ) -> float:
     """Compile a loss alone and return its value for four sets; a loss that is not finite raises."""
     logits, probs = jnp.array([0.5, -1.0, 2.0, 0.0]), jnp.array([0.2, 0.0, 0.7, 0.1])

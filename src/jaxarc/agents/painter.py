@@ -45,7 +45,7 @@ def painting_actions(
     room = canvas or ((30, 30) if selection_format == "mask" else (MAX_SIDE, MAX_SIDE))
     start, end = _crop(grid, "grid"), _crop(target, "target")
     plan = _plan(start, end, selection_format, room)
-    return [_action([step], selection_format, room, single=True) for step in plan]
+    return [_action([step], selection_format, single=True) for step in plan]
 
 
 def solve_by_painting(
@@ -82,7 +82,7 @@ def solve_by_painting(
     length = 1 << (longest - 1).bit_length()
     padded = [plan + plan[-1:] * (length - len(plan)) for plan in plans]
     steps = [step for row in zip(*padded, strict=True) for step in row]
-    flat = _action(steps, form, config.canvas)
+    flat = _action(steps, form)
     actions = jax.tree.map(lambda leaf: leaf.reshape(length, len(plans), *leaf.shape[1:]), flat)
     final = _play_actions(join_tasks(states, None), states.task_data, actions, config, kernels_on())
     return Painted(join_tasks(final, states.task_data), final.success, final.step_count)
@@ -173,7 +173,7 @@ def _run(flags: np.ndarray) -> int:
     return len(flags) if flags.all() else int(np.argmin(flags))
 
 
-def _action(steps: _Plan, form: str, canvas: tuple[int, int], single: bool = False) -> Any:
+def _action(steps: _Plan, form: str, single: bool = False) -> Any:
     """Steps of a plan as one action with an axis for them, or the only one without."""
     operations = np.array([operation for operation, _ in steps], np.int32)
     kind, names = FORMATS[form]

@@ -1,5 +1,5 @@
 // The hot part of a step for CPUs: one environment after the other, with real branches on the operation.
-// Each function is the twin of one in Python and gives the same bits: `operations.py`, `rules.py` and `draws.py` say what
+// Each function is the twin of one in Python and gives the same bits: `operations.py`, `starts.py` and `rules.py` of `envs` say what
 // they mean.
 // Without this: about 9 times slower.
 // (Random play of 2,048 environments on two cores: 494,000 steps/s with, 57,000 without.)
@@ -355,7 +355,7 @@ inline void threefry(const u32* key, u32& x0, u32& x1) {
   }
 }
 
-// The next key, and the words that choose task and pair, as `rules.drawn` draws them.
+// The next key, and the words that choose task and pair, as `starts.sample_start` draws them.
 inline void four_words(const u32* key, u32 (&words)[4]) {
   for (u32 k = 0; k < 2; ++k) {
     u32 x0 = 0, x1 = k;

@@ -398,7 +398,7 @@ struct Bounced {
   Real share, normal[D];
 };
 
-// The part of the step's time before the wall: `share_of_time` in `tracking/moving.py`. `first` is velocity times step.
+// The part of the step's time before the wall: `share_of_time` in `motion.py`. `first` is velocity times step.
 template <typename Real, int D>
 Real share_of_time(const Bounced<Real, D>& to, const Real* old, const Real* now, const Real* first) {
   Real across = 0, bend = 0;
@@ -794,7 +794,7 @@ void step_block(const Step<Real, D, Sampler>& job, int64_t block) {
 
 // --- what XLA hands over ---
 
-// The numbers that a program fixes: see `_native.py`.
+// The numbers that a program fixes: see `_Call` in `cpu.py`.
 struct Plan {
   const i32* at;
   i32 next() { return *at++; }

@@ -47,9 +47,8 @@ def read_time(path: Path) -> float | None:
             )
         if steps:
             return float(steps[0])
-    if (
-        not fields and path.suffix.lower() not in READERS[:5]
-    ):  # pieces may say what the file that lists them does not
+    if not fields and path.suffix.lower() not in READERS[:5]:
+        # Pieces may have field data that the file that lists them does not have.
         fields = _load(path, frozenset())[0].field_data
     return _time_of(fields, path, only=True)
 
