@@ -211,7 +211,7 @@ def test_more_variables_than_the_surrogate_was_trained_on_are_said() -> None:
     ids=["text", "missing", "values"],
 )
 def test_marks_that_are_no_truth_values_do_not_count_as_set(marks: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="`do` must mark what was set by True and False"):
+    with pytest.raises(ValueError, match="`intervened` must mark what was set by True and False"):
         optimizer(table(), intervened=marks)
     with pytest.raises(ValueError, match="`intervened` must mark what was set by True and False"):
         acbo.from_frame(table(), target="pain", intervened=marks)
