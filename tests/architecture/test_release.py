@@ -84,7 +84,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert found["Version"] == jaxworlds.__version__
     assert found["License-Expression"] == "Apache-2.0"
     assert found["Author"] == "The jaxworlds authors"
-    assert set(found.get_all("Provides-Extra", [])) == {*release.EXTRAS, "dev"} - {"core"}
+    assert set(found.get_all("Provides-Extra", [])) == {*release.EXTRAS, "dev"} - {"core", "prebuilt"}
     assert "Typing :: Typed" in found.get_all("Classifier", [])
     with zipfile.ZipFile(wheel) as archive:
         (folder,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
