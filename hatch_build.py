@@ -105,7 +105,7 @@ def compile_library(source: Path, macros: tuple[str, ...], level: str, library: 
     runtime.write_text(RUNTIME)
     exports.write_text(EXPORTS)
     include = [jax.ffi.include_dir(), str(ROOT / "src" / "jaxworlds" / "kernels")]
-    options = [f"-march={level}", f"-Wl,--version-script={exports}", *(f"-D{macro}" for macro in macros)]
+    options = [*f"-march={level}".replace("+", " -m").split(), f"-Wl,--version-script={exports}", *(f"-D{macro}" for macro in macros)]
     options += [f"-I{place}" for place in include]
     command = [os.environ.get("CXX", "g++"), *FLAGS, *options, str(source), str(runtime), *LIBRARIES]
     subprocess.run([*command, "-o", str(library)], check=True)

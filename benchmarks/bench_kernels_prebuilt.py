@@ -47,7 +47,7 @@ def trees(folder: Path) -> dict[str, Path]:
     for level in cpu_levels():
         found[f"prebuilt for {level}"] = copy_sources(folder / level)
     for place, library in build_libraries(folder):
-        level = "x86-64" + library.stem.partition("x86-64")[2]
+        level = library.stem.partition("-")[2]
         if (tree := found.get(f"prebuilt for {level}")) is not None:
             (tree / "src" / place).parent.mkdir(exist_ok=True)
             shutil.copy(library, tree / "src" / place)

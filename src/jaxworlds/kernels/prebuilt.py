@@ -7,13 +7,15 @@ from pathlib import Path
 
 _HEADER = Path(__file__).with_name("native.h")
 _DIGEST = 16
-_V3 = frozenset("ssse3 sse4_1 sse4_2 cx16 popcnt movbe avx avx2 bmi1 bmi2 f16c fma abm".split())
+_AVX = frozenset("ssse3 sse4_1 sse4_2 cx16 popcnt lahf_lm avx".split())
+_V3 = _AVX | frozenset("avx2 bmi1 bmi2 f16c fma abm movbe".split())
 LEVELS = {
     "x86-64-v4": _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split()),
     "x86-64-v3": _V3,
-    "x86-64": frozenset[str](),
+    "x86-64-v2+avx": _AVX,
 }
-"""The levels that libraries are built for, as compilers call them, the fastest first, and what Linux says of such processors."""
+"""What libraries are built for, as compilers call it, the fastest first, and what Linux says of such processors. Without AVX
+there is no jaxlib."""
 
 
 def cpu_levels() -> tuple[str, ...]:
