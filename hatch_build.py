@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
 SWITCH = "JAXWORLDS_PREBUILT"
-GLIBC = (2, 17)
+GLIBC: tuple[int, ...] = (2, 17)
 """The newest symbols of the C library that a library may ask for; jaxlib itself asks for 2.27."""
 TAG = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 NEEDED = {"libc.so.6", "libm.so.6"}
@@ -41,8 +41,9 @@ void operator delete(void* given, std::size_t, std::align_val_t) noexcept { std:
 namespace std { void __throw_length_error(const char*) { std::abort(); } }
 """
 EXPORTS = "{ global: jax*; local: *; };"
-FLAGS = "-std=c++17 -O3 -fPIC -shared -s -Wno-psabi -fno-exceptions -fno-rtti -nodefaultlibs -Wl,-z,defs".split()
-LIBRARIES = "-lm -lc -lgcc".split()
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-s", "-Wno-psabi", "-Wl,-z,defs")
+FREESTANDING = ("-fno-exceptions", "-fno-rtti", "-nodefaultlibs")
+LIBRARIES = ("-lm", "-lc", "-lgcc")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -72,7 +73,9 @@ def demand_oldest_jax(dependencies: list[str]) -> None:
             "against newer headers is refused by older versions of XLA."
         )
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise RuntimeError(f"{SWITCH}=1 needs Linux on x86-64; got {platform.system()}, {platform.machine()}.")
+        raise RuntimeError(
+            f"{SWITCH}=1 needs Linux on x86-64; got {platform.system()}, {platform.machine()}."
+        )
 
 
 def build_libraries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -93,8 +96,7 @@ def build_libraries(folder: Path) -> Iterator[tuple[str, Path]]:
             compile_library(source, macros, level, library)
             demand_portable(library)
             library.write_bytes(library.read_bytes() + prebuilt.seal(library.read_bytes()))
-            inside = prebuilt.prebuilt_folder(source).relative_to(ROOT / "src")
-            yield f"{inside}/{name}", library
+            yield str(source.relative_to(ROOT / "src").parent / "prebuilt" / name), library
 
 
 def compile_library(source: Path, macros: tuple[str, ...], level: str, library: Path) -> None:
@@ -105,9 +107,21 @@ def compile_library(source: Path, macros: tuple[str, ...], level: str, library: 
     runtime.write_text(RUNTIME)
     exports.write_text(EXPORTS)
     include = [jax.ffi.include_dir(), str(ROOT / "src" / "jaxworlds" / "kernels")]
-    options = [*f"-march={level}".replace("+", " -m").split(), f"-Wl,--version-script={exports}", *(f"-D{macro}" for macro in macros)]
+    options = [
+        *f"-march={level}".replace("+", " -m").split(),
+        f"-Wl,--version-script={exports}",
+        *(f"-D{macro}" for macro in macros),
+    ]
     options += [f"-I{place}" for place in include]
-    command = [os.environ.get("CXX", "g++"), *FLAGS, *options, str(source), str(runtime), *LIBRARIES]
+    command = [
+        os.environ.get("CXX", "g++"),
+        *FLAGS,
+        *FREESTANDING,
+        *options,
+        str(source),
+        str(runtime),
+        *LIBRARIES,
+    ]
     subprocess.run([*command, "-o", str(library)], check=True)
 
 
@@ -115,8 +129,10 @@ def demand_portable(library: Path) -> None:
     """Refuse a library that asks for more than the tag of the wheel says."""
     found = subprocess.run(["objdump", "-p", "-T", str(library)], capture_output=True, text=True, check=True)
     needed = set(re.findall(r"^ *NEEDED +(\S+)", found.stdout, re.MULTILINE))
-    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", found.stdout)}
-    newest = max(versions, default=(0,))
+    versions: set[tuple[int, ...]] = {
+        tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", found.stdout)
+    }
+    newest: tuple[int, ...] = max(versions | {(0,)})
     if needed - NEEDED or newest > GLIBC:
         asked = f"{sorted(needed)} and glibc {'.'.join(map(str, newest))}"
         raise RuntimeError(f"{library.name} asks for {asked}; the wheel's tag, {TAG}, promises less.")

@@ -50,7 +50,16 @@ def build(kind: str, out: Path, source: Path = ROOT) -> Path:
     """Build the "wheel", the "sdist" or the "prebuilt" wheel with what is installed here, without a network."""
     out.mkdir(parents=True, exist_ok=True)
     prebuilt = kind == "prebuilt"
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel" if prebuilt else kind, "-d", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel" if prebuilt else kind,
+        "-d",
+        str(out),
+    ]
     own = {**os.environ, "JAXWORLDS_PREBUILT": str(int(prebuilt))}
     done = subprocess.run(
         command, cwd=source, capture_output=True, text=True, timeout=900, check=False, env=own
@@ -108,7 +117,9 @@ def judge_prebuilt(prebuilt: Path, wheel: Path) -> None:
     added = {name for name in found.keys() - pure.keys() if "/kernels/prebuilt/" in name}
     changed = {name for name in pure if found.get(name) != pure[name]} | (found.keys() - pure.keys() - added)
     if len(added) != 9 or {name.rpartition("/")[2] for name in changed} != {"RECORD", "WHEEL"}:
-        raise RuntimeError(f"the prebuilt wheel is not the pure one with libraries: {sorted(added | changed)}")
+        raise RuntimeError(
+            f"the prebuilt wheel is not the pure one with libraries: {sorted(added | changed)}"
+        )
 
 
 def find_python(wanted: str) -> Path | None:

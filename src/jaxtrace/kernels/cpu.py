@@ -32,7 +32,6 @@ from .base import KNOWN_GRIDS, AbstractKernel, Causes, KernelState
 
 SWITCH = "JAXTRACE_KERNELS"
 SOURCE = Path(__file__).with_name("native.cc")
-FUNCTIONS = ("jaxtrace_step", "jaxtrace_rank")
 _SLICES = {"nearest": 1, "linear": 2, "cubic": 4}
 _MOST_PATCHES = 64
 _NO_WALLS, _BOX, _MESH = range(3)
@@ -45,7 +44,7 @@ def library(on_sphere: bool = False) -> dict[str, str] | None:
     """The names under which XLA knows the compiled functions; None where there are none, or they are switched off."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    return kernel_targets(SOURCE, FUNCTIONS, "jaxtrace", macros(on_sphere))
+    return kernel_targets(SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", macros(on_sphere))
 
 
 def macros(on_sphere: bool) -> tuple[str, ...]:

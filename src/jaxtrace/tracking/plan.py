@@ -259,7 +259,7 @@ def _some(motion: Motion, count: int) -> Particles:
 
 
 def _report(
-    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
+    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str], ring: Any
 ) -> Report:
     schedule, chunks, mesh = job.schedule, job.chunks, options.mesh
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]

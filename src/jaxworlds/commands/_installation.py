@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ..kernels import native, prebuilt_level
+from ..kernels import native, prebuilt_libraries
 from ..own_files import remedy, trouble_of
 from ..runtime import RuntimeReport
 from .demo import GROUP
@@ -83,7 +83,9 @@ def kernel_findings(backend: str) -> list[Finding]:
     sources = _kernel_sources()
     if not sources or backend != "cpu":
         return []
-    prebuilt = {name: level for name, source in sources.items() if (level := prebuilt_level(source))}
+    prebuilt = {
+        name: level for name in sources for level, _ in [*prebuilt_libraries(sources[name], None)][:1]
+    }
     off = [name for name in sources if os.environ.get(f"{name.upper()}_KERNELS") == "off"]
     built = [name for name, source in sources.items() if name in prebuilt or native.is_built(source, name)]
     began = time.perf_counter()

@@ -13,7 +13,7 @@ from .native import slower as slower
 from .native import switched_on as switched_on
 from .native import try_compiler as try_compiler
 from .native import warn_of_missing_kernels as warn_of_missing_kernels
-from .prebuilt import prebuilt_level as prebuilt_level
+from .prebuilt import prebuilt_libraries as prebuilt_libraries
 from .spread import Kernel as Kernel
 from .spread import in_halves as in_halves
 from .spread import result as result

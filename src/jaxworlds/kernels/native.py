@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import functools
-import hashlib
 import logging
 import os
 import re
@@ -22,7 +21,7 @@ from types import FrameType
 import jax
 
 from ..runtime import cache_home, program_key
-from .prebuilt import is_whole, prebuilt_libraries, seal
+from .prebuilt import is_whole, prebuilt_libraries, seal, source_key
 
 _HEADER = Path(__file__).with_name("native.h")
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared")
@@ -150,9 +149,7 @@ def slower(source: Path) -> str:
 
 def library_key(source: Path, macros: tuple[str, ...] = ()) -> str:
     """Key of a library: a digest of its source, the compiler's options, JAX and the processor, and one of its macros."""
-    text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode() + program_key().encode()
-    parts = [text, " ".join(macros).encode()] if macros else [text]
-    return "_".join(hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)
+    return source_key(source, macros, " ".join(_FLAGS) + program_key())
 
 
 def is_built(source: Path, package: str) -> bool:

@@ -43,7 +43,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put_library(source: Path, level: str, *options: str) -> Path:
     """Build what a wheel would hold; the code of all levels is that of the lowest."""
-    place = prebuilt.prebuilt_folder(source) / f"{prebuilt.source_key(source)}-{level}.so"
+    place = source.with_name("prebuilt") / f"{prebuilt.source_key(source)}-{level}.so"
     place.parent.mkdir(exist_ok=True)
     include = (f"-I{jax.ffi.include_dir()}", f"-I{Path(native.__file__).parent}")
     command = [*native._compiler(), "-shared", "-fPIC", *include, *options, str(source), "-o", str(place)]
@@ -85,7 +85,9 @@ def test_the_flags_choose_the_level(
     assert prebuilt.cpu_levels() == ()
 
 
-def test_the_fastest_library_is_used_without_a_compiler(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_library_is_used_without_a_compiler(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     assert origin(source) == "prebuilt for x86-64-v4"
     monkeypatch.setattr(prebuilt, "cpu_levels", lambda: ("x86-64-v3", "x86-64-v2+avx"))
@@ -101,15 +103,17 @@ def test_a_library_of_other_sources_or_macros_is_not_used(source: Path) -> None:
 
 
 def test_a_damaged_library_is_not_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path,) = prebuilt.prebuilt_folder(source).glob("*-x86-64-v4.so")
+    (path,) = source.with_name("prebuilt").glob("*-x86-64-v4.so")
     content = path.read_bytes()
     path.write_bytes(content[:-2000])
     assert origin(source) == "prebuilt for x86-64-v3"
-    assert prebuilt.prebuilt_level(source) == "x86-64-v3"
-    for file in prebuilt.prebuilt_folder(source).iterdir():
-        file.write_bytes(content[:100] + b"\0" + content[101:] if content[100] else content[:100] + b"\1" + content[101:])
+    assert next(prebuilt.prebuilt_libraries(source, None))[0] == "x86-64-v3"
+    for file in source.with_name("prebuilt").iterdir():
+        file.write_bytes(
+            content[:100] + b"\0" + content[101:] if content[100] else content[:100] + b"\1" + content[101:]
+        )
     assert origin(source) == "compiled here"
-    assert prebuilt.prebuilt_level(source) is None
+    assert list(prebuilt.prebuilt_libraries(source, None)) == []
 
 
 def test_a_library_that_xla_refuses_is_replaced(source: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +124,7 @@ def test_a_library_that_xla_refuses_is_replaced(source: Path, caplog: pytest.Log
 
 
 def test_a_whole_file_that_is_no_library_is_replaced(source: Path) -> None:
-    for file in prebuilt.prebuilt_folder(source).iterdir():
+    for file in source.with_name("prebuilt").iterdir():
         file.write_bytes(b"text" + prebuilt.seal(b"text"))
     assert origin(source) == "compiled here"
 
@@ -138,5 +142,4 @@ def test_the_doctor_says_which(source: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_checkout_has_no_libraries() -> None:
     for source in _installation._kernel_sources().values():
-        assert list(prebuilt.prebuilt_libraries(source)) == []
-        assert prebuilt.prebuilt_level(source) is None
+        assert list(prebuilt.prebuilt_libraries(source, None)) == []
