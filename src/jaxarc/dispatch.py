@@ -168,7 +168,7 @@ def explain(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) 
         return Path("xla", "the C++ kernels cannot be compiled; `jaxworlds doctor` says why")
     extra = "; XLA for `extra_operations`" if config.action.extra_operations else ""
     origin = kernel_origin(native.SOURCE, native.MACROS)
-    return Path("cpu", f"C++ kernels for operations 0 to 33, comparison and autoreset{extra} ({origin})")
+    return Path("cpu", f"C++ kernels for operations 0 to 33, comparison and autoreset ({origin}){extra}")
 
 
 def kernels_on() -> bool:
