@@ -90,7 +90,7 @@ coverage: $(STAMP) ## all tests on one device, and the share of lines that they 
 	@$(BIN)/coverage run -m pytest -n auto --dist loadfile $(TESTS); tests=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report $(if $(TESTS),--fail-under=0) && exit $$tests
 
-release: $(STAMP) ## build the wheel and the sdist into dist/ and try them outside the tree on every Python here (needs a network)
+release: $(STAMP) ## build both wheels and the sdist into dist/ and try them outside the tree on every Python here (needs a network)
 	@$(BIN)/python tests/support/release.py
 
 docs: $(STAMP)   ## build the documentation into site/ (strict)

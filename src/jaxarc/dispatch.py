@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from jaxworlds.arguments import demand_key
 from jaxworlds.checking import checking_on, clear_errors, is_checking
-from jaxworlds.kernels import switched_on
+from jaxworlds.kernels import kernel_origin, switched_on
 from jaxworlds.promotion import with_usual_promotion
 
 from .envs._arguments import demand_batch, demand_match, reset_arguments
@@ -167,7 +167,8 @@ def explain(states: ArcEnvState, actions: AbstractAction, config: JaxArcConfig) 
     if native.names() is None:
         return Path("xla", "the C++ kernels cannot be compiled; `jaxworlds doctor` says why")
     extra = "; XLA for `extra_operations`" if config.action.extra_operations else ""
-    return Path("cpu", f"C++ kernels for operations 0 to 33, comparison and autoreset{extra}")
+    origin = kernel_origin(native.SOURCE, native.MACROS)
+    return Path("cpu", f"C++ kernels for operations 0 to 33, comparison and autoreset ({origin}){extra}")
 
 
 def kernels_on() -> bool:

@@ -1,12 +1,15 @@
 """What is released: one version, all files that are needed, type information, a citation. `make release` tries it out."""
 
 import importlib
+import importlib.util
+import platform
 import re
 import shutil
 import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import release
@@ -62,6 +65,11 @@ def test_a_command_tells_its_version(program: str, capsys: pytest.CaptureFixture
     assert "--version" in capsys.readouterr().out
 
 
+def test_the_wheel_is_pure_unless_kernels_are_asked_for(wheel: Path) -> None:
+    assert wheel.name == f"jaxworlds-{jaxworlds.__version__}-py3-none-any.whl"
+    assert not any("prebuilt/" in name or name.endswith(".so") for name in release.wheel_files(wheel))
+
+
 def test_the_wheel_holds_what_is_needed(wheel: Path) -> None:
     packed = {name for name in release.wheel_files(wheel) if ".dist-info/" not in name}
     sources = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
@@ -84,7 +92,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert found["Version"] == jaxworlds.__version__
     assert found["License-Expression"] == "Apache-2.0"
     assert found["Author"] == "The jaxworlds authors"
-    assert set(found.get_all("Provides-Extra", [])) == {*release.EXTRAS, "dev"} - {"core"}
+    assert set(found.get_all("Provides-Extra", [])) == {*release.EXTRAS, "dev"} - {"core", "prebuilt"}
     assert "Typing :: Typed" in found.get_all("Classifier", [])
     with zipfile.ZipFile(wheel) as archive:
         (folder,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
@@ -109,6 +117,88 @@ def test_a_file_that_is_missing_or_too_much_is_found(
     monkeypatch.setattr(release, "sdist_files", lambda sdist: {*inside, "notes.txt"})
     with pytest.raises(RuntimeError, match=r"the sdist and the tree differ: \['notes.txt'\]"):
         release.judge_files(wheel, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """The build hook that adds kernels to a wheel."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+needs_tools = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not all(map(shutil.which, ("g++", "objdump"))),
+    reason="prebuilt kernels need g++ and objdump on x86-64",
+)
+
+
+@needs_tools
+def test_a_prebuilt_library_asks_for_no_more_than_the_tag_says(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jaxarc.kernels import native
+
+    library = tmp_path / "kernels.so"
+    hook.compile_library(native.SOURCE, native.MACROS, "x86-64-v2+avx", library)
+    hook.demand_portable(library)
+    assert hook.TAG == "py3-none-manylinux_2_17_x86_64"
+    monkeypatch.setattr(hook, "GLIBC", (2, 1))
+    with pytest.raises(RuntimeError, match=r"kernels.so asks for .* and glibc 2\.\d.*promises less"):
+        hook.demand_portable(library)
+    monkeypatch.undo()
+    (tmp_path / "more.cc").write_text(
+        "#include <string>\nstd::string twice(std::string x) { return x + x; }\n"
+    )
+    command = ["g++", "-shared", "-fPIC", "-Wl,--no-as-needed", str(tmp_path / "more.cc"), "-o", str(library)]
+    subprocess.run(command, check=True)
+    with pytest.raises(RuntimeError, match=r"'libstdc\+\+\.so\.6'"):
+        hook.demand_portable(library)
+
+
+def test_kernels_are_prebuilt_with_the_oldest_jax_alone(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+
+    monkeypatch.setattr(hook.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(hook.platform, "machine", lambda: "x86_64")
+    asked = PROJECT["project"]["dependencies"]
+    (oldest,) = [line.removeprefix("jax>=") for line in asked if line.startswith("jax>=")]
+    monkeypatch.setattr(jax, "__version__", f"{oldest}.1")
+    hook.demand_oldest_jax(asked)
+    for newer in (f"{oldest}0.1", "99.0"):
+        monkeypatch.setattr(jax, "__version__", newer)
+        with pytest.raises(RuntimeError, match=f"needs jax {oldest}, the oldest .*; got {newer}"):
+            hook.demand_oldest_jax(asked)
+    monkeypatch.setattr(jax, "__version__", oldest)
+    monkeypatch.setattr(hook.platform, "machine", lambda: "aarch64")
+    with pytest.raises(RuntimeError, match="needs Linux on x86-64; got Linux, aarch64"):
+        hook.demand_oldest_jax(asked)
+
+
+def test_the_prebuilt_wheel_is_the_pure_one_with_libraries(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pure = release.wheel_files(wheel)
+    libraries = {f"jaxtrace/kernels/prebuilt/{n}.so": "" for n in range(9)}
+    info = {name: "" for name in pure if name.endswith((".dist-info/RECORD", ".dist-info/WHEEL"))}
+    assert len(info) == 2
+    for odd, right in (({}, True), ({"acbo/more.so": ""}, False), ({"acbo/__init__.py": "other"}, False)):
+        found = {wheel: pure, tmp_path: {**pure, **libraries, **info, **odd}}
+        monkeypatch.setattr(release, "wheel_files", found.__getitem__)
+        if right:
+            release.judge_prebuilt(tmp_path, wheel)
+        else:
+            with pytest.raises(RuntimeError, match="is not the pure one with libraries"):
+                release.judge_prebuilt(tmp_path, wheel)
+
+
+def test_no_library_is_in_git() -> None:
+    assert not [name for name in release.tracked_files() if name.endswith(".so") or "/prebuilt/" in name]
 
 
 def test_the_citation_is_of_this_version() -> None:

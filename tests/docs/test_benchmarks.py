@@ -324,6 +324,19 @@ def test_committed_figures_meet_the_bars_of_issue_21() -> None:
     assert min(messages, fuzz["inputs"] - messages) >= 100_000
 
 
+def test_prebuilt_kernels_are_as_fast_as_compiled_ones() -> None:
+    """As docs/architecture.md says, where it puts the wheel's library before one that a compiler would make."""
+    file = json.loads((BENCHMARKS / "results" / "cpu" / "kernels-prebuilt.json").read_text(encoding="utf-8"))
+    rows = [part["figures"] for part in file["results"].values()]
+    assert len(rows) == 4
+    fastest = [row["prebuilt for x86-64-v4"]["CPU ratio"] for row in rows]
+    middle = [row["prebuilt for x86-64-v3"]["CPU ratio"] for row in rows]
+    assert max(fastest) <= 1.05
+    said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for found in (fastest, middle):
+        assert f"{min(found):.2f} to {max(found):.2f} times" in said
+
+
 @pytest.mark.own_process
 def test_versions_are_compared_from_any_folder_without_settings(tmp_path: Path) -> None:
     """As its help says it is typed: no PYTHONPATH, and a job that does not exist is told with those that do."""

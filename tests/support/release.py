@@ -1,9 +1,10 @@
-"""Builds the wheel and the sdist and tries them outside the tree, on every Python that is here (`make release`).
+"""Builds two wheels and the sdist and tries them outside the tree, on every Python that is here (`make release`).
 
     python tests/support/release.py [--pythons 3.11 3.12] [--extras core all] [--out dist]
 
 For each Python and each extra alone a fresh environment is made under the constraints of that Python, and
-`release_smoke.py` runs there, far from the tree. Needs a network. Nothing but `--out` is written into the tree.
+`release_smoke.py` runs there, far from the tree. Needs a network. Nothing but `--out` is written into the tree. The wheel for
+Linux on x86-64, which brings its kernels compiled, is tried without extras and without a compiler ("prebuilt").
 """
 
 import argparse
@@ -19,13 +20,14 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("release_smoke.py")
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("core", "fast", "arc", "causal", "trace", "docs", "all")
+EXTRAS = ("core", "prebuilt", "fast", "arc", "causal", "trace", "docs", "all")
 PACKAGES = ("jaxworlds", "jaxarc", "acbo", "jaxtrace")
 # A right line, and below it a wrong one: a checker that sees no types finds nothing wrong.
 TYPED = """import acbo, jaxarc.tasks, jaxtrace, jaxworlds
@@ -45,13 +47,26 @@ def version() -> str:
 
 
 def build(kind: str, out: Path, source: Path = ROOT) -> Path:
-    """Build the "wheel" or the "sdist" with what is installed here, without a network."""
+    """Build the "wheel", the "sdist" or the "prebuilt" wheel with what is installed here, without a network."""
     out.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300, check=False)
+    prebuilt = kind == "prebuilt"
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel" if prebuilt else kind,
+        "-d",
+        str(out),
+    ]
+    own = {**os.environ, "JAXWORLDS_PREBUILT": str(int(prebuilt))}
+    done = subprocess.run(
+        command, cwd=source, capture_output=True, text=True, timeout=900, check=False, env=own
+    )
     if done.returncode:
         raise RuntimeError(f"{kind} was not built: {done.stderr}")
-    pattern = "*.whl" if kind == "wheel" else "*.tar.gz"
+    pattern = {"wheel": "-py3-none-any.whl", "prebuilt": "-py3-none-manylinux*.whl", "sdist": ".tar.gz"}[kind]
     (file,) = out.glob(f"jaxworlds-{version()}{pattern}")
     return file
 
@@ -96,6 +111,17 @@ def judge_files(wheel: Path, sdist: Path) -> None:
         raise RuntimeError(f"the sdist and the tree differ: {sorted(odd)}")
 
 
+def judge_prebuilt(prebuilt: Path, wheel: Path) -> None:
+    """The wheel with kernels is the pure one and nine libraries: three for each level of the processor."""
+    pure, found = wheel_files(wheel), wheel_files(prebuilt)
+    added = {name for name in found.keys() - pure.keys() if "/kernels/prebuilt/" in name}
+    changed = {name for name in pure if found.get(name) != pure[name]} | (found.keys() - pure.keys() - added)
+    if len(added) != 9 or {name.rpartition("/")[2] for name in changed} != {"RECORD", "WHEEL"}:
+        raise RuntimeError(
+            f"the prebuilt wheel is not the pure one with libraries: {sorted(added | changed)}"
+        )
+
+
 def find_python(wanted: str) -> Path | None:
     """An interpreter of this version on the path or with pyenv."""
     homes = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -122,17 +148,23 @@ class Environment:
         """Install under the constraints of this Python."""
         run([str(self.python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *what])
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str, **variables: str) -> str:
         """Run this Python in the working folder."""
-        return run([str(self.python), *words], cwd=self.desk)
+        return run([str(self.python), *words], cwd=self.desk, variables=variables)
 
 
-def run(command: Sequence[str], cwd: Path | None = None, allowed: tuple[int, ...] = (0,)) -> str:
+def run(
+    command: Sequence[str],
+    cwd: Path | None = None,
+    allowed: tuple[int, ...] = (0,),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """What a command prints, with nothing of the tree on its path."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JAX", "XLA"))}
     own |= {"JAX_PLATFORMS": "cpu", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if cwd is not None:
         own["JAXWORLDS_CACHE_DIR"] = str(cwd.parent / "cache")
+    own |= variables
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False, env=own
     )
@@ -165,14 +197,15 @@ def judge_sdist(environment: Environment, sdist: Path, wheel: Path) -> None:
 
 
 def try_out(python: Path, number: str, extra: str, wheel: Path, sdist: Path, folder: Path) -> str:
-    """Install and try one extra on one Python; what to tell of it."""
+    """Install and try one extra, or the prebuilt wheel, on one Python; what to tell of it."""
     environment = Environment(python, folder)
     try:
-        what = str(wheel) if extra == "core" else f"{wheel}[{extra}]"
+        what = str(wheel) if extra in ("core", "prebuilt") else f"{wheel}[{extra}]"
         environment.install(what, constraints=ROOT / "constraints" / f"python-{number}.txt")
         environment.run("-m", "pip", "check")
         shutil.copy(SMOKE, environment.desk)
-        checks = environment.run(SMOKE.name, extra, version()).splitlines()[-1]
+        variables = {"PATH": "/nowhere", "CXX": ""} if extra == "prebuilt" else {}
+        checks = environment.run(SMOKE.name, extra, version(), **variables).splitlines()[-1]
         if extra == "core":
             judge_types(environment)
             judge_sdist(environment, sdist, wheel)
@@ -185,20 +218,22 @@ def try_out(python: Path, number: str, extra: str, wheel: Path, sdist: Path, fol
 def main() -> int:
     """Build and try; ends with 1 if anything is wrong."""
     parser = argparse.ArgumentParser(
-        description="Build the wheel and the sdist and try them outside the tree."
+        description="Build the wheels and the sdist and try them outside the tree."
     )
     parser.add_argument("--pythons", nargs="+", choices=PYTHONS, help="default: those that are installed")
     parser.add_argument("--extras", nargs="+", choices=EXTRAS, default=EXTRAS, help="default: all")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the files")
     options = parser.parse_args()
     shutil.rmtree(options.out, ignore_errors=True)
-    wheel, sdist = build("wheel", options.out), build("sdist", options.out)
+    wheel, sdist, prebuilt = (build(kind, options.out) for kind in ("wheel", "sdist", "prebuilt"))
     try:
         judge_files(wheel, sdist)
+        judge_prebuilt(prebuilt, wheel)
     except RuntimeError as error:
         print(f"{error}. Add these files to git, or remove them.", file=sys.stderr)
         return 1
-    print(f"{wheel.name}: {len(wheel_files(wheel))} files, {wheel.stat().st_size / 1e6:.2f} MB")
+    for file in (wheel, prebuilt):
+        print(f"{file.name}: {len(wheel_files(file))} files, {file.stat().st_size / 1e6:.2f} MB")
     print(f"{sdist.name}: {len(sdist_files(sdist))} files, {sdist.stat().st_size / 1e6:.2f} MB", flush=True)
     failed = []
     for number in options.pythons or PYTHONS:
@@ -211,7 +246,8 @@ def main() -> int:
             began = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="jaxworlds-release-") as folder:
                 try:
-                    told = try_out(python, number, extra, wheel, sdist, Path(folder) / "venv")
+                    which = prebuilt if extra == "prebuilt" else wheel
+                    told = try_out(python, number, extra, which, sdist, Path(folder) / "venv")
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     failed.append(f"{extra} on Python {number}")
                     told = f"FAILED: {error}"

@@ -1,6 +1,6 @@
 """What an installed jaxworlds must do, for the extras that it was installed with; run outside the tree by `release.py`.
 
-    python release_smoke.py core|fast|arc|causal|trace|docs|all VERSION
+    python release_smoke.py core|prebuilt|fast|arc|causal|trace|docs|all VERSION
 
 Needs nothing but the package, so that what is not installed is really missing. Ends with 0, and the last line is the
 number of checks.
@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pkgutil
+import re
 import struct
 import subprocess
 import sys
@@ -164,6 +165,47 @@ def kernels_are_built() -> None:
     if any(map(shutil.which, ("c++", "g++", "clang++"))):
         assert library()
         assert native.names()
+
+
+def kernels_are_prebuilt() -> None:
+    """Without a compiler the libraries of the wheel carry out steps, and everybody says so."""
+    import shutil
+    import warnings
+
+    import jax
+    import numpy as np
+
+    from jaxarc.envs import batch_reset, explain
+    from jaxarc.envs.episodes import random_actions
+    from jaxarc.testing import create_mock_task, create_test_config
+    from jaxtrace import create_tracker
+    from jaxtrace.fields import TimeSeriesField
+    from jaxworlds import run
+
+    assert not any(map(shutil.which, ("c++", "g++", "clang++"))), (
+        "this check is for machines without a compiler"
+    )
+    config = create_test_config()
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 8), config, create_mock_task())
+    said = str(explain(states, random_actions(jax.random.key(1), config, 8), config))
+    assert re.match(r"cpu: .*\(prebuilt for x86-64", said), said
+    nodes = np.stack(np.meshgrid(*[np.linspace(0, 1, 6, dtype=np.float32)] * 2, indexing="ij"), -1).reshape(
+        -1, 2
+    )
+    field = TimeSeriesField(0.1 * np.ones((2, 36, 2), np.float32), np.array([0.0, 1.0]), nodes)
+    tracker = create_tracker(field=field)
+    tracker.track_particles(nodes[7:9], (0.0, 1.0), 2, 0.1, progress=False)
+    said = str(tracker.explain())
+    assert "one kernel (C++ kernel, prebuilt for x86-64" in said, said
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(lambda x, t: (x + 1, None), jax.numpy.zeros(1000), 200, progress=False)
+    found = {one["name"]: one for one in json.loads(command("jaxworlds", "doctor", "--json"))["findings"]}
+    for name in ("jaxarc kernels", "jaxtrace kernels"):
+        assert found[name]["detail"].startswith("prebuilt for x86-64"), found
+    assert {found[name]["level"] for name in ("jaxarc kernels", "jaxtrace kernels", "compiler")} == {"ok"}, (
+        found
+    )
 
 
 # --- without extras ---
@@ -373,6 +415,7 @@ def the_demo_runs() -> None:
 ALWAYS = (is_the_installed_one, imports_bring_nothing_heavy)
 SYSTEMS = (a_world_runs, an_environment_runs, a_model_is_learned, particles_move, kernels_are_built, read_vtk)
 CHECKS: dict[str, tuple[Callable[[], None], ...]] = {
+    "prebuilt": (*ALWAYS, commands_answer, *SYSTEMS, kernels_are_prebuilt),
     "core": (*ALWAYS, commands_answer, every_module_imports, *SYSTEMS, missing_extras_are_named),
     **{extra: (*ALWAYS, *uses) for extra, uses in USES.items()},
     "docs": (*ALWAYS, docs_are_built),

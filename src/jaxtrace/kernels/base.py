@@ -88,6 +88,10 @@ class AbstractKernel(abc.ABC):
     ) -> tuple[KernelState, Int32[Array, " patches"]]:
         """Step `number` of all particles that move, and how often each patch was met."""
 
+    def words(self, field: Any) -> str:
+        """What it is, where it takes the steps through `field`."""
+        return self.name
+
     def ranks(self) -> Ranks:
         """How the free slots of an inlet are numbered."""
         return ranks_in_place

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
-from jaxworlds.kernels import kernel_targets, switched_on
+from jaxworlds.kernels import kernel_origin, kernel_targets, switched_on
 
 from ..boundaries.base import AbstractBoundary, Unbounded
 from ..boundaries.box import FACES, Box
@@ -31,7 +31,7 @@ from ..motion import Motion
 from .base import KNOWN_GRIDS, AbstractKernel, Causes, KernelState
 
 SWITCH = "JAXTRACE_KERNELS"
-_SOURCE = Path(__file__).with_name("native.cc")
+SOURCE = Path(__file__).with_name("native.cc")
 _SLICES = {"nearest": 1, "linear": 2, "cubic": 4}
 _MOST_PATCHES = 64
 _NO_WALLS, _BOX, _MESH = range(3)
@@ -44,12 +44,16 @@ def library(on_sphere: bool = False) -> dict[str, str] | None:
     """The names under which XLA knows the compiled functions; None where there are none, or they are switched off."""
     if not switched_on(SWITCH) or jax.default_backend() != "cpu":
         return None
-    macros = ("JAXTRACE_SPHERE",) if on_sphere else ()
-    return kernel_targets(_SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", macros)
+    return kernel_targets(SOURCE, ("jaxtrace_step", "jaxtrace_rank"), "jaxtrace", macros(on_sphere))
+
+
+def macros(on_sphere: bool) -> tuple[str, ...]:
+    """What the C++ compiler is told: the steps on a sphere are a library of their own."""
+    return ("JAXTRACE_SPHERE",) if on_sphere else ()
 
 
 class CpuKernel(AbstractKernel):
-    """RK4 in C++, compiled once for each machine."""
+    """RK4 in C++, from the wheel or compiled once for each machine."""
 
     name = "C++ kernel"
     backend = "cpu"
@@ -65,6 +69,9 @@ class CpuKernel(AbstractKernel):
         if library(field.sphere is not None) is None:
             return "there is no C++ compiler that builds it, see `jaxworlds doctor`"
         return None
+
+    def words(self, field: Any) -> str:
+        return f"{self.name}, {kernel_origin(SOURCE, macros(field.sphere is not None))}"
 
     def layouts(self, field: AbstractSeries) -> tuple[Layout, ...]:
         """Those whose values are as wide as positions are."""

@@ -128,8 +128,8 @@ def plan_run(
 
 def _plan_motion(
     options: TrackerOptions, count: int, tune: Callable[[], Tuning]
-) -> tuple[Motion, Any, tuple[str, str | None]]:
-    """The field laid out for `count` particles of each device; why so, and why XLA takes the steps (None for a kernel).
+) -> tuple[Motion, Any, tuple[str, str]]:
+    """The field laid out for `count` particles of each device; why so, and which kernel takes the steps or why XLA does.
 
     A field that is read while the run goes on stands beside the motion, which has its shapes; else it is None.
     """
@@ -144,7 +144,8 @@ def _plan_motion(
     why_xla = _why_xla(options, motion)
     motion = dataclasses.replace(motion, fused=why_xla is None)
     reason = "it holds no slices" if found is None else found.reason
-    return motion, field if streamed else None, (reason, why_xla)
+    by_whom = why_xla or (kernel.words(motion.field) if kernel is not None else "")
+    return motion, field if streamed else None, (reason, by_whom)
 
 
 def _why_xla(options: TrackerOptions, motion: Motion) -> str | None:
@@ -254,7 +255,7 @@ def _some(motion: Motion, count: int) -> Particles:
 
 
 def _report(
-    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str | None], ring: Any
+    options: TrackerOptions, job: Job, batching: Batching, reasons: tuple[str, str], ring: Any
 ) -> Report:
     schedule, chunks, mesh = job.schedule, job.chunks, options.mesh
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]

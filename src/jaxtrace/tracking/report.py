@@ -18,8 +18,8 @@ class Report:
     layout: str
     layout_reason: str
     fused: bool
-    step_reason: str | None
-    """Why no kernel takes the steps; None where one does."""
+    step_reason: str
+    """Which kernel takes the steps, or why none does."""
     sort_every: int
     particles: int
     batches: int
@@ -57,7 +57,7 @@ class Report:
             ("integrator", self.integrator),
             ("field", f"{self.field}, {self.field_bytes / 1e6:,.1f} MB"),
             ("layout", f"{self.layout}: {self.layout_reason}"),
-            ("step", ("one kernel" if self.fused else f"XLA ({self.step_reason})") + sorted_in),
+            ("step", f"{'one kernel' if self.fused else 'XLA'} ({self.step_reason}){sorted_in}"),
             ("boundary", self.boundary),
             ("device", f"{self.device}, {self.dtype}"),
             (

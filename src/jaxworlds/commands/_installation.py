@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ..kernels import native
+from ..kernels import native, prebuilt_libraries
 from ..own_files import remedy, trouble_of
 from ..runtime import RuntimeReport
 from .demo import GROUP
@@ -78,12 +78,15 @@ def _kernel_sources() -> dict[str, Path]:
 
 
 def kernel_findings(backend: str) -> list[Finding]:
-    """Whether the systems' kernels for a CPU can be compiled, and whether they are."""
+    """Whether the systems' kernels for a CPU are prebuilt or compiled, and whether they can be compiled."""
     sources = _kernel_sources()
     if not sources or backend != "cpu":
         return []
+    prebuilt = {
+        name: level for name in sources for level, _ in [*prebuilt_libraries(sources[name], None)][:1]
+    }
     off = [name for name in sources if os.environ.get(f"{name.upper()}_KERNELS") == "off"]
-    built = [name for name in sources if name not in off and native.is_built(sources[name], name)]
+    built = [name for name, source in sources.items() if name in prebuilt or native.is_built(source, name)]
     began = time.perf_counter()
     compiler, trouble = "", ""
     try:
@@ -93,8 +96,8 @@ def kernel_findings(backend: str) -> list[Finding]:
     if compiler:
         took = f"{(time.perf_counter() - began) * 1e3:.0f} ms"
         found = [Finding("compiler", "ok", f"{compiler} compiles kernels for the CPU ({took})")]
-    elif len(built) + len(off) == len(sources):
-        found = [Finding("compiler", "ok", f"{trouble}, but all kernels are compiled already")]
+    elif set(sources) <= {*built, *off}:
+        found = [Finding("compiler", "ok", f"{trouble}, and none is needed: all kernels are built")]
     else:
         found = [Finding("compiler", "note", trouble, native.GET_COMPILER)]
     for name, source in sources.items():
@@ -102,6 +105,8 @@ def kernel_findings(backend: str) -> list[Finding]:
         slower = f"{native.slower(source)} on this CPU"
         if name in off:
             found.append(finding("note", f"switched off: {slower}", f"unset {name.upper()}_KERNELS"))
+        elif name in prebuilt:
+            found.append(finding("ok", f"prebuilt for {prebuilt[name]}"))
         elif name in built:
             found.append(finding("ok", "compiled, in the cache"))
         elif compiler:

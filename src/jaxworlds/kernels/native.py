@@ -1,9 +1,8 @@
-"""C++ kernels for CPUs: compiled with the system's compiler, once for each machine, and given to XLA by name."""
+"""C++ kernels for CPUs: from the wheel, or compiled once for each machine, and given to XLA by name."""
 
 import contextlib
 import ctypes
 import functools
-import hashlib
 import logging
 import os
 import re
@@ -22,16 +21,17 @@ from types import FrameType
 import jax
 
 from ..runtime import cache_home, program_key
+from .prebuilt import is_whole, prebuilt_libraries, seal, source_key
 
 _HEADER = Path(__file__).with_name("native.h")
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared")
-_DIGEST = 16
 _LONG = 100_000
 """World-steps from which on a run is worth a word about missing kernels: a tenth of a second with them."""
 _lock = threading.Lock()
 _EFFECT = re.compile(r"^// Without this: (.+?)\.?$", re.MULTILINE)
 _missing: dict[str, tuple[str, str]] = {}
 """Packages whose kernels were looked for and not found: how much slower they are, and why there are none."""
+_origins: dict[tuple[Path, tuple[str, ...]], str] = {}
 _warned = False
 GET_COMPILER = (
     "install a C++ compiler (`apt install g++`, `conda install cxx-compiler`), or name yours in CXX"
@@ -102,12 +102,18 @@ def _register(
     source: Path, functions: tuple[str, ...], package: str, macros: tuple[str, ...]
 ) -> dict[str, str] | None:
     log = logging.getLogger(package)
+    for level, path in prebuilt_libraries(source, macros):
+        try:
+            known = _give_to_xla(ctypes.CDLL(str(path)), functions, path.stem)
+        except Exception as error:  # noqa: BLE001 - XLA refuses libraries for other versions of it: we compile
+            log.warning("the prebuilt kernels for %s do not fit this installation: %s", level, error)
+        else:
+            _origins[source, macros] = f"prebuilt for {level}"
+            _missing.pop(package, None)
+            return known
     try:
         key = library_key(source, macros)
-        library = load(source, package, key, macros)
-        known = {name: f"{name}_{key}" for name in functions}
-        for name, target in known.items():
-            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+        known = _give_to_xla(load(source, package, key, macros), functions, key)
     except NoCompilerError as error:
         log.info("no kernels for the CPU, XLA's code is used instead: %s", error)
         _missing[package] = slower(source), str(error)
@@ -117,8 +123,22 @@ def _register(
         log.warning("no kernels for the CPU, XLA's slower code is used instead: %s", error)
         _missing[package] = slower(source), " ".join(str(error).split())
         return None
+    _origins[source, macros] = "compiled here"
     _missing.pop(package, None)
     return known
+
+
+def _give_to_xla(library: ctypes.CDLL, functions: tuple[str, ...], key: str) -> dict[str, str]:
+    """Register the functions of a library under names that end in `key`."""
+    known = {name: f"{name}_{key}" for name in functions}
+    for name, target in known.items():
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    return known
+
+
+def kernel_origin(source: Path, macros: tuple[str, ...] = ()) -> str:
+    """Where the kernels came from that `kernel_targets` found: "prebuilt for x86-64-v3" or "compiled here"."""
+    return _origins[source, macros]
 
 
 def slower(source: Path) -> str:
@@ -129,9 +149,7 @@ def slower(source: Path) -> str:
 
 def library_key(source: Path, macros: tuple[str, ...] = ()) -> str:
     """Key of a library: a digest of its source, the compiler's options, JAX and the processor, and one of its macros."""
-    text = source.read_bytes() + _HEADER.read_bytes() + " ".join(_FLAGS).encode() + program_key().encode()
-    parts = [text, " ".join(macros).encode()] if macros else [text]
-    return "_".join(hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)
+    return source_key(source, macros, " ".join(_FLAGS) + program_key())
 
 
 def is_built(source: Path, package: str) -> bool:
@@ -166,11 +184,8 @@ def load(source: Path, package: str, key: str, macros: tuple[str, ...] = ()) -> 
 
 
 def _can_be_loaded(path: Path) -> bool:
-    """Whether a library exists, only this user can have written it, and it is whole: a part of one may kill the process."""
-    if not (path.is_file() and _is_ours(path)):
-        return False
-    content = path.read_bytes()
-    return _digest(content[:-_DIGEST]) == content[-_DIGEST:]
+    """Whether a library exists, only this user can have written it, and it is whole."""
+    return path.is_file() and _is_ours(path) and is_whole(path)
 
 
 def _is_ours(path: Path) -> bool:
@@ -185,10 +200,6 @@ def _is_ours(path: Path) -> bool:
     return ours and (bool(sticky) or not found.st_mode & others)
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
-
-
 def _compile(source: Path, library: Path, macros: tuple[str, ...] = ()) -> Path:
     """Compile the library. Several processes may do so at once: the last one's file stays."""
     temporary = library.with_name(f".{library.name}.{secrets.token_hex(8)}.tmp")
@@ -200,7 +211,7 @@ def _compile(source: Path, library: Path, macros: tuple[str, ...] = ()) -> Path:
             done = subprocess.run([*command, *flags], capture_output=True, timeout=120, check=False)
             if done.returncode == 0:
                 with temporary.open("r+b") as file:
-                    file.write(_digest(file.read()))  # at the end, where no loader looks
+                    file.write(seal(file.read()))
                     os.fsync(file.fileno())
                 temporary.chmod(0o755)
                 os.replace(temporary, library)
