@@ -20,9 +20,8 @@ from jaxworlds.store import MisfitError
 
 from ..boundaries.reinjection import InletBoundary
 from ..motion import Motion
-from .chunks import ChunkPlan, segment_edges, segment_times
+from .chunks import ChunkPlan, Records, segment_edges, segment_times
 from .particles import NEVER, NOTHING, OUTSIDE, Particles, axes_of, begin, map_particles, step_particles
-from .records import Records
 from .schedule import Schedule
 from .segment import Segment, Shared, device_tables
 

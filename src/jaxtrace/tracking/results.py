@@ -14,10 +14,9 @@ from ..boundaries.base import Unbounded, lie_inside
 from ..fields.epoch import Epoch
 from ..fields.grid_series import AbstractSeries
 from ..fields.unstructured import UnstructuredGrid
-from .chunks import segment_edges
+from .chunks import Records, segment_edges
 from .driver import Job
 from .particles import EXHAUSTED, NEVER, NOT_FINITE, NOTHING, OUTSIDE, Outcome, Particles
-from .records import Records
 from .reductions import AbstractReduction
 from .trajectory import Trajectory
 

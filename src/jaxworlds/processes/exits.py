@@ -24,14 +24,9 @@ def code_of(outcome: str) -> int:
     return _CODES.get(outcome, 0)
 
 
-def cause_of(outcome: str) -> str | None:
-    """The signal that stopped a run with this outcome, as text, or None."""
-    return _CAUSES.get(outcome)
-
-
 def stopped_by(outcome: str, checkpoint: Any) -> str | None:
     """Message for a run that was stopped by a signal, with how to go on; None for other outcomes."""
-    cause = cause_of(outcome)
+    cause = _CAUSES.get(outcome)
     if cause is None:
         return None
     go_on = "the same command with --resume goes on" if checkpoint else "--checkpoint makes runs resumable"
