@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.names import place, require_distinct
+from acbo.names import place, require_distinct, short
 
 from .interventions import Intervention
 from .mechanisms import MECHANISMS, NOISES
@@ -137,7 +137,7 @@ class CausalModel:
             v = self.index(name, word)
             mask[..., v] = True
             for k, part in enumerate(parts):
-                numbers[k, ..., v] = _numbers(part, word, name)
+                numbers[k, ..., v] = finite_numbers(part, word, name)
         if not ((numbers[1] >= 0) & (numbers[1] <= 1)).all():
             raise ValueError(
                 f"`soft` must give strengths from 0 (nothing) to 1 (set); got {soft}. Write "
@@ -176,9 +176,15 @@ class CausalModel:
         return to_text(self)
 
 
-def _numbers(value: Any, word: str, name: str) -> Any:
-    """A number, or one for each row; words are refused."""
+def finite_numbers(value: Any, word: str, name: str) -> Any:
+    """A number, or one for each row; words, NaN and infinity are refused."""
     try:
-        return np.asarray(value, float)
+        found = np.asarray(value, float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{word}` must hold numbers by name; got {value!r} for {name!r}.") from error
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"`{word}` must hold finite numbers by name; got {short(value)} for {name!r}. Leave {name!r} out of `{word}` to "
+            "let it follow its mechanism."
+        )
+    return found
