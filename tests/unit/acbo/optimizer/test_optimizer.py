@@ -135,6 +135,12 @@ def test_knowledge_of_the_graph_comes_in_many_forms() -> None:
         graph_of(nx.Graph([("X", "Z")]), names)
     with pytest.raises(ValueError, match=r"edges \(cause, effect\)"):
         graph_of(["XZ"], names)
+    for given, argument in (
+        ([("X", "Z"), ("Z", "X")], "graph"),
+        ({"required": [("X", "X")]}, "graph: required"),
+    ):
+        with pytest.raises(ValueError, match=f"`{argument}` must have no directed cycle; got X -> "):
+            graph_of(given, names)
 
 
 def test_experiments_come_as_a_frame_and_stay_pending() -> None:
