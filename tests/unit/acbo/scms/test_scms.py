@@ -382,7 +382,7 @@ def test_a_named_model_does_what_its_arrays_do() -> None:
         model.rename({"X1": "Y"})
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, [0.0, np.nan]])
+@pytest.mark.parametrize("value", [np.nan, np.inf, np.array([0.0, np.nan])])
 @pytest.mark.parametrize(
     ("word", "given"), [("do", lambda v: v), ("soft", lambda v: (v, 0.5)), ("shift", lambda v: v)]
 )
