@@ -22,14 +22,9 @@ def special_file(path: str | os.PathLike[str]) -> str | None:
 
 def demand_file(path: str | os.PathLike[str]) -> None:
     """Raise if a path is a folder, a pipe, a socket or a device."""
-    demand_no_folder(path)
-    if kind := special_file(path):
-        raise OSError(f"{path} must be a file; it is {kind}. Write what comes from it to a file first.")
-
-
-def demand_no_folder(path: str | os.PathLike[str]) -> None:
-    """Raise if a path is a folder."""
     if Path(path).is_dir():
         raise IsADirectoryError(
             f"`path` must be a file; {path} is a folder. Name a file in it: {Path(path, 'NAME')}."
         )
+    if kind := special_file(path):
+        raise OSError(f"{path} must be a file; it is {kind}. Write what comes from it to a file first.")

@@ -137,7 +137,7 @@ class CausalModel:
             v = self.index(name, word)
             mask[..., v] = True
             for k, part in enumerate(parts):
-                numbers[k, ..., v] = finite_numbers(part, word, name)
+                numbers[k, ..., v] = _numbers(part, word, name)
         if not ((numbers[1] >= 0) & (numbers[1] <= 1)).all():
             raise ValueError(
                 f"`soft` must give strengths from 0 (nothing) to 1 (set); got {soft}. Write "
@@ -176,7 +176,7 @@ class CausalModel:
         return to_text(self)
 
 
-def finite_numbers(value: Any, word: str, name: str) -> Any:
+def _numbers(value: Any, word: str, name: str) -> Any:
     """A number, or one for each row; words, NaN and infinity are refused."""
     try:
         found = np.asarray(value, float)

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Key
-from acbo.names import place
+from acbo.names import number, place
 
 from .builders import fit_linear_model
-from .causal_model import CausalModel, finite_numbers
+from .causal_model import CausalModel
 from .dsl import parse_graph, parse_model
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Benchmark:
             raise ValueError(f"{self.name} has no published equations. {self.note}")
         for name, value in (do or {}).items():
             place(name, self.names, "do")
-            finite_numbers(value, "do", name)
+            number(value, f"do: {name}")
 
         def put(name: str, value: Rows) -> Rows:
             return jnp.full_like(value, (do or {})[name]) if name in (do or {}) else value
