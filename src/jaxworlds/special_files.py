@@ -1,4 +1,4 @@
-"""Paths that are neither files nor folders: opening one may wait for ever."""
+"""Paths that must be files: opening a pipe, a socket or a device may wait for ever, and a folder cannot be opened."""
 
 import os
 import stat
