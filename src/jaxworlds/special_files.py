@@ -1,4 +1,4 @@
-"""Paths that are neither files nor folders: opening one may wait for ever."""
+"""Paths that must be files: opening a pipe, a socket or a device may wait for ever, and a folder cannot be opened."""
 
 import os
 import stat
@@ -21,6 +21,10 @@ def special_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def demand_file(path: str | os.PathLike[str]) -> None:
-    """Raise if a path is a pipe, a socket or a device."""
+    """Raise if a path is a folder, a pipe, a socket or a device."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(
+            f"`path` must be a file; {path} is a folder. Name a file in it: {Path(path, 'NAME')}."
+        )
     if kind := special_file(path):
         raise OSError(f"{path} must be a file; it is {kind}. Write what comes from it to a file first.")

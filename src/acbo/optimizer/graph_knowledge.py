@@ -9,6 +9,7 @@ import numpy as np
 from acbo.inference.knowledge import Knowledge, prior_knowledge
 from acbo.names import number, place, short
 from acbo.scms.dsl import parse_graph
+from acbo.scms.graphs import require_acyclic
 
 WORDS = ("required", "forbidden", "tiers", "probabilities")
 Graph = Any
@@ -77,6 +78,7 @@ def graph_of(given: Graph, names: Sequence[str]) -> GraphKnowledge:
     for cause, effect in found.required:
         place(cause, names, "graph")
         place(effect, names, "graph")
+    require_acyclic(found.matrix(names), names, "graph" if found.known else "graph: required")
     found.arrays(names, len(names))
     return found
 

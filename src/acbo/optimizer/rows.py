@@ -73,11 +73,19 @@ def initial_rows(settings: Settings, frame: Any, intervened: Marks = None) -> tu
     """Parse the rows given before the first experiment, marked as for `acbo.from_frame`."""
     if frame is None:
         return ()
+    records = _records(frame, "data")
+    if records and settings.target not in records[0] and not suggestion(settings.target, records[0]):
+        raise ValueError(
+            f"`data` must have a column of the target, {settings.target!r}; got {short_list(', '.join(records[0]))}. Add it: "
+            f"data=frame.assign(**{{{settings.target!r}: [...]}})."
+        )
     if intervened is None and getattr(frame, "attrs", {}).get("intervened") is not None:
         # What `to_frame` remembers of what was set.
-        data, names = from_frame(frame, target=settings.target)
+        try:
+            data, names = from_frame(frame, target=settings.target)
+        except ValueError as error:
+            raise ValueError(str(error).replace("`frame`", "`data`")) from None
         intervened = np.asarray(data.intervened)[:, : len(names)]
-    records = _records(frame, "data")
     marks = _marks(settings, records, frame, intervened, "intervened")
     if any("experiment" in record for record in records):
         raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 from acbo._limits import require_at_least
 from acbo.data import bucket
 from acbo.names import number, place, require_distinct, short
+from jaxworlds.special_files import demand_file
 from jaxworlds.store import StoreError, atomic_write
 
 from .graph_knowledge import GraphKnowledge, graph_of
@@ -179,6 +180,7 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
 
 def read_state(path: str | os.PathLike[str]) -> State:
     """The state in a file of `write_state`."""
+    demand_file(path)
     try:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Dataset, Key
-from acbo.names import place, require_distinct
+from acbo.names import place, require_distinct, short
 
 from .interventions import Intervention
 from .mechanisms import MECHANISMS, NOISES
@@ -177,8 +177,14 @@ class CausalModel:
 
 
 def _numbers(value: Any, word: str, name: str) -> Any:
-    """A number, or one for each row; words are refused."""
+    """A number, or one for each row; words, NaN and infinity are refused."""
     try:
-        return np.asarray(value, float)
+        found = np.asarray(value, float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{word}` must hold numbers by name; got {value!r} for {name!r}.") from error
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"`{word}` must hold finite numbers by name; got {short(value)} for {name!r}. Leave {name!r} out of `{word}` to "
+            "let it follow its mechanism."
+        )
+    return found

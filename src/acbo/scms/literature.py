@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from acbo.data import Key
-from acbo.names import place
+from acbo.names import number, place
 
 from .builders import fit_linear_model
 from .causal_model import CausalModel
@@ -70,8 +70,9 @@ class Benchmark:
         """Rows of all variables, hidden ones included, under a hard intervention."""
         if self.equations is None:
             raise ValueError(f"{self.name} has no published equations. {self.note}")
-        for name in do or {}:
+        for name, value in (do or {}).items():
             place(name, self.names, "do")
+            number(value, f"do: {name}")
 
         def put(name: str, value: Rows) -> Rows:
             return jnp.full_like(value, (do or {})[name]) if name in (do or {}) else value

@@ -121,7 +121,11 @@ def play(options: Options, mesh: Any = None) -> int:
 def _tell(count: Count, options: Options) -> None:
     share = 100 * count.solved / count.episodes if count.episodes else 0.0
     say(f"compiled in {count.compile_seconds:.2f} s")
-    say(f"{count.steps:,} steps in {count.seconds:.3f} s: {count.steps_per_second:,.0f} steps/s")
+    if count.steps_per_second or count.stopped:
+        say(f"{count.steps:,} steps in {count.seconds:.3f} s: {count.steps_per_second:,.0f} steps/s")
+    else:
+        say(f"{count.steps:,} steps: the run in {options.checkpoint} was finished already")
+        say("pass another `--checkpoint` to play again")
     reward = "" if count.reward is None else f", reward {count.reward:,.2f}"
     say(f"{count.episodes:,} episodes ended, {count.solved:,} solved ({share:.1f} %){reward}")
     for path in options.replay:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxworlds.arguments import suggestion
+from jaxworlds.arguments import short, suggestion
 
 from .bank import JaxArcTask
 from .packed import pack
@@ -48,6 +49,10 @@ def load(
     "kaggle2025". `canvas` is the size that all grids are padded to, by default that of the largest. `skip=True` leaves out
     tasks of your own that cannot be used (see `load_folder`).
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TypeError(
+            f"`name_or_path` must be a name or a path; got {short(name_or_path)}. Write `load('arc-agi-1')`."
+        )
     name = _ALIASES.get(re.sub(r"[^a-z0-9]", "", str(name_or_path).lower()))
     path = Path(name_or_path)
     if name is not None and not path.exists():

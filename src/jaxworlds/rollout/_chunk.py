@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, PyTree
 
+from .._trees import differences, entries
 from ..batching import spread_over
 from ..static import exact_key
 from ..taps import ambient
@@ -91,6 +92,7 @@ def advance(
             raise TypeError(
                 f"`step` must return (carry, out); got {given}. Return (carry, None) to record nothing."
             )
+        _demand_like(carry, result[0])
         carry, out = result
         if program.shardings is not None:
             leaves, tree = jax.tree.flatten(carry)
@@ -111,6 +113,22 @@ def advance(
         carry, records = _scan_with_stride(body, carry, xs, steps, stride)
     observed = None if program.observe is None else program.observe(carry)
     return carry, records, observed, start + steps
+
+
+def _demand_like(before: Any, after: Any) -> None:
+    """Raise if a step returns a carry that the next step cannot take; types may be weak."""
+
+    def kinds(tree: Any) -> list[Any]:
+        return [(aval.shape, aval.dtype) for aval in map(jax.typeof, jax.tree.leaves(tree))]
+
+    if jax.tree.structure(before) == jax.tree.structure(after) and kinds(before) == kinds(after):
+        return
+    found = differences(entries(before, "carry"), entries(after, "carry"), noun="leaf", placements=False)
+    for change in [text for text in found if "(weak_type only" not in text][:1]:
+        raise TypeError(
+            f"`step` must return the carry with the shapes and types that it got; {change}. Keep the shape, and the type by "
+            "`new.astype(old.dtype)`."
+        )
 
 
 _BYTES: dict[Any, int] = {}

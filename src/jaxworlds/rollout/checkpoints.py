@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import re
 import time
 import warnings
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from .._trees import is_key
+from ..arguments import short
 from ..store import DAMAGED, MisfitError, StoreError, content_hash, load_state, read_header, save_state
 from ._host import join, most_urgent
 
@@ -34,6 +36,10 @@ class Checkpoint:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.folder, str | os.PathLike):
+            raise TypeError(
+                f"`folder` of a checkpoint must be a path; got {short(self.folder)}. Write `Checkpoint('runs/first')`."
+            )
         if self.keep < 1:
             raise ValueError(f"`keep` must be at least 1; got {self.keep}. One file is needed to resume.")
         if self.every_seconds < 0:

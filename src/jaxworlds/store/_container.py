@@ -71,6 +71,8 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
             f"`mode` must be 'wb' or 'w'; got {mode!r}. An atomic write replaces the whole file."
         )
     target = Path(path)
+    if target.is_dir():
+        demand_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # 40 characters are at most 160 bytes of UTF-8; with the suffix still under the usual limit of 255.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")

@@ -150,6 +150,10 @@ def test_random_play_goes_on_from_its_checkpoint(
     assert run_cli("rollout", "--dataset", folder, *PLAY, *saved, "--resume") == 0
     resumed = json.loads(capsys.readouterr().out)
     monkeypatch.undo()
+    assert run_cli("rollout", "--dataset", folder, *PLAY[:-1], *saved, "--resume") == 0
+    said = capsys.readouterr().out
+    assert f"84 steps: the run in {tmp_path / 'saved'} was finished already" in said
+    assert "steps/s" not in said
     assert run_cli("rollout", "--dataset", folder, *PLAY) == 0
     whole = json.loads(capsys.readouterr().out)
     same = ("steps", "episodes", "solved", "reward", "stopped")

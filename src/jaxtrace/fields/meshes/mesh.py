@@ -54,6 +54,12 @@ class Mesh:
         patches: Mapping[str, ArrayLike | PatchRule] | None = None,
     ) -> None:
         self.points = _checked_points(points)
+        if not isinstance(cells, Mapping):
+            like = (self.dim, (0, *getattr(cells, "shape", ()))[-1])
+            name = next((s.name for s in SHAPES.values() if (s.dim, len(s.corners)) == like), "triangle")
+            raise TypeError(
+                f"`cells` must map types of cells to their corners; got {type(cells).__name__}. Write `{{{name!r}: corners}}`."
+            )
         self.cells: dict[str, Int[np.ndarray, "n corners"]] = {}
         self.flipped = 0
         for name, given in cells.items():

@@ -135,6 +135,21 @@ def test_knowledge_of_the_graph_comes_in_many_forms() -> None:
         graph_of(nx.Graph([("X", "Z")]), names)
     with pytest.raises(ValueError, match=r"edges \(cause, effect\)"):
         graph_of(["XZ"], names)
+    for given, argument in (
+        ([("X", "Z"), ("Z", "X")], "graph"),
+        ({"required": [("X", "X")]}, "graph: required"),
+    ):
+        with pytest.raises(ValueError, match=f"`{argument}` must have no directed cycle; got X -> "):
+            graph_of(given, names)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    optimizer = random_optimizer(data=rows_of(6))
+    for call in (optimizer.save, optimizer.report, acbo.Optimizer.load):
+        with pytest.raises(
+            IsADirectoryError, match=r"`path` must be a file; .* is a folder\. Name a file in it"
+        ):
+            call(tmp_path)
 
 
 def test_experiments_come_as_a_frame_and_stay_pending() -> None:

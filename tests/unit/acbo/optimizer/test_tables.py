@@ -74,6 +74,24 @@ def test_a_path_is_no_table(path: str | Path) -> None:
         acbo.from_frame(path, target="pain")  # pyright: ignore[reportArgumentType]
 
 
+def test_a_table_of_to_frame_is_called_data_too() -> None:
+    data, names = acbo.from_frame(table(), target="pain")
+    frame = acbo.to_frame(data, names)
+    optimizer(frame)
+    with pytest.raises(
+        ValueError, match=r"`data` must have a number in every entry; got a missing one in 'dose'"
+    ):
+        optimizer(frame.assign(dose=np.nan))
+
+
+def test_data_without_the_target_are_told_so_with_their_columns() -> None:
+    data, names = acbo.from_frame(table(), target="pain")
+    for frame in (acbo.to_frame(data, names), table()):
+        said = r"`data` must have a column of the target, 'pain'; got dose, age\. Add it: data=frame\.assign"
+        with pytest.raises(ValueError, match=said):
+            optimizer(frame.drop(columns="pain"))
+
+
 def test_extra_columns_are_named_with_what_to_do() -> None:
     with pytest.raises(
         ValueError, match=r"the column 'batch' and 1 more\..*drop\(columns=\['batch', 'day'\]\)"

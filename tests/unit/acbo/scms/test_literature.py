@@ -219,3 +219,5 @@ def test_function_networks_compute_their_formulas() -> None:
     assert alpine.optimum == pytest.approx(490.35, abs=0.01)
     with pytest.raises(ValueError, match="got 'Q'"):
         toy_graph().simulate(0, 2, {"Q": 1.0})
+    with pytest.raises(ValueError, match="`do: X` must be a finite number; got nan"):
+        toy_graph().simulate(0, 2, {"X": np.nan})

@@ -382,6 +382,18 @@ def test_a_named_model_does_what_its_arrays_do() -> None:
         model.rename({"X1": "Y"})
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, np.array([0.0, np.nan])])
+@pytest.mark.parametrize(
+    ("word", "given"), [("do", lambda v: v), ("soft", lambda v: (v, 0.5)), ("shift", lambda v: v)]
+)
+def test_values_that_are_not_finite_are_refused_with_their_variable(value, word, given) -> None:
+    model = parse_model("X = N(0, 1); Y = 2*X + N(0, 1)")
+    said = rf"`{word}` must hold finite numbers by name; got .* for 'X'\. Leave 'X' out of `{word}`"
+    for call in (model.intervention, model.effect, lambda **do: model.sample(2, 0, **do)):
+        with pytest.raises(ValueError, match=said):
+            call(**{word: {"X": given(value)}})
+
+
 def test_a_model_whose_live_variables_stand_behind_is_brought_to_the_front() -> None:
     scm = one(4)
     back = permute(scm, jnp.arange(7, -1, -1, dtype=jnp.int32))

@@ -1,5 +1,6 @@
 """Unstructured grids: every cell kind, every scale, hanging faces, walls, bays and scattered nodes."""
 
+import inspect
 from pathlib import Path
 
 import equinox as eqx
@@ -335,6 +336,16 @@ SQUARE = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
 def test_unsound_meshes_are_refused_by_name(points, cells, message):
     with pytest.raises(ValueError, match=message):
         Mesh(points, {k: np.asarray(v) for k, v in cells.items()}).topology  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("dim", "corners", "name"), [(2, 3, "triangle"), (2, 4, "quad"), (3, 8, "hexahedron")]
+)
+def test_cells_without_their_type_are_refused_with_the_mapping_to_write(dim, corners, name):
+    given = np.arange(corners)[None]
+    untyped = inspect.unwrap(Mesh.__init__)  # as users meet it: the tests check types
+    with pytest.raises(TypeError, match=f"`cells` must map .*; got ndarray. Write `{{'{name}': corners}}`"):
+        untyped(object.__new__(Mesh), np.zeros((corners, dim)), given)
 
 
 def test_a_mesh_that_float32_cannot_resolve_is_refused():

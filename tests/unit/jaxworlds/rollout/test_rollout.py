@@ -210,6 +210,33 @@ def test_a_step_that_returns_no_pair_is_named() -> None:
         run(lambda c, t: c, jnp.zeros(3), 3)
 
 
+@pytest.mark.parametrize("record_every", [None, 1, 2])
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (
+            lambda c, t: ({**c, "x": c["x"][:2]}, None),
+            r"`carry\['x'\]` changed from float32\[3\] to float32\[2\]",
+        ),
+        (
+            lambda c, t: ({**c, "n": c["n"] / 2}, None),
+            r"`carry\['n'\]` changed from int32\[\] to .*float32\[\]",
+        ),
+        (lambda c, t: ({"x": c["x"]}, None), r"`carry\['n'\]` is gone"),
+    ],
+)
+def test_a_step_that_returns_another_carry_is_told_the_leaf(step, said, record_every) -> None:
+    carry = {"n": jnp.int32(1), "x": jnp.zeros(3)}
+    with pytest.raises(
+        TypeError, match=f"`step` must return the carry with the shapes and types that it got; .*{said}"
+    ):
+        run(step, carry, 2, record_every=record_every)
+
+
+def test_a_carry_may_come_back_weakly_typed() -> None:
+    assert run(lambda c, t: ((0, c[1] + 1), None), (jnp.int32(1), jnp.zeros(3)), 2).carry[0] == 0
+
+
 def test_observe_and_on_chunk_watch_without_a_callback() -> None:
     seen: list[Chunk] = []
     result = run(

@@ -108,6 +108,14 @@ def test_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, error):
     assert os.listdir(tmp_path) == ["state.jxw"]
 
 
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
+    said = f"`path` must be a file; {tmp_path} is a folder. Name a file in it: {tmp_path / 'NAME'}."
+    for call in (save_state, load_state):
+        with pytest.raises(IsADirectoryError, match=re.escape(said)):
+            call(tmp_path, jnp.zeros(3))
+    assert not os.listdir(tmp_path)
+
+
 def test_readers_see_the_old_file_until_the_end(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
