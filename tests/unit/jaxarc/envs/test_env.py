@@ -419,8 +419,12 @@ def test_the_history_keeps_every_field(
     assert found["operation"] == int(action.operation)
     assert expected.items() <= found.items()
     assert (found["timestamp"], found["pair_index"], found["exact"]) == (1, 2, 1)
-    assert kept["valid"].tolist() == [False, form == "point"]
+    # The point lies off the active grid of 1×3, and no flood starts from a box.
+    assert kept["valid"].tolist() == [False, False]
     assert kept["operation"][0] == 63
+    on_grid = PointAction(3, 0, 2) if form == "point" else BboxAction(3, 0, 1, 0, 2)
+    state, *_ = arc_step(state, on_grid, config)
+    assert records(state.action_history, 5)["valid"].tolist() == [False, False, True]
 
 
 def test_a_mask_history_is_one_word_per_row_and_replays(tasks: TaskSet) -> None:
