@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..arguments import suggestion
 from ._command import WRITTEN
 from ._output import plain_text
 
@@ -120,6 +119,8 @@ def plain_option_errors() -> Iterator[None]:
         elif wrong := _BAD_CHOICE.search(flat):
             # tyro lists the choices of an option that may be left out in any order, and None among them.
             choices = sorted(set(re.findall("'([^']*)'", wrong[3])) - {"None"})
+            from ..arguments import suggestion  # brings jax, which help does without
+
             hint = suggestion(wrong[1], choices)
             text = f"`{wrong[2]}` must be one of {', '.join(choices)}; got {wrong[1]!r}.{hint}\n"
         sys.stderr.write(text)
